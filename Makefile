@@ -1,0 +1,52 @@
+# `make train` and `make test` are all that a fresh machine needs: Python 3.11 or newer, and this file.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RECIPE ?= connect_four
+ARGS ?=
+
+# One thread per process: the tests and the workers bring their own processes.
+TEST_ENV := OMP_NUM_THREADS=1
+PYTEST := $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile
+
+.PHONY: help train test test-all bench lint clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
+	@echo "make test      the quick tests, a few minutes"
+	@echo "make test-all  every test, with the optional games"
+	@echo "make bench     the benchmarks"
+	@echo "make lint      formatting, style and types"
+	@echo "make clean     remove the environment and every cache; runs stay"
+
+# A stamp per set of packages: installed again only when what is asked for has changed.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,dev]'
+	touch $@
+
+$(VENV)/.installed-openspiel: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,dev,openspiel]'
+	touch $@
+
+train: $(VENV)/.installed
+	$(BIN)/ludus train $(RECIPE) $(ARGS)
+
+test: $(VENV)/.installed
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.installed-openspiel
+	$(PYTEST) $(ARGS)
+
+bench: $(VENV)/.installed
+	set -e; for file in $(sort $(wildcard benchmarks/[a-z]*.py)); do $(BIN)/python $$file $(ARGS); done
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy src
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,70 @@
+"""Advantage actor-critic: one plain policy-gradient step on fresh data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ludus.algorithms.advantages import advantage_columns
+from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.checks import require_above, require_between
+from ludus.algorithms.critic import critic_loss
+from ludus.algorithms.losses import approximate_kl, detached, explained_variance, masked_mean
+from ludus.data.batch import Batch
+from ludus.data.schedules import Schedule, at
+from ludus.models.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class A2C:
+    """Uses each batch once; `lambda_` 1 gives n-step returns up to the end of the trajectory.
+
+    Nothing corrects for data of older weights: `kl` among the statistics tells how old it is.
+    """
+
+    gamma: float = 0.99
+    lambda_: float = 1.0
+    entropy: Schedule = 0.01
+    value_weight: float = 0.5
+    normalise_advantage: bool = False
+    huber: float | None = None
+    """Value errors above this count linearly; in units of the policy's value scale."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
+        require_above(self, 0, huber=self.huber)
+
+    @property
+    def needs_sequences(self) -> bool:
+        return False
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        return {}
+
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        columns = advantage_columns(
+            policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=self.normalise_advantage
+        )
+        return batch.with_extra(**columns)
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled, valid, target = policy.unroll(batch), batch.valid, batch.extra["target"]
+        log_prob = unrolled.log_prob.sum(-1)
+        policy_loss = -masked_mean(log_prob * batch.extra["advantage"], valid)
+        value_loss = critic_loss(policy, unrolled.value, target, valid, huber=self.huber)
+        entropy = masked_mean(unrolled.entropy.sum(-1), valid)
+        with torch.no_grad():
+            kl = masked_mean(approximate_kl(log_prob - batch.log_prob.sum(-1)), valid)
+        return Loss(
+            total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
+            statistics=detached(
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                kl=kl,
+                explained_variance=explained_variance(unrolled.value, target, valid),
+            ),
+        )

@@ -1,0 +1,48 @@
+"""The algorithm interface: from a batch to a loss. Algorithms hold no state and own no optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from ludus.data.batch import Batch
+from ludus.models.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """A scalar to minimise and what it was made of."""
+
+    total: Tensor
+    statistics: Mapping[str, Tensor] = field(default_factory=dict)
+    """Detached scalars by name (`policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, ...)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """A slowly changing copy of the weights that the learner keeps for the algorithm."""
+
+    copy_every: int = 0
+    """Copy the live weights after this many updates (0: never)."""
+    decay: float = 0.0
+    """Or follow them: new = decay * old + (1 - decay) * live after each update (0: do not follow)."""
+
+
+class Algorithm(Protocol):
+    """Two pure steps. `prepare` runs once per batch without gradient; `loss` once per minibatch."""
+
+    @property
+    def needs_sequences(self) -> bool:
+        """`loss` wants whole trajectories [T+1, B] instead of single decisions [rows]."""
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        """Copies of the weights that `prepare` needs, by name."""
+
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        """Add columns to `batch.extra`; torch tensors on the learner's device."""
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss: ...

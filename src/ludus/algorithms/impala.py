@@ -1,0 +1,104 @@
+"""IMPALA: actor-critic on old data, corrected by V-trace; with UPGO as an option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.checks import require_above, require_between, require_one_of
+from ludus.algorithms.critic import critic_loss, update_value_scale
+from ludus.algorithms.losses import Ratio, approximate_kl, detached, explained_variance, masked_mean
+from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
+from ludus.data.batch import Batch
+from ludus.data.schedules import Schedule, at
+from ludus.models.policy import Policy, Unrolled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Impala:
+    """Learns from trajectories of somewhat older weights; works on whole trajectories."""
+
+    gamma: float = 0.99
+    lambda_: float = 1.0
+    entropy: Schedule = 0.01
+    value_weight: float = 0.5
+    rho_clip: float = 1.0
+    """Most that one decision may count; below infinity the values lean towards the policy that acted."""
+    c_clip: float = 1.0
+    """Most that a decision may pass on of what comes after it."""
+    upgo_weight: float = 0.0
+    """Adds the advantage of upgoing returns: learn from what went better than expected."""
+    ratio: Ratio = "joint"
+    """With "per_head" each head's gradient is corrected by its own ratio; values always by the joint one."""
+    huber: float | None = None
+    """Value errors above this count linearly; in units of the policy's value scale."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
+        require_above(self, 0, rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
+        require_one_of(self, get_args(Ratio), ratio=self.ratio)
+
+    @property
+    def needs_sequences(self) -> bool:
+        return True
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        return {}
+
+    @torch.no_grad()
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        """Only the value scale: targets depend on the live weights, their spread hardly does."""
+        target_TB = td_lambda(*self._steps(batch, batch.value), self.lambda_)
+        update_value_scale(policy, target_TB, batch.valid[:-1])
+        return batch
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled, valid_TB = policy.unroll(batch), batch.valid[:-1]
+        value_TB, log_prob_TBH = unrolled.value[:-1], unrolled.log_prob[:-1]
+        target_TB, advantage_TBG = self._corrected(batch, unrolled)
+        policy_loss = -masked_mean((log_prob_TBH * advantage_TBG).sum(-1), valid_TB)
+        value_loss = critic_loss(policy, value_TB, target_TB, valid_TB, huber=self.huber)
+        entropy = masked_mean(unrolled.entropy[:-1].sum(-1), valid_TB)
+        with torch.no_grad():
+            kl = masked_mean(approximate_kl((log_prob_TBH - batch.log_prob[:-1]).sum(-1)), valid_TB)
+        return Loss(
+            total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
+            statistics=detached(
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                kl=kl,
+                explained_variance=explained_variance(value_TB, target_TB, valid_TB),
+            ),
+        )
+
+    @torch.no_grad()
+    def _corrected(self, batch: Batch, unrolled: Unrolled) -> tuple[Tensor, Tensor]:
+        """Value targets [T, B] and advantages [T, B, G]: one group of heads if joint, else one per head."""
+        steps = self._steps(batch, unrolled.value)
+        correct = partial(vtrace, rho_clip=self.rho_clip, c_clip=self.c_clip, lambda_=self.lambda_)
+        log_ratio_TBG = (unrolled.log_prob - batch.log_prob)[:-1]
+        joint = correct(log_ratio_TBG.sum(-1), *steps)
+        if self.ratio == "joint":
+            log_ratio_TBG = log_ratio_TBG.sum(-1, keepdim=True)
+            advantage_TBG = joint.advantage[..., None]
+        else:
+            grouped_steps = (column[..., None] for column in steps)
+            advantage_TBG = correct(log_ratio_TBG, *grouped_steps).advantage
+        if self.upgo_weight:
+            upgoing_TB = upgo(*steps) - unrolled.value[:-1]
+            rho_TBG = log_ratio_TBG.exp().clamp(max=self.rho_clip)
+            advantage_TBG = advantage_TBG + self.upgo_weight * rho_TBG * upgoing_TB[..., None]
+        return joint.target, advantage_TBG
+
+    def _steps(self, batch: Batch, value: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The arguments that all returns share: reward, value, discount, follows."""
+        discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], self.gamma, value.dtype)
+        return batch.reward[:-1], value, discount_TB, batch.follows[:-1]

@@ -1,0 +1,129 @@
+"""Policy gradient that is pulled towards a magnet and held near its last self (magnetic mirror descent):
+where moves are hidden or simultaneous it settles, while a plain gradient goes round in circles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ludus.algorithms.advantages import advantage_columns
+from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.checks import require_above, require_between
+from ludus.algorithms.critic import critic_loss
+from ludus.algorithms.divergence import kl_of_heads, uniform_log_probs
+from ludus.algorithms.losses import approximate_kl, detached, explained_variance, masked_mean, ppo_surrogate
+from ludus.data.batch import Batch
+from ludus.data.schedules import Schedule, at
+from ludus.models.policy import Policy, Unrolled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MagnetPolicyGradient:
+    """Maximises advantage - magnet_weight * KL(policy, magnet) - step_weight * KL(policy, last policy)."""
+
+    gamma: float = 1.0
+    lambda_: float = 1.0
+    magnet: Reference | None = None
+    """The copy of the weights that is the magnet; None: the uniform policy over what is legal.
+
+    A magnet that moves leads to the equilibrium of the game itself; a uniform one to that of the regularised
+    game, so let its weight fall.
+    """
+    magnet_weight: Schedule = 0.2
+    step_weight: Schedule = 1.0
+    """One over the step size of mirror descent: the policy as it was before this batch is the centre."""
+    clip: float | None = None
+    """Clip the probability ratio as PPO does."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by this, so the policy's values are in scaled units too."""
+    value_weight: float = 0.5
+    huber: float | None = None
+    """Value errors above this count linearly; in units of the policy's value scale."""
+    normalise_advantage: bool = False
+    """Off, because it changes what the weights of the two divergences mean from batch to batch."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
+        require_above(self, 0, clip=self.clip, reward_scale=self.reward_scale, huber=self.huber)
+
+    @property
+    def needs_sequences(self) -> bool:
+        return False
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        return {} if self.magnet is None else {"magnet": self.magnet}
+
+    @torch.no_grad()
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        columns = advantage_columns(
+            policy,
+            replace(batch, reward=batch.reward * self.reward_scale),
+            gamma=self.gamma,
+            lambda_=self.lambda_,
+            normalise=self.normalise_advantage,
+        )
+        if self.magnet is not None:
+            columns |= _log_prob_columns("magnet", references["magnet"], batch)
+        if at(self.step_weight, batch.progress):
+            columns |= _log_prob_columns("last", policy, batch)
+        return batch.with_extra(**columns)
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled, valid, target = policy.unroll(batch), batch.valid, batch.extra["target"]
+        log_ratio = torch.where(valid, (unrolled.log_prob - batch.log_prob).sum(-1), 0.0)
+        policy_loss = -masked_mean(ppo_surrogate(log_ratio, batch.extra["advantage"], clip=self.clip), valid)
+        magnet_kl = masked_mean(self._magnet_kl(policy, unrolled, batch), valid)
+        value_loss = critic_loss(policy, unrolled.value, target, valid, huber=self.huber)
+        total = (
+            policy_loss + at(self.magnet_weight, batch.progress) * magnet_kl + self.value_weight * value_loss
+        )
+        if step_weight := at(self.step_weight, batch.progress):
+            kl = masked_mean(_kl(policy, unrolled, _log_probs("last", policy, batch), batch), valid)
+            total = total + step_weight * kl
+        else:
+            kl = masked_mean(approximate_kl(log_ratio.detach()), valid)
+        statistics = detached(
+            policy_loss=policy_loss,
+            value_loss=value_loss,
+            entropy=masked_mean(unrolled.entropy.sum(-1), valid),
+            kl=kl,
+            magnet_kl=magnet_kl,
+            explained_variance=explained_variance(unrolled.value, target, valid),
+        )
+        if self.clip is not None:
+            clipped = (log_ratio.detach().exp() - 1.0).abs() > self.clip
+            statistics["clip_fraction"] = masked_mean(clipped.to(log_ratio.dtype), valid)
+        return Loss(total=total, statistics=statistics)
+
+    def _magnet_kl(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> Tensor:
+        if self.magnet is None:
+            magnet = {head: uniform_log_probs(log_p) for head, log_p in unrolled.log_probs.items()}
+        else:
+            magnet = _log_probs("magnet", policy, batch)
+        return _kl(policy, unrolled, magnet, batch)
+
+
+def _log_prob_columns(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
+    """What `policy` thinks of all options, as extra columns NAME.HEAD. Without memory, rows that are not
+    valid are left out: after a synchronous hand-over that is most of the batch."""
+    if policy.state_arrays:
+        return {f"{name}.{head}": log_p for head, log_p in policy.unroll(batch).log_probs.items()}
+    index = torch.nonzero(batch.valid.reshape(-1)).squeeze(1)
+    columns = {}
+    for head, log_p in policy.unroll(batch.rows(index)).log_probs.items():
+        column = log_p.new_zeros(batch.valid.numel(), *log_p.shape[1:])
+        column[index] = log_p
+        columns[f"{name}.{head}"] = column.reshape(*batch.valid.shape, *log_p.shape[1:])
+    return columns
+
+
+def _log_probs(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
+    return {head: batch.extra[f"{name}.{head}"] for head in policy.kind.action.heads}
+
+
+def _kl(policy: Policy, unrolled: Unrolled, log_q: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    return kl_of_heads(unrolled, log_q, policy.kind.action.heads, batch.action)

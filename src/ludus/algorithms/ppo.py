@@ -1,0 +1,118 @@
+"""Proximal policy optimisation, with dual clip and MAPPO's constants as options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import torch
+
+from ludus.algorithms.advantages import advantage_columns
+from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.checks import require_above, require_between, require_one_of
+from ludus.algorithms.critic import critic_loss
+from ludus.algorithms.losses import (
+    Ratio,
+    approximate_kl,
+    detached,
+    explained_variance,
+    masked_mean,
+    ppo_surrogate,
+)
+from ludus.data.batch import Batch
+from ludus.data.schedules import Schedule, at
+from ludus.models.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PPO:
+    """Several epochs on the same batch, each step held back where the policy has moved far enough."""
+
+    gamma: float = 0.99
+    lambda_: float = 0.95
+    clip: float = 0.2
+    dual_clip: float | None = None
+    """Bounds the loss of an action that was bad but has become likely; 3 is usual where data is old."""
+    entropy: Schedule = 0.01
+    value_weight: float = 0.5
+    normalise_advantage: bool = True
+    value_clip: float | None = None
+    """Most that a value may move from its value at acting time; in units of the policy's value scale."""
+    huber: float | None = None
+    """Value errors above this count linearly; in units of the policy's value scale."""
+    ratio: Ratio = "joint"
+    recompute_values: bool = False
+    """Take advantages from the values of the live weights instead of those that acted: one more pass."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
+        require_above(self, 0, clip=self.clip, value_clip=self.value_clip, huber=self.huber)
+        require_above(self, 1, dual_clip=self.dual_clip)
+        require_one_of(self, get_args(Ratio), ratio=self.ratio)
+
+    @property
+    def needs_sequences(self) -> bool:
+        return False
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        return {}
+
+    @torch.no_grad()
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        if self.recompute_values:
+            batch = replace(batch, value=policy.unroll(batch).value)
+        columns = advantage_columns(
+            policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=self.normalise_advantage
+        )
+        return batch.with_extra(**columns)
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled, valid, target = policy.unroll(batch), batch.valid, batch.extra["target"]
+        log_ratio = torch.where(valid[..., None], unrolled.log_prob - batch.log_prob, 0.0)
+        joint_log_ratio = log_ratio.sum(-1)
+        if self.ratio == "joint":
+            log_ratio, counts = joint_log_ratio[..., None], valid[..., None]
+        else:
+            counts = valid[..., None] & unrolled.in_use
+        surrogate = ppo_surrogate(
+            log_ratio, batch.extra["advantage"][..., None], clip=self.clip, dual_clip=self.dual_clip
+        )
+        policy_loss = -masked_mean(torch.where(counts, surrogate, 0.0).sum(-1), valid)
+        value_loss = critic_loss(
+            policy,
+            unrolled.value,
+            target,
+            valid,
+            huber=self.huber,
+            old_value=batch.value,
+            clip=self.value_clip,
+        )
+        entropy = masked_mean(unrolled.entropy.sum(-1), valid)
+        with torch.no_grad():
+            clipped = (log_ratio.exp() - 1.0).abs() > self.clip
+            clip_fraction = masked_mean(clipped.to(log_ratio.dtype), counts)
+            kl = masked_mean(approximate_kl(joint_log_ratio), valid)
+        return Loss(
+            total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
+            statistics=detached(
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                kl=kl,
+                clip_fraction=clip_fraction,
+                explained_variance=explained_variance(unrolled.value, target, valid),
+            ),
+        )
+
+
+def mappo(**overrides: Any) -> PPO:
+    """PPO with the published constants of MAPPO.
+
+    Its other half, a central critic and normalised values, is a matter of the model.
+    """
+    published = PPO(
+        gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.01, value_weight=1.0, value_clip=0.2, huber=10.0
+    )
+    return replace(published, **overrides)

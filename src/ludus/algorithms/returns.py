@@ -1,0 +1,97 @@
+"""Returns and advantages along trajectories: GAE, TD(lambda), V-trace and UPGO.
+
+All four add up temporal-difference errors backwards in time and differ only in how far an error reaches.
+Shapes: T decisions, T1 the same and the row after the last, B trajectories. A `discount` is
+gamma ** elapsed and 0 where the episode is over; `follows` is False where the next row is not a decision of
+the same episode, so that nothing flows back from it (its value may still be the bootstrap).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def discounts(elapsed: Tensor, over: Tensor, gamma: float, dtype: torch.dtype) -> Tensor:
+    """gamma ** elapsed, and 0 where nothing comes after."""
+    return torch.where(over, 0.0, torch.pow(gamma, elapsed.to(dtype)))
+
+
+def temporal_differences(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor) -> Tensor:
+    return reward_TB + discount_TB * value_T1B[1:] - value_T1B[:-1]
+
+
+@torch.no_grad()
+def sum_backwards(error_TB: Tensor, decay_TB: Tensor) -> Tensor:
+    """total[t] = error[t] + decay[t] * total[t + 1], and 0 after the last row."""
+    total_TB = error_TB.clone()
+    totals, decays = total_TB.unbind(0), decay_TB.unbind(0)
+    for t in range(len(totals) - 2, -1, -1):
+        totals[t].addcmul_(decays[t], totals[t + 1])
+    return total_TB
+
+
+@torch.no_grad()
+def gae(
+    reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float
+) -> Tensor:
+    """Generalised advantage estimates."""
+    error_TB = temporal_differences(reward_TB, value_T1B, discount_TB)
+    return sum_backwards(error_TB, lambda_ * discount_TB * follows_TB)
+
+
+@torch.no_grad()
+def td_lambda(
+    reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float
+) -> Tensor:
+    """Value targets: the mixture of n-step returns that `lambda_` describes."""
+    return value_T1B[:-1] + gae(reward_TB, value_T1B, discount_TB, follows_TB, lambda_)
+
+
+@torch.no_grad()
+def upgo(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor) -> Tensor:
+    """Upgoing returns: the played future for as long as it goes at least as well as expected.
+
+    G[t] = r[t] + discount[t] * (G[t+1] if r[t+1] + discount[t+1] * V[t+2] >= V[t+1] else V[t+1])
+    """
+    error_TB = temporal_differences(reward_TB, value_T1B, discount_TB)
+    goes_up_TB = torch.ones_like(follows_TB)
+    goes_up_TB[:-1] = error_TB[1:] >= 0
+    return value_T1B[:-1] + sum_backwards(error_TB, discount_TB * follows_TB * goes_up_TB)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VTrace:
+    """Off-policy corrected value targets, and advantages for the policy gradient (rho included)."""
+
+    target: Tensor
+    advantage: Tensor
+
+
+@torch.no_grad()
+def vtrace(
+    log_ratio_TB: Tensor,
+    reward_TB: Tensor,
+    value_T1B: Tensor,
+    discount_TB: Tensor,
+    follows_TB: Tensor,
+    *,
+    rho_clip: float,
+    c_clip: float,
+    lambda_: float,
+) -> VTrace:
+    """`log_ratio` is log pi - log mu: the policy that learns against the one that acted.
+
+    Axes after [T, B] broadcast: a ratio [T, B, G] with everything else [T, B, 1] gives one correction per
+    group of heads. With equal policies and clips of at least 1, the advantages are those of `gae`.
+    """
+    ratio_TB = log_ratio_TB.exp()
+    rho_TB = ratio_TB.clamp(max=rho_clip)
+    error_TB = temporal_differences(reward_TB, value_T1B, discount_TB)
+    reach_TB = lambda_ * discount_TB * follows_TB
+    correction_TB = sum_backwards(rho_TB * error_TB, reach_TB * ratio_TB.clamp(max=c_clip))
+    after_TB = torch.zeros_like(correction_TB)
+    after_TB[:-1] = correction_TB[1:]
+    return VTrace(target=value_T1B[:-1] + correction_TB, advantage=rho_TB * (error_TB + reach_TB * after_TB))

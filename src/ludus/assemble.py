@@ -1,0 +1,232 @@
+"""All wiring: from an `Experiment` and a run folder to workers that know each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from ludus.config import decode
+from ludus.data.trajectory import SlotPool, TrajectoryLayout
+from ludus.data.trees import IntArray, Tree
+from ludus.experiment import Experiment
+from ludus.league.league import League
+from ludus.models.policy import Policy
+from ludus.runtime.program import Progress
+from ludus.runtime.serial import run_serial
+from ludus.runtime.weight_board import LocalBoard
+from ludus.store.checkpoints import Checkpoint
+from ludus.store.metrics_file import MetricsFile
+from ludus.store.run_folder import RunFolder
+from ludus.workers.actor import Actor, StreamNumbers
+from ludus.workers.buffer import Buffer
+from ludus.workers.controller import Controller
+from ludus.workers.evaluator import Evaluator
+from ludus.workers.learner import Learner
+from ludus.workers.shelf import Shelf
+from ludus.workers.trained_player import TrainedPlayer
+
+
+def new_league(experiment: Experiment) -> League:
+    spec = experiment.game.spec
+    return League(
+        experiment.league,
+        num_teams=spec.num_teams,
+        seats_per_team=tuple(len(seats) for seats in spec.seats_of_team),
+        seed=experiment.seed,
+    )
+
+
+def build_policies(experiment: Experiment, seed: int) -> tuple[Policy, ...]:
+    """Fresh policies, one per kind of seat."""
+    return tuple(
+        experiment.model.build(kind, seed + index) for index, kind in enumerate(experiment.game.spec.kinds)
+    )
+
+
+def load_experiment(folder: RunFolder) -> Experiment:
+    """The experiment that is written in a run folder. Imports the code that it names."""
+    experiment = decode(msgspec.json.decode(folder.facts.experiment))
+    if not isinstance(experiment, Experiment):
+        raise TypeError(f"{folder.path} holds a {type(experiment).__name__}, not an Experiment")
+    return experiment
+
+
+class SerialTraining:
+    """A run in one process: builds the workers, runs them, saves and resumes them."""
+
+    def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
+        torch.set_num_threads(1)
+        self.experiment = experiment
+        self.folder = folder
+        spec = experiment.game.spec
+        self.league = new_league(experiment)
+        ledger = folder.ledger()
+        self._ledger = ledger
+        self._checkpoints = folder.checkpoints("serial")
+        self._metrics = MetricsFile(folder.metrics / "train.jsonl")
+
+        board = LocalBoard()
+        template = build_policies(experiment, experiment.seed)
+        pools = self._new_pools(template)
+        self.learner = self._new_learner(pools, board)
+        self.controller = Controller(
+            league=self.league,
+            ledger=ledger,
+            models=folder.models,
+            learner=self.learner,
+            evaluator=Evaluator(experiment.evaluation, self.league),
+            episodes_per_table=experiment.actor.episodes_per_table,
+        )
+        shelf = Shelf(
+            build=lambda: build_policies(experiment, experiment.seed),
+            board=board,
+            frozen=self.controller,
+            bots=experiment.game.bots(),
+            capacity=experiment.actor.models_in_memory,
+        )
+        self.actor = Actor(
+            name="actor",
+            game=experiment.game.tables(experiment.actor.num_tables),
+            config=experiment.actor,
+            desk=self.controller,
+            shelf=shelf,
+            pools=pools,
+            trajectories=self.learner,
+            hand_over_after=experiment.learner.batch_size,
+            seed=experiment.seed,
+        )
+        self._saved_at = 0
+        self._resume()
+
+    # --- running ---
+
+    def run(self, watch: Callable[[SerialTraining, dict[str, Progress]], None] | None = None) -> str:
+        """Train until the budget is spent or somebody stops it; the state is saved either way."""
+
+        def after_round(progress: dict[str, Progress]) -> None:
+            learned = progress["learner"]
+            if learned.count:
+                self._metrics.append(
+                    {
+                        "decisions": self.learner.decisions,
+                        "episodes": self.actor.episodes,
+                        "matches": self.league.matches.finished,
+                        **learned.statistics,
+                    }
+                )
+                if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
+                    self.save(clean=False)
+            if watch is not None:
+                watch(self, progress)
+
+        reason = run_serial(
+            (self.actor, self.learner, self.controller),
+            middleware=self.experiment.middleware,
+            finished=lambda: self.learner.decisions >= self.experiment.budget,
+            after_round=after_round,
+        )
+        self.save(clean=True)
+        return reason
+
+    def close(self) -> None:
+        self.actor.close()
+        self.controller.close()
+        self._metrics.close()
+
+    # --- stopping and going on ---
+
+    def save(self, *, clean: bool) -> None:
+        """Write a checkpoint. A clean one holds the tables too, so that a resume goes on exactly here; any
+        other holds the learners, and a resume starts new matches."""
+        arrays, facts = self.learner.save()
+        saved = {f"learner/{name}": array for name, array in arrays.items()}
+        all_facts: dict[str, Any] = {"learner": facts, "ledger_seq": self.league.num_events}
+        if clean:
+            actor_arrays, all_facts["actor"] = self.actor.save()
+            saved |= {f"actor/{name}": array for name, array in actor_arrays.items()}
+        self._checkpoints.save(self.learner.decisions, saved, all_facts)
+        self._saved_at = self.learner.decisions
+
+    def _resume(self) -> None:
+        self.controller.follow_ledger()
+        starts = self.league.starts
+        checkpoint = self._checkpoints.load_latest()
+        exact = (
+            checkpoint is not None
+            and "actor" in checkpoint.facts
+            and checkpoint.facts["ledger_seq"] == self.league.num_events
+        )
+        if checkpoint is not None:
+            self.learner.load(_under("learner/", checkpoint.arrays), checkpoint.facts["learner"])
+            self._saved_at = self.learner.decisions
+        if exact:
+            assert checkpoint is not None
+            self._go_on(checkpoint)
+        else:
+            self._start_again(starts)
+        for player in self.learner.players:
+            self.learner.publish(player)
+
+    def _go_on(self, checkpoint: Checkpoint) -> None:
+        self.actor.load(_under("actor/", checkpoint.arrays), checkpoint.facts["actor"])
+
+    def _start_again(self, starts: int) -> None:
+        """Open matches are void; weights that were published after the checkpoint keep their ids, so the
+        players go on under a new incarnation."""
+        self.controller.start(starts)
+        for player, trained in self.learner.players.items():
+            standing = self.league.standings[player]
+            if starts:
+                trained.incarnation = max(trained.incarnation, standing.incarnation) + 1
+
+    # --- building ---
+
+    def _new_pools(self, template: tuple[Policy, ...]) -> tuple[SlotPool, ...]:
+        actor, learner = self.experiment.actor, self.experiment.learner
+        streams = StreamNumbers(self.experiment.game.spec, actor.num_tables)
+        pools = []
+        for kind, policy in enumerate(template):
+            layout = TrajectoryLayout(
+                kind=policy.kind, unroll_length=actor.unroll_length, state=policy.state_arrays
+            )
+            waiting = -(-learner.buffer_size // actor.unroll_length)
+            pools.append(SlotPool(layout, 2 * streams.count(kind) + 2 * waiting))
+        return tuple(pools)
+
+    def _new_learner(self, pools: tuple[SlotPool, ...], board: LocalBoard) -> Learner:
+        experiment = self.experiment
+        ids = [player for role in experiment.league.roles for player in experiment.league.players_of(role)]
+
+        def free(kind: int, slots: IntArray) -> None:
+            self.actor.free(kind, slots)
+
+        players = {}
+        for index, player in enumerate(ids):
+            seed = int(np.random.SeedSequence([experiment.seed, index]).generate_state(1)[0])
+            players[player] = TrainedPlayer(
+                player,
+                build_policies(experiment, seed),
+                experiment.algorithm,
+                experiment.learner,
+                seed=seed,
+            )
+        return Learner(
+            name="learner",
+            players=players,
+            buffers={player: Buffer(pools, experiment.learner.buffer_size, free) for player in ids},
+            pools=pools,
+            board=board,
+            free=free,
+            budget=experiment.budget,
+        )
+
+
+def _under(prefix: str, arrays: Tree) -> Tree:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+__all__ = ["SerialTraining", "build_policies", "load_experiment", "new_league"]

@@ -1,0 +1,151 @@
+"""Overriding a tree by path: all changes at once, so that no half-changed component is ever validated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, TypeVar, get_args
+
+from ludus.config.annotations import field_hints, is_component, members
+from ludus.config.conversion import convert, type_of
+from ludus.config.errors import ConfigError, build, join, nearest
+from ludus.config.listing import paths
+from ludus.config.yaml_files import read_yaml
+
+ADD = "+"
+"""In front of a mapping's key: the key is new."""
+
+T = TypeVar("T")
+_KEEP = object()
+
+
+@dataclass(slots=True)
+class _Change:
+    """What to do at one place of the tree: first put `whole` there, then change its parts."""
+
+    whole: Any = _KEEP
+    parts: dict[str, _Change] = field(default_factory=dict)
+
+    def insert(self, value: Any) -> None:
+        """A mapping without a type changes parts; any other value replaces what came before it."""
+        if isinstance(value, Mapping) and value and type_of(value) is None:
+            for path, item in value.items():
+                node = self
+                for step in str(path).split("."):
+                    node = node.parts.setdefault(step, _Change())
+                node.insert(item)
+        else:
+            self.whole, self.parts = value, {}
+
+    def leaves(self, path: str) -> Iterator[str]:
+        if not self.parts:
+            yield path
+        for step, part in self.parts.items():
+            yield from part.leaves(join(path, step))
+
+    def plain(self) -> Any:
+        """The change as a value in its own right, for a place that has no parts yet."""
+        return {step: part.plain() for step, part in self.parts.items()} if self.parts else self.whole
+
+
+def override(obj: T, path: str, value: Any) -> T:
+    """A copy of `obj` with the setting at `path` replaced; text is read by the setting's type."""
+    return apply_overrides(obj, {path: value})
+
+
+def apply_overrides(obj: T, overrides: Mapping[str, Any]) -> T:
+    """A copy of `obj` with all overrides in place: dotted paths, nested mappings, or both.
+
+    A mapping changes the fields that it names; with `type: ClassName` it builds a new component.
+    Of two overrides of one path the later holds. `+key` adds a key to a mapping.
+    """
+    change = _Change()
+    change.insert(overrides)
+    try:
+        changed: T = _changed(obj, type(obj), change, "") if change.parts else obj
+    except _UnknownPathError as error:
+        raise ConfigError(error.explain(obj)) from None
+    return changed
+
+
+class _UnknownPathError(ConfigError):
+    """Nothing called `step` is at `parent`; `path` is the whole path that was asked for."""
+
+    def __init__(self, parent: str, step: str, part: _Change, known: Iterable[str], note: str = "") -> None:
+        self.path = next(part.leaves(join(parent, step)))
+        self.level = f"{parent or 'the top level'} has {', '.join(known) or 'nothing'}{note}"
+        super().__init__(self.path)
+
+    def explain(self, root: Any) -> str:
+        """With the nearest path of the whole tree, best one that ends alike."""
+        everywhere = [setting.path for setting in paths(root)]
+        last = self.path.rpartition(".")[2]
+        alike = [path for path in everywhere if path.rpartition(".")[2] == last]
+        close = nearest(self.path, alike or everywhere) or next(iter(alike), None)
+        question = f"did you mean {close!r}? " if close else ""
+        return f"unknown path {self.path!r}: {question}{self.level}"
+
+
+def _changed(current: Any, hint: Any, change: _Change, path: str) -> Any:
+    whole = change.whole
+    if is_component(current):
+        if isinstance(whole, str) and whole.lstrip().startswith("{"):
+            whole = read_yaml(whole, path)
+        if isinstance(whole, Mapping) and type_of(whole) is None:
+            fields_only = _Change()
+            fields_only.insert(whole)
+            current, whole = _changed_component(current, fields_only, path), _KEEP
+    if whole is not _KEEP:
+        current = convert(whole, hint, path, current)
+    if not change.parts:
+        return current
+    if is_component(current):
+        return _changed_component(current, change, path)
+    if isinstance(current, Mapping):
+        return _changed_mapping(current, hint, change, path)
+    if isinstance(current, tuple):
+        return _changed_tuple(current, hint, change, path)
+    return convert(change.plain(), hint, path, current)
+
+
+def _changed_component(current: Any, change: _Change, path: str) -> Any:
+    cls: type = type(current)
+    known = [spec.name for spec in fields(cls) if spec.init]
+    hints = field_hints(cls)
+    values: dict[str, Any] = {}
+    for name, part in change.parts.items():
+        if name not in known:
+            raise _UnknownPathError(path, name, part, known)
+        values[name] = _changed(getattr(current, name), hints[name], part, join(path, name))
+    return build(partial(replace, current), values, ", ".join(change.leaves(path)))
+
+
+def _changed_mapping(current: Mapping[Any, Any], hint: Any, change: _Change, path: str) -> dict[Any, Any]:
+    arguments = next((get_args(option) for option in members(hint) if get_args(option)), (Any, Any))
+    key_hint, value_hint = arguments
+    keys = {str(key): key for key in current}
+    sibling = next(iter(current.values()), None)
+    result = dict(current)
+    for step, part in change.parts.items():
+        name = step.removeprefix(ADD)
+        here = join(path, name)
+        if name in keys:
+            result[keys[name]] = _changed(current[keys[name]], value_hint, part, here)
+        elif name != step:
+            result[convert(name, key_hint, here)] = convert(part.plain(), value_hint, here, sibling)
+        else:
+            raise _UnknownPathError(path, name, part, keys, f"; to add one: {join(path, ADD + name)}")
+    return result
+
+
+def _changed_tuple(current: tuple[Any, ...], hint: Any, change: _Change, path: str) -> tuple[Any, ...]:
+    arguments = next((get_args(option) for option in members(hint) if get_args(option)), (Any, ...))
+    items = list(current)
+    for step, part in change.parts.items():
+        if not step.isdecimal() or int(step) >= len(items):
+            raise _UnknownPathError(path, step, part, map(str, range(len(items))))
+        index = int(step)
+        item_hint = arguments[0] if arguments[-1] is Ellipsis else arguments[index]
+        items[index] = _changed(items[index], item_hint, part, join(path, step))
+    return tuple(items)

@@ -1,0 +1,175 @@
+"""The records that the ledger keeps and the league folds: matches, results and events.
+
+All are frozen msgspec structs, so they cross process and machine borders as plain JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Purpose = Literal["training", "evaluation", "human"]
+
+
+class ModelId(msgspec.Struct, frozen=True, order=True):
+    """Weights of one player at one version. A resume or reset raises the incarnation, so that an id
+    never means two contents."""
+
+    player: str
+    incarnation: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.player}:{self.incarnation}:{self.step}"
+
+    @classmethod
+    def parse(cls, text: str) -> ModelId:
+        player, incarnation, step = text.rsplit(":", 2)
+        return cls(player, int(incarnation), int(step))
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One team's line-up in a match: one player on all its seats, or one player per seat of the team."""
+
+    players: tuple[str, ...]
+    trains: bool = False
+    """Trajectories of this side go to its players' learners."""
+
+
+class Match(msgspec.Struct, frozen=True):
+    """Sides put on the teams of one or more tables. Every table plays `episodes_per_table` episodes, in
+    rotation: side s sits on team (s + episode) % teams, so that each side has each team equally often."""
+
+    id: int
+    purpose: Purpose
+    sides: tuple[Side, ...]
+    tables: int
+    episodes_per_table: int
+
+    @property
+    def episodes(self) -> int:
+        return self.tables * self.episodes_per_table
+
+    @property
+    def is_self_play(self) -> bool:
+        """All sides are the same line-up: it says nothing about who beats whom."""
+        return len(self.sides) > 1 and len({side.players for side in self.sides}) == 1
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """How one side did against another over all episodes of a match."""
+
+    side: int
+    other: int
+    wins: int
+    draws: int
+    losses: int
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What happened in a match, in sums over its episodes."""
+
+    match_id: int
+    episodes: int
+    steps: int
+    """Calls of `step` summed over episodes."""
+    decisions: tuple[int, ...]
+    """Decisions per side."""
+    pairs: tuple[Pair, ...]
+    """Every pair of sides once, lower index first; empty for games with one team."""
+    score_sum: tuple[float, ...]
+    """Per side: sum and sum of squares of its score over the episodes."""
+    score_square_sum: tuple[float, ...]
+    first_models: tuple[str, ...]
+    """Per side: model id at its first and last decision ("" for scripted players)."""
+    last_models: tuple[str, ...]
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="event"):
+    """One row of the ledger. The league's state is a fold over these, in order."""
+
+
+class RunStarted(Event, frozen=True, tag="run_started"):
+    """The run began or was resumed; all leased matches of earlier starts are void."""
+
+    start: int
+    """0 for the first start, then counting up."""
+
+
+class PlayerAdded(Event, frozen=True, tag="player_added"):
+    player: str
+    role: str
+    """A learning role of the experiment, "frozen" or "scripted"."""
+    parent: str | None = None
+    model: str | None = None
+    """The model a frozen player is pinned to, or a learning one starts from."""
+    weights: Literal["live", "average"] = "live"
+    """Which of the learner's two sets of weights a snapshot froze."""
+    parent_decisions: int = 0
+    """Decisions its parent had trained on when it was frozen."""
+    reason: str = ""
+
+
+class PlayerRemoved(Event, frozen=True, tag="player_removed"):
+    player: str
+    reason: str = ""
+
+
+class PlayerReset(Event, frozen=True, tag="player_reset"):
+    """A learning player starts again from `model` (None: fresh weights) with a new incarnation."""
+
+    player: str
+    incarnation: int
+    model: str | None
+
+
+class LearnerProgress(Event, frozen=True, tag="learner_progress"):
+    """A learner has published step `step` of `player`, trained on `decisions` decisions in all."""
+
+    player: str
+    incarnation: int
+    step: int
+    decisions: int
+
+
+class MatchIssued(Event, frozen=True, tag="match_issued"):
+    match: Match
+
+
+class MatchLeased(Event, frozen=True, tag="match_leased"):
+    match_id: int
+    holder: str
+
+
+class MatchFinished(Event, frozen=True, tag="match_finished"):
+    result: Result
+
+
+class MatchVoid(Event, frozen=True, tag="match_void"):
+    match_id: int
+    reason: str
+
+
+class ScoreMeasured(Event, frozen=True, tag="score_measured"):
+    """The mean score of a player in a one-team game, or any evaluation number promotion may use."""
+
+    player: str
+    model: str
+    mean: float
+    standard_error: float
+    episodes: int
+
+
+AnyEvent = (
+    RunStarted
+    | PlayerAdded
+    | PlayerRemoved
+    | PlayerReset
+    | LearnerProgress
+    | MatchIssued
+    | MatchLeased
+    | MatchFinished
+    | MatchVoid
+    | ScoreMeasured
+)

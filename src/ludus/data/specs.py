@@ -1,0 +1,320 @@
+"""What a game shows and accepts: the shapes of observations and actions, per kind of seat.
+
+Everything that allocates arrays (games, trajectory slots, networks) reads these specs and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+CRITIC_PREFIX = "critic."
+"""Arrays of critic-only parts carry this prefix, so one flat tree holds the whole observation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArraySpec:
+    """Shape and dtype of one array, without the leading table, time or batch axes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+
+def _array(shape: tuple[int, ...], dtype: str) -> ArraySpec:
+    return ArraySpec(shape=shape, dtype=np.dtype(dtype))
+
+
+def _require_positive(owner: object, **sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{type(owner).__name__}.{name} must be at least 1, got {size}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vector:
+    """A fixed number of scalars."""
+
+    size: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        _require_positive(self, size=self.size)
+
+    def arrays(self, name: str) -> dict[str, ArraySpec]:
+        return {name: _array((self.size,), self.dtype)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planes:
+    """A picture: channels x height x width."""
+
+    channels: int
+    height: int
+    width: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        _require_positive(self, channels=self.channels, height=self.height, width=self.width)
+
+    def arrays(self, name: str) -> dict[str, ArraySpec]:
+        return {name: _array((self.channels, self.height, self.width), self.dtype)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entities:
+    """A list of up to `maximum` things with `features` numbers each.
+
+    Takes two arrays: NAME with the features and NAME_length with how many rows are real.
+    """
+
+    maximum: int
+    features: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        _require_positive(self, maximum=self.maximum, features=self.features)
+
+    def arrays(self, name: str) -> dict[str, ArraySpec]:
+        return {
+            name: _array((self.maximum, self.features), self.dtype),
+            length_name(name): _array((), "int32"),
+        }
+
+
+Part = Vector | Planes | Entities
+
+
+def length_name(entities: str) -> str:
+    """The array that holds how many rows of an `Entities` part are real."""
+    return f"{entities}_length"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservationSpec:
+    """Named parts that a seat sees, and critic-only parts that exist in training only."""
+
+    parts: Mapping[str, Part]
+    critic: Mapping[str, Part] = field(default_factory=dict)
+
+    @cached_property
+    def arrays(self) -> dict[str, ArraySpec]:
+        """Every array of one observation by name; critic-only ones start with `critic.`."""
+        specs: dict[str, ArraySpec] = {}
+        for name, part in self.parts.items():
+            specs.update(part.arrays(name))
+        for name, part in self.critic.items():
+            specs.update(part.arrays(CRITIC_PREFIX + name))
+        return specs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class When:
+    """This head counts only if an earlier `Choice` head took one of these values."""
+
+    head: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One of `num` options. Legal mask: [num]."""
+
+    num: int
+    when: When | None = None
+    masked: bool = True
+
+    def __post_init__(self) -> None:
+        _require_positive(self, num=self.num)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pointer:
+    """Up to `picks` different rows of the `Entities` part `into`. Legal mask: [maximum].
+
+    With one pick the action is an index. With more it is `picks` indices, -1 after the end;
+    the network also has an end token, so fewer may be picked, but at least one.
+    """
+
+    into: str
+    picks: int = 1
+    when: When | None = None
+    masked: bool = True
+
+    def __post_init__(self) -> None:
+        _require_positive(self, picks=self.picks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A place on a map, as the flat index y * width + x. Legal mask: [height * width]."""
+
+    height: int
+    width: int
+    when: When | None = None
+    masked: bool = False
+
+    def __post_init__(self) -> None:
+        _require_positive(self, height=self.height, width=self.width)
+
+
+Head = Choice | Pointer | Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionSpec:
+    """Heads in the order in which they are decided; a later head may depend on earlier ones."""
+
+    heads: Mapping[str, Head]
+
+    def __post_init__(self) -> None:
+        seen: dict[str, Head] = {}
+        for name, head in self.heads.items():
+            if head.when is not None:
+                before = seen.get(head.when.head)
+                if not isinstance(before, Choice):
+                    raise ValueError(
+                        f"head {name!r} depends on {head.when.head!r}, which is not an earlier Choice"
+                    )
+                wrong = [value for value in head.when.values if not 0 <= value < before.num]
+                if wrong:
+                    raise ValueError(
+                        f"head {name!r} depends on {head.when.head!r} being {wrong[0]}, "
+                        f"but that head has {before.num} options"
+                    )
+            seen[name] = head
+        if not seen:
+            raise ValueError("an ActionSpec needs at least one head")
+
+    @cached_property
+    def arrays(self) -> dict[str, ArraySpec]:
+        """The int32 array of each head's action."""
+        return {
+            name: _array((head.picks,) if isinstance(head, Pointer) and head.picks > 1 else (), "int32")
+            for name, head in self.heads.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeatKind:
+    """What the seats of one kind see and do."""
+
+    name: str
+    observation: ObservationSpec
+    action: ActionSpec
+
+    def __post_init__(self) -> None:
+        for name, head in self.action.heads.items():
+            if isinstance(head, Pointer) and not isinstance(self.observation.parts.get(head.into), Entities):
+                raise ValueError(
+                    f"head {name!r} of kind {self.name!r} points into {head.into!r}, "
+                    "which is not an Entities part of its observation"
+                )
+
+    def num_options(self, head: str) -> int:
+        """How many values the head's mask covers."""
+        spec = self.action.heads[head]
+        if isinstance(spec, Choice):
+            return spec.num
+        if isinstance(spec, Point):
+            return spec.height * spec.width
+        entities = self.observation.parts[spec.into]
+        assert isinstance(entities, Entities)
+        return entities.maximum
+
+    @cached_property
+    def legal_arrays(self) -> dict[str, ArraySpec]:
+        """The bool mask of each masked head."""
+        return {
+            name: _array((self.num_options(name),), "bool")
+            for name, head in self.action.heads.items()
+            if head.masked
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameSpec:
+    """The fixed facts of a game.
+
+    `seats[i]` is the kind (an index into `kinds`) of seat i; `teams[i]` is its team, counted from 0.
+    """
+
+    name: str
+    kinds: tuple[SeatKind, ...]
+    seats: tuple[int, ...]
+    teams: tuple[int, ...]
+    max_length: int
+    """Most `step` calls in one episode."""
+    zero_sum: bool = True
+    """The teams' episode totals add up to zero (checked)."""
+    reward_is_score: bool = True
+    """A team's score is the mean of its seats' total reward (checked); off for shaped rewards."""
+    timed: bool = False
+    """The game keeps a clock; otherwise a decision takes one unit of the seat's own time."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, max_length=self.max_length)
+        if not self.seats or len(self.seats) != len(self.teams):
+            raise ValueError(
+                f"{self.name}: {len(self.seats)} seats and {len(self.teams)} teams; need one of each per seat"
+            )
+        if sorted(set(self.teams)) != list(range(max(self.teams) + 1)):
+            raise ValueError(f"{self.name}: teams must be numbered from 0 without gaps, got {self.teams}")
+        if sorted(set(self.seats)) != list(range(len(self.kinds))):
+            raise ValueError(f"{self.name}: every kind needs a seat and every seat a kind, got {self.seats}")
+
+    @property
+    def num_seats(self) -> int:
+        return len(self.seats)
+
+    @property
+    def num_teams(self) -> int:
+        return max(self.teams) + 1
+
+    @cached_property
+    def seats_of_kind(self) -> tuple[tuple[int, ...], ...]:
+        """Per kind, its seats in order: the columns of that kind's arrays."""
+        return tuple(
+            tuple(seat for seat, kind in enumerate(self.seats) if kind == index)
+            for index in range(len(self.kinds))
+        )
+
+    @cached_property
+    def column_of_seat(self) -> tuple[int, ...]:
+        """Seat -> its column in the arrays of its kind."""
+        return tuple(self.seats_of_kind[kind].index(seat) for seat, kind in enumerate(self.seats))
+
+    @cached_property
+    def seats_of_team(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(
+            tuple(seat for seat, team in enumerate(self.teams) if team == index)
+            for index in range(self.num_teams)
+        )
+
+    @classmethod
+    def symmetric(
+        cls,
+        *,
+        name: str,
+        num_seats: int,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        max_length: int,
+        teams: tuple[int, ...] | None = None,
+        zero_sum: bool = True,
+        reward_is_score: bool = True,
+        timed: bool = False,
+    ) -> GameSpec:
+        """All seats alike; every seat its own team unless `teams` says otherwise."""
+        return cls(
+            name=name,
+            kinds=(SeatKind(name="player", observation=observation, action=action),),
+            seats=(0,) * num_seats,
+            teams=tuple(range(num_seats)) if teams is None else teams,
+            max_length=max_length,
+            zero_sum=zero_sum,
+            reward_is_score=reward_is_score,
+            timed=timed,
+        )

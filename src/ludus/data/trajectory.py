@@ -1,0 +1,313 @@
+"""Trajectory slots: preallocated columns that actors write in place and learners stack into batches.
+
+A trajectory is one seat's view of up to T of its own decisions. Its slot has T+1 rows: the value of the
+row after the last decision is the bootstrap. Short episodes are packed one after the other into a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.batch import Batch
+from ludus.data.specs import ArraySpec, SeatKind
+from ludus.data.trees import Array, IntArray, Tree, allocate
+
+
+def _spec(shape: tuple[int, ...], dtype: str) -> ArraySpec:
+    return ArraySpec(shape=shape, dtype=np.dtype(dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryLayout:
+    """Which columns a slot has."""
+
+    kind: SeatKind
+    unroll_length: int
+    state: Mapping[str, ArraySpec] = field(default_factory=dict)
+    """Memory of the policy, as it was before row 0."""
+
+    @cached_property
+    def rows(self) -> dict[str, ArraySpec]:
+        """Columns with one entry per row."""
+        kind = self.kind
+        return {
+            **{f"observation.{name}": spec for name, spec in kind.observation.arrays.items()},
+            **{f"legal.{name}": spec for name, spec in kind.legal_arrays.items()},
+            **{f"action.{name}": spec for name, spec in kind.action.arrays.items()},
+            "log_prob": _spec((len(kind.action.heads),), "float32"),
+            "value": _spec((), "float32"),
+            "reward": _spec((), "float32"),
+            "elapsed": _spec((), "int32"),
+            "over": _spec((), "bool"),
+            "decision": _spec((), "bool"),
+            "first": _spec((), "bool"),
+            "version": _spec((), "int64"),
+        }
+
+    @cached_property
+    def slot(self) -> dict[str, ArraySpec]:
+        """Columns with one entry per slot."""
+        return {
+            "length": _spec((), "int32"),
+            **{f"state.{name}": spec for name, spec in self.state.items()},
+        }
+
+
+class SlotPool:
+    """All slots of one kind of seat. Only slot numbers travel between workers."""
+
+    def __init__(
+        self,
+        layout: TrajectoryLayout,
+        num_slots: int,
+        new: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.zeros,
+    ) -> None:
+        self.layout = layout
+        self.num_slots = num_slots
+        self.rows: Tree = allocate(layout.rows, (num_slots, layout.unroll_length + 1), new)
+        self.slots: Tree = allocate(layout.slot, (num_slots,), new)
+
+    def count_decisions(self, slots: IntArray) -> int:
+        """Decisions in these slots, whatever their age."""
+        before_end = np.arange(self.layout.unroll_length + 1) < self.slots["length"][slots][:, None]
+        return int((self.rows["decision"][slots] & before_end).sum())
+
+    def stack(self, slots: IntArray, oldest_version: int = 0) -> Batch:
+        """Copy these slots into a batch, time first.
+
+        Decisions made with weights older than `oldest_version` are kept for the returns of their
+        neighbours but are not `valid`.
+        """
+        rows = {name: np.swapaxes(array[slots], 0, 1) for name, array in self.rows.items()}
+        length: NDArray[np.int32] = self.slots["length"][slots]
+        time = np.arange(self.layout.unroll_length + 1)[:, None]
+        decision = rows["decision"] & (time < length)
+        follows = np.zeros_like(decision)
+        follows[:-1] = decision[:-1] & decision[1:] & ~rows["first"][1:]
+        return Batch(
+            observation=_strip("observation.", rows),
+            legal=_strip("legal.", rows),
+            action=_strip("action.", rows),
+            log_prob=rows["log_prob"],
+            value=rows["value"],
+            reward=rows["reward"],
+            elapsed=rows["elapsed"],
+            over=rows["over"],
+            valid=decision & (rows["version"] >= oldest_version),
+            follows=follows,
+            first=rows["first"],
+            version=rows["version"],
+            state={
+                name.removeprefix("state."): array[slots]
+                for name, array in self.slots.items()
+                if name.startswith("state.")
+            },
+        )
+
+
+def _strip(prefix: str, rows: Tree) -> Tree:
+    return {name.removeprefix(prefix): array for name, array in rows.items() if name.startswith(prefix)}
+
+
+class TrajectoryWriter:
+    """Writes the decisions of many streams into slots.
+
+    A stream is one learning seat at one table. Its latest decision stays open until the stream's next
+    decision or the end of the episode: reward that comes in between belongs to it.
+    """
+
+    def __init__(self, pool: SlotPool, num_streams: int, hand_over: Callable[[int, IntArray], None]) -> None:
+        self._pool = pool
+        self._last_row = pool.layout.unroll_length
+        self._hand_over = hand_over
+        self._free = list(range(pool.num_slots - 1, -1, -1))
+        self.owner = np.full(num_streams, -1, np.int64)
+        """Who gets the stream's slots: the learner's number, or -1."""
+        self.slot = np.full(num_streams, -1, np.int64)
+        self.row = np.full(num_streams, -1, np.int64)
+        """The latest row written."""
+        self.open = np.zeros(num_streams, np.bool_)
+        self.clock = np.zeros(num_streams, np.int64)
+        """When the open decision was made."""
+        self.dropped_reward = 0.0
+        """Sum of |reward| that came before a stream's first decision of an episode."""
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def free(self, slots: IntArray) -> None:
+        """The learner is done with these slots."""
+        self._free.extend(slots.tolist())
+
+    def record(
+        self,
+        streams: IntArray,
+        columns: Mapping[str, Array],
+        state: Mapping[str, Array],
+        clock: IntArray | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Write one new open decision per stream.
+
+        consumes:  `columns`, an entry per stream for observation, legal, action, log_prob, value, version;
+                   `state`, the memory before the decision; `clock`, the game time (None: not timed)
+        produces:  slots that became full, handed over with this row as their bootstrap
+        `replace` writes over decisions that were made but not played (the weights changed in between).
+        """
+        rows = self._pool.rows
+        row = self.row[streams]
+        opening = self.slot[streams] < 0
+        if opening.any():
+            self._start(streams[opening], {name: array[opening] for name, array in state.items()})
+            row = self.row[streams]
+        was_open = self.open[streams]
+        if replace:
+            row = np.where(was_open, row - 1, row)
+        elif clock is not None and was_open.any():
+            going_on = streams[was_open]
+            rows["elapsed"][self.slot[going_on], self.row[going_on]] = clock[was_open] - self.clock[going_on]
+        row = row + 1
+        slot = self.slot[streams]
+        first = ~was_open
+        if replace:
+            # a replaced decision is first in its episode exactly if the one it replaces was
+            first = np.where(was_open, rows["first"][slot, row], first)
+        self._write(slot, row, columns, first)
+        self.row[streams] = row
+        self.open[streams] = True
+        if clock is not None:
+            self.clock[streams] = clock
+        full = row == self._last_row
+        if full.any():
+            done = streams[full]
+            self._finish(done, self._last_row)
+            self._start(done, {name: array[full] for name, array in state.items()})
+            at_start = np.zeros(len(done), np.int64)
+            self._write(self.slot[done], at_start, {n: a[full] for n, a in columns.items()}, first[full])
+            self.row[done] = 0
+
+    def credit(self, streams: IntArray, reward: NDArray[np.float32]) -> None:
+        """Add reward to the open decision of each stream."""
+        is_open = self.open[streams]
+        if not is_open.all():
+            self.dropped_reward += float(np.abs(reward[~is_open]).sum())
+            streams, reward = streams[is_open], reward[is_open]
+        self._pool.rows["reward"][self.slot[streams], self.row[streams]] += reward
+
+    def end(self, streams: IntArray) -> None:
+        """The episode ended by the rules: nothing follows the open decisions."""
+        streams = streams[self.open[streams]]
+        self._pool.rows["over"][self.slot[streams], self.row[streams]] = True
+        self._close(streams)
+
+    def truncate(
+        self, streams: IntArray, columns: Mapping[str, Array], clock: IntArray | None = None
+    ) -> None:
+        """The episode was cut; all these streams are open.
+
+        `columns` hold the last observation and its value, for the bootstrap.
+        """
+        rows = self._pool.rows
+        slot, row = self.slot[streams], self.row[streams]
+        if clock is not None:
+            rows["elapsed"][slot, row] = clock - self.clock[streams]
+        self._write(slot, row + 1, columns, np.zeros(len(streams), np.bool_))
+        rows["decision"][slot, row + 1] = False
+        self.row[streams] = row + 1
+        self._close(streams, bootstrap=True)
+
+    def flush(self, streams: IntArray, state: Mapping[str, Array]) -> None:
+        """Hand over what the streams have so far; open decisions move to a new slot.
+
+        `state` is the memory before each stream's latest decision.
+        """
+        has_rows = self.slot[streams] >= 0
+        is_open = self.open[streams]
+        closed = streams[has_rows & ~is_open]
+        if len(closed):
+            self._finish(closed, self.row[closed] + 1)
+            self.slot[closed] = -1
+            self.row[closed] = -1
+        keep = has_rows & is_open & (self.row[streams] > 0)
+        going_on = streams[keep]
+        if len(going_on):
+            slot, row = self.slot[going_on], self.row[going_on]
+            latest = {name: array[slot, row] for name, array in self._pool.rows.items()}
+            self._finish(going_on, row)
+            self._start(going_on, {name: array[keep] for name, array in state.items()})
+            for name, array in self._pool.rows.items():
+                array[self.slot[going_on], 0] = latest[name]
+            self.row[going_on] = 0
+
+    def abandon(self, streams: IntArray) -> None:
+        """Give the streams' slots back without handing them over (a void match, a reset player)."""
+        held = streams[self.slot[streams] >= 0]
+        self.free(self.slot[held])
+        self.slot[held] = -1
+        self.row[held] = -1
+        self.open[streams] = False
+
+    def save(self) -> Tree:
+        """Everything needed to go on writing exactly here."""
+        return {
+            "owner": self.owner,
+            "slot": self.slot,
+            "row": self.row,
+            "open": self.open,
+            "clock": self.clock,
+            "free": np.array(self._free, np.int64),
+            "dropped_reward": np.array(self.dropped_reward),
+        }
+
+    def load(self, saved: Mapping[str, Array]) -> None:
+        for name in ("owner", "slot", "row", "open", "clock"):
+            getattr(self, name)[...] = saved[name]
+        self._free = saved["free"].tolist()
+        self.dropped_reward = float(saved["dropped_reward"])
+
+    def _write(
+        self, slot: IntArray, row: IntArray, columns: Mapping[str, Array], first: NDArray[np.bool_]
+    ) -> None:
+        rows = self._pool.rows
+        for name, values in columns.items():
+            rows[name][slot, row] = values
+        rows["reward"][slot, row] = 0.0
+        rows["elapsed"][slot, row] = 1
+        rows["over"][slot, row] = False
+        rows["decision"][slot, row] = True
+        rows["first"][slot, row] = first
+
+    def _close(self, streams: IntArray, *, bootstrap: bool = False) -> None:
+        self.open[streams] = False
+        full = streams[self.row[streams] >= self._last_row - (0 if bootstrap else 1)]
+        if len(full):
+            self._finish(full, self._last_row)
+            self.slot[full] = -1
+            self.row[full] = -1
+
+    def _start(self, streams: IntArray, state: Mapping[str, Array]) -> None:
+        if len(self._free) < len(streams):
+            raise RuntimeError(
+                f"{len(streams)} trajectory slots are needed and {len(self._free)} of {self._pool.num_slots} "
+                "are free: raise learner.buffer_size"
+            )
+        slots = np.array([self._free.pop() for _ in range(len(streams))], np.int64)
+        self.slot[streams] = slots
+        self.row[streams] = -1
+        for name, values in state.items():
+            self._pool.slots[f"state.{name}"][slots] = values
+
+    def _finish(self, streams: IntArray, length: int | IntArray) -> None:
+        slots = self.slot[streams]
+        self._pool.slots["length"][slots] = length
+        owners = self.owner[streams]
+        for owner in np.unique(owners):
+            self._hand_over(int(owner), slots[owners == owner])

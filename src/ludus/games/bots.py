@@ -1,0 +1,101 @@
+"""Scripted players for any game: uniformly random, and strategies given as action probabilities."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import Entities, Pointer, SeatKind, When, length_name
+from ludus.data.trees import Array, IntArray, Tree, take
+from ludus.games.game import GameBatch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """What the seats that a bot plays see and may do, one row each."""
+
+    kind: SeatKind
+    observation: Tree
+    legal: Tree
+
+    @classmethod
+    def of(cls, game: GameBatch, tables: IntArray, seats: IntArray) -> Rows:
+        """Row i is (tables[i], seats[i]); all seats are of one kind."""
+        kind = game.spec.seats[int(seats[0])] if len(seats) else 0
+        index = (tables, np.asarray(game.spec.column_of_seat)[seats])
+        return cls(
+            kind=game.spec.kinds[kind],
+            observation=take(game.view.observation[kind], index),
+            legal=take(game.view.legal[kind], index),
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self.observation.values())))
+
+    def mask(self, head: str) -> NDArray[np.bool_]:
+        """[rows, options]: legal by the game's mask and, for a pointer, among the real entities."""
+        spec = self.kind.action.heads[head]
+        mask = self.legal.get(head)
+        if mask is None:
+            mask = np.ones((len(self), self.kind.num_options(head)), np.bool_)
+        if isinstance(spec, Pointer):
+            assert isinstance(self.kind.observation.parts[spec.into], Entities)
+            mask = mask & (np.arange(mask.shape[1]) < self.observation[length_name(spec.into)][:, None])
+        return mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomBot:
+    """Every legal option of every head alike; a pointer with several picks first draws how many.
+
+    Heads that do not count (`when`) get 0, or -1 throughout if they take several picks.
+    """
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        rows = Rows.of(game, tables, seats)
+        actions: Tree = {}
+        for name, head in rows.kind.action.heads.items():
+            counts = _counts(head.when, actions, len(rows))
+            mask = rows.mask(name)
+            stuck = np.flatnonzero(counts & ~mask.any(axis=1))
+            if len(stuck):
+                table, seat = tables[stuck[0]], seats[stuck[0]]
+                raise ValueError(f"head {name!r} has no legal option at table {table}, seat {seat}")
+            keys = np.where(mask, rng.random(mask.shape), -1.0)
+            if isinstance(head, Pointer) and head.picks > 1:
+                wanted = rng.integers(1, np.minimum(head.picks, np.maximum(mask.sum(axis=1), 1)) + 1)
+                picks = np.argsort(-keys, axis=1)[:, : head.picks]
+                picks = np.pad(picks, ((0, 0), (0, head.picks - picks.shape[1])))
+                chosen = counts[:, None] & (np.arange(head.picks) < wanted[:, None])
+                actions[name] = np.where(chosen, picks, -1).astype(np.int32)
+            else:
+                actions[name] = np.where(counts, keys.argmax(axis=1), 0).astype(np.int32)
+        return actions
+
+
+def _counts(when: When | None, earlier: Mapping[str, Array], num_rows: int) -> NDArray[np.bool_]:
+    """[rows]: whether a head with this condition counts, given the earlier heads' actions."""
+    if when is None:
+        return np.ones(num_rows, np.bool_)
+    return np.isin(earlier[when.head], when.values)
+
+
+class StrategyBot(ABC):
+    """A fixed strategy for a game with a single `Choice` head, so that it can also be evaluated exactly."""
+
+    @abstractmethod
+    def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """[rows, options] from what each row sees and its mask [rows, options]."""
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        rows = Rows.of(game, tables, seats)
+        (head,) = rows.kind.action.heads
+        probs = self.probabilities(rows.observation, rows.mask(head))
+        # Scaled by the row's own sum, so that rounding can never select past the last option.
+        edges = probs.cumsum(axis=1)
+        draws = rng.random((len(rows), 1)) * edges[:, -1:]
+        return {head: (draws >= edges).sum(axis=1).astype(np.int32)}

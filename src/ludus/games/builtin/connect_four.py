@@ -1,0 +1,172 @@
+"""Connect four: seven columns of six cells, stones fall to the lowest free cell, four in a line win.
+
+Seat 0 begins. The winner gets +1 and the loser -1; a full board without a line is a draw (0, 0).
+Each seat sees its own stones and the other's as 42 + 42 flags, row by row from the bottom, and with
+`threats` the columns where it wins at once (7) and where the other would (7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
+from ludus.data.trees import IntArray
+from ludus.games.bots import RandomBot
+from ludus.games.builtin.connect_four_board import (
+    CELLS,
+    COLUMN_BITS,
+    COLUMNS,
+    ROWS,
+    ConnectFourState,
+    column_codes,
+    playable_cells,
+    winning_cells,
+)
+from ludus.games.builtin.connect_four_bots import ConnectFourAlphaBeta, ConnectFourRules
+from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.search import UctBot
+
+_THREATS = (np.arange(1 << 2 * COLUMNS)[:, None] >> np.arange(2 * COLUMNS) & 1).astype(np.float32)
+"""The threats part for every 14-bit code: own winning columns, then the other's."""
+
+
+class ConnectFourTables:
+    """Both seats' rows are kept up to date: a stone changes one flag in each, threats are computed anew.
+
+    State and the hot parts of the view are flat; `2 * table + seat` addresses a seat in them.
+    """
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self.spec = spec
+        self.num_tables = num_tables
+        self.view = TableView.allocate(spec, num_tables)
+        self.view.over[:] = True  # until the first reset nothing can be stepped
+        self._stones = np.zeros(2 * num_tables, np.uint64)
+        self._winning = np.zeros(2 * num_tables, np.uint64)
+        self._heights = np.zeros(COLUMNS * num_tables, np.int64)
+        self._ply = np.zeros(num_tables, np.int64)
+        self._board = self.view.observation[0]["board"].reshape(-1)
+        self._reward = self.view.reward.reshape(-1)
+        self._to_act = self.view.to_act.reshape(-1)
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        """The seeds change nothing: the game has no chance."""
+        self._ply[tables] = 0
+        for state in (self._stones, self._winning, self._heights):
+            state.reshape(self.num_tables, -1)[tables] = 0
+        view = self.view
+        for shown in (*view.observation[0].values(), view.reward, view.score, view.over):
+            shown[tables] = 0
+        view.legal[0]["move"][tables] = True
+        view.to_act[tables] = (True, False)
+
+    def step(self, actions: Actions) -> None:
+        tables = np.flatnonzero(~self.view.over)
+        ply = self._ply[tables]
+        mover = 2 * tables + (ply & 1)
+        column = actions[0]["move"].reshape(-1)[mover].astype(np.int64)
+        self._require_legal(tables, column)
+        slot = COLUMNS * tables + column
+        height = self._heights[slot]
+        self._heights[slot] = height + 1
+        self._ply[tables] = ply + 1
+
+        won = self._place(mover, column, height)
+        over = won | (ply == CELLS - 1)
+        self._end(tables, mover, won, over)
+        full = height == ROWS - 1
+        self.view.legal[0]["move"][tables[full], :, column[full]] = False
+        if "threats" in self.view.observation[0]:
+            self._show_threats()
+
+    def _require_legal(self, tables: IntArray, column: IntArray) -> None:
+        inside = (column >= 0) & (column < COLUMNS)
+        legal = inside & (self._heights[COLUMNS * tables + column * inside] < ROWS)
+        if not legal.all():
+            first = int(np.argmin(legal))
+            why = "is full" if inside[first] else f"does not exist, there are {COLUMNS}"
+            raise ValueError(f"connect_four: table {tables[first]}: column {column[first]} {why}")
+
+    def _place(self, mover: IntArray, column: IntArray, height: IntArray) -> NDArray[np.bool_]:
+        """Put the stones down; returns who has won by it."""
+        other = mover ^ 1
+        cell = np.left_shift(np.uint64(1), (COLUMN_BITS * column + height).astype(np.uint64))
+        won: NDArray[np.bool_] = (self._winning[mover] & cell) != 0
+        own = self._stones[mover] | cell
+        self._stones[mover] = own
+        self._winning[mover] = winning_cells(own, own | self._stones[other])
+        self._winning[other] &= ~cell
+
+        flag = COLUMNS * height + column
+        self._board[2 * CELLS * mover + flag] = 1.0
+        self._board[2 * CELLS * other + CELLS + flag] = 1.0
+        return won
+
+    def _end(
+        self, tables: IntArray, mover: IntArray, won: NDArray[np.bool_], over: NDArray[np.bool_]
+    ) -> None:
+        view = self.view
+        view.over[tables] = over
+        self._to_act[mover] = False
+        self._to_act[mover ^ 1] = ~over
+        self._reward[mover] = won
+        self._reward[mover ^ 1] = -won.astype(np.float32)
+        ended = tables[over]
+        view.score[ended] = view.reward[ended]
+
+    def _show_threats(self) -> None:
+        """For all tables: at one that is over nothing has changed, and selecting would cost more."""
+        stones = self._stones.reshape(-1, 2)
+        reach = playable_cells(stones[:, 0] | stones[:, 1])
+        wins = column_codes(self._winning.reshape(-1, 2) & reach[:, None])
+        np.take(_THREATS, wins | wins[:, ::-1] << COLUMNS, axis=0, out=self.view.observation[0]["threats"])
+
+    def tree_state(self, table: int) -> ConnectFourState:
+        mover = int(self._ply[table]) & 1
+        row = 2 * table + mover
+        threats = "threats" in self.view.observation[0]
+        return ConnectFourState(int(self._stones[row]), int(self._stones[row ^ 1]), threats)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectFour:
+    """Options: `threats` adds what one ply of look-ahead shows."""
+
+    threats: bool = True
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        parts = {"board": Vector(size=2 * CELLS)}
+        if self.threats:
+            parts["threats"] = Vector(size=2 * COLUMNS)
+        return GameSpec.symmetric(
+            name="connect_four",
+            num_seats=2,
+            observation=ObservationSpec(parts=parts),
+            action=ActionSpec(heads={"move": Choice(num=COLUMNS)}),
+            max_length=CELLS,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return ConnectFourTables(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {
+            "random": RandomBot(),
+            "rules": ConnectFourRules(),
+            "alpha_beta_2": ConnectFourAlphaBeta(depth=2),
+            "alpha_beta_4": ConnectFourAlphaBeta(depth=4),
+            "uct_100": UctBot(simulations=100),
+            "uct_1000": UctBot(simulations=1000),
+        }
+
+    def tree(self) -> None:
+        """None: 4.5e12 positions are too many to walk. Search starts from `tree_state` of a table."""

@@ -1,0 +1,239 @@
+"""Goofspiel for three: bid cards for prizes at the same time, highest bid takes the prize.
+
+Each seat holds the cards 1 .. num_cards; the prizes 1 .. num_cards are turned up one by one in an order drawn
+by the seed. Every round all three bid one card of their hand at the same time. The highest bid takes the
+prize if it is alone; if two or three bid the highest card nobody does. Bids are spent and everyone sees them.
+A prize that is taken adds its share of all prizes to the taker's score and takes half of that from each of
+the others, so the scores add up to zero; their order ranks the three.
+A seat sees hands and points (its own, then the next seat's, then those of the one after), the prize that is
+up and those to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
+from ludus.data.tree_game import CHANCE, OVER
+from ludus.data.trees import Array, IntArray, Tree
+from ludus.games.bots import RandomBot
+from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.greedy import GreedyBot
+from ludus.games.seeding import shuffle
+
+SEATS = 3
+LARGEST_TREE = 3
+"""With this many cards the tree has some thousand histories; with one more, half a million."""
+
+_ROTATED = (np.arange(SEATS)[:, None] + np.arange(SEATS)) % SEATS
+"""[seat, offset]: the seats in the order in which a seat sees them."""
+
+
+class GoofspielTables:
+    """Cards and prizes are counted from 0 here: card c is worth c + 1."""
+
+    def __init__(self, spec: GameSpec, num_tables: int, num_cards: int) -> None:
+        self.spec = spec
+        self.num_tables = num_tables
+        self.view = TableView.allocate(spec, num_tables)
+        self.view.over[:] = True  # until the first reset nothing can be stepped
+        self._num_cards = num_cards
+        self._round = np.zeros(num_tables, np.int64)
+        self._prizes = np.zeros((num_tables, num_cards), np.int64)
+        self._hands = np.zeros((num_tables, SEATS, num_cards), np.bool_)
+        self._points = np.zeros((num_tables, SEATS), np.int64)
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        view = self.view
+        self._round[tables] = 0
+        self._prizes[tables] = shuffle(seeds, 0, self._num_cards)
+        self._hands[tables] = True
+        self._points[tables] = 0
+        view.reward[tables] = 0.0
+        view.score[tables] = 0.0
+        view.over[tables] = False
+        view.to_act[tables] = True
+        self._show(tables)
+
+    def step(self, actions: Actions) -> None:
+        view = self.view
+        tables = np.flatnonzero(~view.over)
+        bids = actions[0]["bid"][tables].astype(np.int64)
+        self._require_legal(tables, bids)
+        hands = self._hands[tables]
+        np.put_along_axis(hands, bids[:, :, None], False, axis=2)
+        self._hands[tables] = hands
+
+        highest = bids == bids.max(axis=1, keepdims=True)
+        takes = highest & (highest.sum(axis=1, keepdims=True) == 1)
+        prize = self._prizes[tables, self._round[tables]] + 1
+        self._points[tables] += takes * prize[:, None]
+        self._round[tables] += 1
+        view.reward[tables] = self._shares(takes * prize[:, None])
+        view.score[tables] = self._shares(self._points[tables])
+        over = self._round[tables] == self._num_cards
+        view.over[tables] = over
+        view.to_act[tables] = ~over[:, None]
+        self._show(tables)
+
+    def _shares(self, points: IntArray) -> NDArray[np.float64]:
+        return _shares(points, self._num_cards)
+
+    def _require_legal(self, tables: IntArray, bids: IntArray) -> None:
+        inside = (bids >= 0) & (bids < self._num_cards)
+        held = np.take_along_axis(self._hands[tables], (bids * inside)[:, :, None], axis=2)[:, :, 0]
+        if not (inside & held).all():
+            row, seat = np.argwhere(~(inside & held))[0]
+            hand = np.flatnonzero(self._hands[tables[row], seat]).tolist()
+            raise ValueError(
+                f"goofspiel: table {tables[row]}, seat {seat}: bid {bids[row, seat]} is not one of {hand}"
+            )
+
+    def _show(self, tables: IntArray) -> None:
+        observation, legal = self.view.observation[0], self.view.legal[0]
+        rounds, hands = self._round[tables], self._hands[tables]
+        one_hot = np.identity(self._num_cards, np.float32)[self._prizes[tables]]
+        when = np.arange(self._num_cards)[None, :, None] - rounds[:, None, None]
+        observation["hands"][tables] = hands[:, _ROTATED].reshape(-1, SEATS, SEATS * self._num_cards)
+        observation["prize"][tables] = (one_hot * (when == 0)).sum(axis=1)[:, None]
+        observation["to_come"][tables] = (one_hot * (when > 0)).sum(axis=1)[:, None]
+        observation["points"][tables] = self._points[tables][:, _ROTATED] / _total(self._num_cards)
+        legal["bid"][tables] = hands
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _total(num_cards: int) -> int:
+    return num_cards * (num_cards + 1) // 2
+
+
+def _shares(points: Array, num_cards: int) -> NDArray[np.float64]:
+    """[..., SEATS]: what points mean for the score: the own, less half of each other's."""
+    others = points.sum(axis=-1, keepdims=True) - points
+    shares: NDArray[np.float64] = (points - others / 2) / _total(num_cards)
+    return shares
+
+
+@dataclass(frozen=True, slots=True)
+class GoofspielState:
+    """A history: the prizes turned up so far, and all bids, seat by seat and round by round.
+
+    The seats bid one after the other without seeing the bids of the round.
+    """
+
+    num_cards: int
+    prizes: tuple[int, ...] = ()
+    bids: tuple[int, ...] = ()
+
+    def seat(self) -> int:
+        if len(self.bids) == SEATS * self.num_cards:
+            return OVER
+        return CHANCE if len(self.bids) == SEATS * len(self.prizes) else len(self.bids) % SEATS
+
+    def legal_actions(self) -> Sequence[int]:
+        return self._hand(self.seat())
+
+    def _hand(self, seat: int) -> list[int]:
+        """By what was bid in the rounds that are over, and by the seat itself."""
+        return [card for card in range(self.num_cards) if card not in self.bids[seat::SEATS]]
+
+    def chance_outcomes(self) -> Sequence[tuple[int, float]]:
+        left = [prize for prize in range(self.num_cards) if prize not in self.prizes]
+        return [(prize, 1.0 / len(left)) for prize in left]
+
+    def child(self, action: int) -> GoofspielState:
+        if self.seat() == CHANCE:
+            return GoofspielState(self.num_cards, (*self.prizes, action), self.bids)
+        return GoofspielState(self.num_cards, self.prizes, (*self.bids, action))
+
+    def _seen(self) -> GoofspielState:
+        """Without the bids of the round that is not over."""
+        known = len(self.bids) // SEATS * SEATS
+        return GoofspielState(self.num_cards, self.prizes, self.bids[:known])
+
+    def _points(self) -> IntArray:
+        points = np.zeros(SEATS, np.int64)
+        for turn, prize in enumerate(self.prizes[: len(self.bids) // SEATS]):
+            bids = self.bids[SEATS * turn : SEATS * (turn + 1)]
+            if bids.count(max(bids)) == 1:
+                points[bids.index(max(bids))] += prize + 1
+        return points
+
+    def returns(self) -> Sequence[float]:
+        return [float(share) for share in _shares(self._points(), self.num_cards)]
+
+    def information_state(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        return self.seat(), self.prizes, self._seen().bids
+
+    def observation(self) -> Tree:
+        order = _ROTATED[self.seat()]
+        seen = self._seen()
+        cards = np.arange(self.num_cards)
+        hands = [np.isin(cards, seen._hand(int(seat))) for seat in order]
+        return {
+            "hands": np.concatenate(hands).astype(np.float32),
+            "prize": (cards == self.prizes[-1]).astype(np.float32),
+            "to_come": (~np.isin(cards, self.prizes)).astype(np.float32),
+            "points": (seen._points()[order] / _total(self.num_cards)).astype(np.float32),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchPrize(GreedyBot):
+    """Bids the card nearest to the prize plus `raise_by`; ties at random."""
+
+    raise_by: int = 0
+
+    def values(self, observation: Tree) -> Array:
+        prize = observation["prize"]
+        wanted = prize.argmax(axis=1) + self.raise_by
+        nearness: Array = -np.abs(np.arange(prize.shape[1]) - wanted[:, None])
+        return nearness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goofspiel:
+    """Options: `num_cards` in each hand and among the prizes."""
+
+    num_cards: int = 5
+
+    def __post_init__(self) -> None:
+        if self.num_cards < 2:
+            raise ValueError(f"Goofspiel.num_cards must be at least 2, got {self.num_cards}")
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        cards = Vector(size=self.num_cards)
+        parts = {
+            "hands": Vector(size=SEATS * self.num_cards),
+            "prize": cards,
+            "to_come": cards,
+            "points": Vector(size=SEATS),
+        }
+        return GameSpec.symmetric(
+            name="goofspiel",
+            num_seats=SEATS,
+            observation=ObservationSpec(parts=parts),
+            action=ActionSpec(heads={"bid": Choice(num=self.num_cards)}),
+            max_length=self.num_cards,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return GoofspielTables(self.spec, num_tables, self.num_cards)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {
+            "random": RandomBot(),
+            "match_prize": MatchPrize(),
+            "one_above": MatchPrize(raise_by=1),
+        }
+
+    def tree(self) -> GoofspielState | None:
+        """The root up to `LARGEST_TREE` cards, else None."""
+        return GoofspielState(self.num_cards) if self.num_cards <= LARGEST_TREE else None

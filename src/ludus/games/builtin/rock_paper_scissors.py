@@ -1,0 +1,189 @@
+"""Rock, paper, scissors: both seats choose at once, over one or more rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
+from ludus.data.tree_game import OVER, TreeState
+from ludus.data.trees import IntArray, Tree
+from ludus.games.bots import RandomBot, StrategyBot
+from ludus.games.game import Actions, Bot, GameBatch, TableView
+
+ROCK, PAPER, SCISSORS = 0, 1, 2
+WALKABLE_ROUNDS = 4
+"""The tree has 9 ** rounds ends; with more rounds it is not offered."""
+
+PAYOFF = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], np.float32)
+"""What the row's choice wins against the column's."""
+
+
+NO_ROUND = 9
+"""A finished round is the number 3 * choice of seat 0 + choice of seat 1; this one is none yet."""
+
+
+def _rewards() -> NDArray[np.float32]:
+    """[rounds, seats]: what each seat wins; nothing before the first round."""
+    return np.append(np.stack([PAYOFF, PAYOFF.T], axis=2).reshape(9, 2), np.zeros((1, 2), np.float32), axis=0)
+
+
+def _encodings() -> NDArray[np.float32]:
+    """[rounds, seats, 7]: what each seat sees: flag for no round yet, one-hot own and other's choice."""
+    table = np.zeros((10, 2, 7), np.float32)
+    for first in range(3):
+        for second in range(3):
+            table[3 * first + second, 0, [1 + first, 4 + second]] = 1.0
+            table[3 * first + second, 1, [1 + second, 4 + first]] = 1.0
+    table[NO_ROUND, :, 0] = 1.0
+    return table
+
+
+REWARDS = _rewards()
+ENCODINGS = _encodings()
+
+
+@cache
+def _spec(rounds: int) -> GameSpec:
+    return GameSpec.symmetric(
+        name="rock_paper_scissors",
+        num_seats=2,
+        observation=ObservationSpec(parts={"previous": Vector(size=7)}),
+        action=ActionSpec(heads={"move": Choice(num=3)}),
+        max_length=rounds,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RockPaperScissors:
+    """Each round won is worth 1. A seat sees the choices of the previous round."""
+
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"RockPaperScissors.rounds must be at least 1, got {self.rounds}")
+
+    @property
+    def spec(self) -> GameSpec:
+        return _spec(self.rounds)
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return RockPaperScissorsBatch(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {
+            "random": RandomBot(),
+            "rock": AlwaysBot(move=ROCK),
+            "paper": AlwaysBot(move=PAPER),
+            "scissors": AlwaysBot(move=SCISSORS),
+        }
+
+    def tree(self) -> TreeState | None:
+        return RockPaperScissorsState(self.rounds) if self.rounds <= WALKABLE_ROUNDS else None
+
+
+class RockPaperScissorsBatch:
+    """Tables that all advance by one round per step; a table that is over stays at its last round."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self._spec = spec
+        self._view = TableView.allocate(spec, num_tables)
+        self._view.legal[0]["move"][:] = True
+        self._view.over[:] = True  # until the first reset nothing can be stepped
+        self._last_round = np.full(num_tables, NO_ROUND)
+        self._num_played = np.zeros(num_tables, np.int64)
+
+    @property
+    def spec(self) -> GameSpec:
+        return self._spec
+
+    @property
+    def num_tables(self) -> int:
+        return len(self._num_played)
+
+    @property
+    def view(self) -> TableView:
+        return self._view
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self._last_round[tables] = NO_ROUND
+        self._num_played[tables] = 0
+        self._view.score[tables] = 0.0
+        self._show()
+
+    def step(self, actions: Actions) -> None:
+        moves = actions[0]["move"]
+        playing = ~self._view.over
+        illegal = self._view.to_act & ((moves < ROCK) | (moves > SCISSORS))
+        if illegal.any():
+            table, seat = np.argwhere(illegal)[0]
+            raise ValueError(
+                f"{self._spec.name}: {moves[table, seat]} is not a legal action of seat {seat} "
+                f"at table {table}; legal are [0, 1, 2]"
+            )
+        self._last_round = np.where(playing, 3 * moves[:, 0] + moves[:, 1], self._last_round)
+        self._num_played += playing
+        self._show()
+        self._view.score[:] += self._view.reward * playing[:, None]
+
+    def _show(self) -> None:
+        view, last = self._view, self._last_round
+        REWARDS.take(last, axis=0, out=view.reward, mode="clip")
+        ENCODINGS.take(last, axis=0, out=view.observation[0]["previous"], mode="clip")
+        np.equal(self._num_played, self._spec.max_length, out=view.over)
+        view.to_act[:] = ~view.over[:, None]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True, slots=True)
+class RockPaperScissorsState:
+    """Seat 0 writes its choice down first; seat 1 does not see it until the round is over."""
+
+    rounds: int
+    moves: tuple[int, ...] = ()
+    """Seat 0's and seat 1's choices in turn."""
+
+    def seat(self) -> int:
+        return OVER if len(self.moves) == 2 * self.rounds else len(self.moves) % 2
+
+    def legal_actions(self) -> Sequence[int]:
+        return (ROCK, PAPER, SCISSORS)
+
+    def chance_outcomes(self) -> Sequence[tuple[int, float]]:
+        return ()
+
+    def child(self, action: int) -> RockPaperScissorsState:
+        return replace(self, moves=(*self.moves, action))
+
+    def returns(self) -> Sequence[float]:
+        won = float(sum(PAYOFF[self.moves[::2], self.moves[1::2]]))
+        return [won, -won]
+
+    def _finished(self) -> tuple[int, ...]:
+        """The moves of the rounds that are over."""
+        return self.moves[: len(self.moves) // 2 * 2]
+
+    def information_state(self) -> tuple[int, ...]:
+        return self._finished()
+
+    def observation(self) -> Tree:
+        finished = self._finished()
+        last = 3 * finished[-2] + finished[-1] if finished else NO_ROUND
+        return {"previous": ENCODINGS[last, self.seat()].copy()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlwaysBot(StrategyBot):
+    """The same choice in every round."""
+
+    move: int
+
+    def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return np.tile(np.eye(legal.shape[1])[self.move], (len(legal), 1))

@@ -1,0 +1,245 @@
+"""Siege, a small asymmetric game with a clock: an attacker's band against the one guard of four to six towns.
+
+The seed draws the number of towns, each town's value (1 to 3) and walls (1 to 3), and where the guard begins.
+Both seats act at tick 0, and each again when its order is done:
+
+* attacker (seat 0): `wait` for a `pause` of 1, 2 or 4 ticks; `raid` a standing town, which arrives after
+  4 ticks and breaks 1 wall; or `storm` it, which arrives after 7 ticks and breaks 3.
+* defender (seat 1): `hold` the guard where it is for 2 ticks; or `march` it to a standing town, where it
+  arrives after 3 ticks. A marching guard guards nothing.
+
+An attack that arrives at the guard's town is beaten off (a guard that arrives in the same tick is in time),
+and the attacker pays 2. Otherwise it breaks walls; a town without walls falls and pays the attacker its
+value. The defender gets the opposite. A point counts one tenth. The game is over when every town has fallen
+and is cut off at tick 40.
+Both see the towns, where the guard stands, and the time; the defender also sees a storm coming, but never a
+raid. What else the other is up to only the critic sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import (
+    CRITIC_PREFIX,
+    ActionSpec,
+    Choice,
+    Entities,
+    GameSpec,
+    ObservationSpec,
+    Pointer,
+    SeatKind,
+    Vector,
+    When,
+    length_name,
+)
+from ludus.data.trees import Array, IntArray
+from ludus.games.bots import RandomBot
+from ludus.games.builtin.siege_bots import SiegeRules
+from ludus.games.builtin.siege_orders import HOLD, MARCH, PAUSES, RAID, STORM, WAIT
+from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.seeding import randbelow
+
+ATTACKER, DEFENDER = 0, 1
+FEWEST_TOWNS, MOST_TOWNS = 4, 6
+MOST_VALUE = 3
+MOST_WALLS = 3
+LAST_TICK = 40
+BEATEN_OFF = 2
+POINT = 0.1
+NOWHERE = -1
+
+_ATTACK_TICKS = np.array([0, 4, 7])
+_ATTACK_DAMAGE = np.array([0, 1, 3])
+_DEFENCE_TICKS = np.array([2, 3])
+_PAUSES = np.array(PAUSES)
+_TOWNS = np.arange(MOST_TOWNS)
+
+
+class SiegeTables:
+    """A step leads to the next tick at which an order is done: at least one seat acts after every step."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self.spec = spec
+        self.num_tables = num_tables
+        self.view = TableView.allocate(spec, num_tables)
+        self.view.over[:] = True  # until the first reset nothing can be stepped
+        self._num_towns = np.zeros(num_tables, np.int64)
+        self._values = np.zeros((num_tables, MOST_TOWNS), np.int64)
+        self._walls = np.zeros((num_tables, MOST_TOWNS), np.int64)
+        self._guard = np.zeros(num_tables, np.int64)
+        self._order = np.zeros((num_tables, 2), np.int64)
+        self._target = np.zeros((num_tables, 2), np.int64)
+        self._done_at = np.zeros((num_tables, 2), np.int64)
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        view = self.view
+        num_towns = FEWEST_TOWNS + randbelow(seeds, 0, MOST_TOWNS - FEWEST_TOWNS + 1)
+        exists = num_towns[:, None] > _TOWNS
+        self._num_towns[tables] = num_towns
+        self._guard[tables] = randbelow(seeds, 1, num_towns)
+        self._values[tables] = exists * (1 + randbelow(seeds[:, None], 2 + _TOWNS, MOST_VALUE))
+        self._walls[tables] = exists * (1 + randbelow(seeds[:, None], 2 + MOST_TOWNS + _TOWNS, MOST_WALLS))
+        self._order[tables] = (WAIT, HOLD)
+        self._target[tables] = NOWHERE
+        self._done_at[tables] = 0
+        for array in (view.clock, view.reward, view.score, view.over, view.truncated):
+            array[tables] = 0
+        view.to_act[tables] = True
+        self._show(tables)
+
+    def step(self, actions: Actions) -> None:
+        view = self.view
+        tables = np.flatnonzero(~(view.over | view.truncated))
+        self._order_attack(tables[view.to_act[tables, ATTACKER]], actions)
+        self._order_guard(tables[view.to_act[tables, DEFENDER]], actions)
+
+        now = np.minimum(self._done_at[tables].min(axis=1), LAST_TICK)
+        done = self._done_at[tables] == now[:, None]
+        view.clock[tables] = now
+        gain = self._carry_out(tables, done)
+        view.reward[tables, ATTACKER] = gain
+        view.reward[tables, DEFENDER] = -gain
+        view.score[tables] += view.reward[tables]
+
+        over = ~self._walls[tables].any(axis=1)
+        truncated = ~over & (now == LAST_TICK)
+        view.over[tables] = over
+        view.truncated[tables] = truncated
+        view.to_act[tables] = done & ~(over | truncated)[:, None]
+        self._show(tables)
+
+    def _order_attack(self, tables: IntArray, actions: Actions) -> None:
+        chosen = {name: array[tables, 0] for name, array in actions[ATTACKER].items()}
+        order, target, pause = chosen["order"], chosen["target"], chosen["pause"]
+        attacks = order != WAIT
+        self._require(ATTACKER, "order", tables, order, (order >= 0) & (order <= STORM))
+        self._require(ATTACKER, "pause", tables, pause, attacks | ((pause >= 0) & (pause < len(PAUSES))))
+        self._require(ATTACKER, "target", tables, target, ~attacks | self._stands(tables, target))
+        ticks = np.where(attacks, _ATTACK_TICKS[order], _PAUSES[np.where(attacks, 0, pause)])
+        self._begin(ATTACKER, tables, order, np.where(attacks, target, NOWHERE), ticks)
+
+    def _order_guard(self, tables: IntArray, actions: Actions) -> None:
+        order, target = (actions[DEFENDER][name][tables, 0] for name in ("order", "target"))
+        marches = order == MARCH
+        self._require(DEFENDER, "order", tables, order, (order == HOLD) | marches)
+        self._require(DEFENDER, "target", tables, target, ~marches | self._stands(tables, target))
+        self._begin(DEFENDER, tables, order, np.where(marches, target, NOWHERE), _DEFENCE_TICKS[order])
+        self._guard[tables[marches]] = NOWHERE
+
+    def _begin(self, seat: int, tables: IntArray, order: Array, target: Array, ticks: IntArray) -> None:
+        self._order[tables, seat] = order
+        self._target[tables, seat] = target
+        self._done_at[tables, seat] = self.view.clock[tables] + ticks
+
+    def _carry_out(self, tables: IntArray, done: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """End the orders that are done now, the guard's first; returns the attacker's gain."""
+        order, target = self._order[tables], self._target[tables]
+        arrives = done[:, DEFENDER] & (order[:, DEFENDER] == MARCH)
+        self._guard[tables[arrives]] = target[arrives, DEFENDER]
+
+        strikes = done[:, ATTACKER] & (order[:, ATTACKER] != WAIT)
+        town = target[:, ATTACKER]
+        beaten_off = strikes & (self._guard[tables] == town)
+        breaks = strikes & ~beaten_off
+        walls = self._walls[tables, town] - _ATTACK_DAMAGE[order[:, ATTACKER]]
+        self._walls[tables[breaks], town[breaks]] = np.maximum(walls[breaks], 0)
+        falls = breaks & (walls <= 0)
+
+        self._order[tables] = np.where(done, (WAIT, HOLD), order)
+        self._target[tables] = np.where(done, NOWHERE, target)
+        gain: NDArray[np.float64] = POINT * (falls * self._values[tables, town] - BEATEN_OFF * beaten_off)
+        return gain
+
+    def _stands(self, tables: IntArray, town: Array) -> NDArray[np.bool_]:
+        exists = (town >= 0) & (town < MOST_TOWNS)
+        return exists & (self._walls[tables, np.where(exists, town, 0)] > 0)
+
+    def _require(
+        self, seat: int, head: str, tables: IntArray, given: Array, legal: NDArray[np.bool_]
+    ) -> None:
+        if not legal.all():
+            first = int(np.argmin(legal))
+            mask = self.view.legal[seat][head][tables[first], 0]
+            raise ValueError(
+                f"siege: table {tables[first]}, seat {seat}: {head} {given[first]} "
+                f"is not one of {np.flatnonzero(mask).tolist()}"
+            )
+
+    def _show(self, tables: IntArray) -> None:
+        clock = self.view.clock[tables]
+        walls, storm = self._walls[tables], self._order[tables, ATTACKER] == STORM
+        to_come = self._done_at[tables] - clock[:, None]
+        attacked, marched_to = (self._target[tables, seat, None] == _TOWNS for seat in (ATTACKER, DEFENDER))
+        guarded = self._guard[tables, None] == _TOWNS
+        common = np.stack([self._values[tables] / MOST_VALUE, walls / MOST_WALLS, walls > 0, guarded], axis=2)
+        stormed = attacked & storm[:, None]
+        time_left = 1.0 - clock / LAST_TICK
+        storm_to_come = storm * to_come[:, ATTACKER] / _ATTACK_TICKS[STORM]
+        plans = np.concatenate([attacked, marched_to, to_come / _ATTACK_TICKS[STORM]], axis=1)
+
+        for seat in (ATTACKER, DEFENDER):
+            shown = self.view.observation[seat]
+            shown["towns"][tables, 0, :, : common.shape[2]] = common
+            shown[length_name("towns")][tables, 0] = self._num_towns[tables]
+            shown["time"][tables, 0, 0] = time_left
+            shown[CRITIC_PREFIX + "plans"][tables, 0] = plans
+            self.view.legal[seat]["target"][tables, 0] = walls > 0
+            for head in self.view.legal[seat].keys() - {"target"}:
+                self.view.legal[seat][head][tables] = True
+        self.view.observation[DEFENDER]["towns"][tables, 0, :, common.shape[2]] = stormed
+        self.view.observation[DEFENDER]["time"][tables, 0, 1] = storm_to_come
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _kind(name: str, town_features: int, times: int, action: ActionSpec) -> SeatKind:
+    observation = ObservationSpec(
+        parts={"towns": Entities(maximum=MOST_TOWNS, features=town_features), "time": Vector(size=times)},
+        critic={"plans": Vector(size=2 * MOST_TOWNS + 2)},
+    )
+    return SeatKind(name=name, observation=observation, action=action)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Siege:
+    """No options."""
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        attack = ActionSpec(
+            heads={
+                "order": Choice(num=STORM + 1),
+                "target": Pointer(into="towns", when=When(head="order", values=(RAID, STORM))),
+                "pause": Choice(num=len(PAUSES), when=When(head="order", values=(WAIT,))),
+            }
+        )
+        defence = ActionSpec(
+            heads={
+                "order": Choice(num=MARCH + 1),
+                "target": Pointer(into="towns", when=When(head="order", values=(MARCH,))),
+            }
+        )
+        return GameSpec(
+            name="siege",
+            kinds=(_kind("attacker", 4, 1, attack), _kind("defender", 5, 2, defence)),
+            seats=(0, 1),
+            teams=(0, 1),
+            max_length=LAST_TICK,
+            timed=True,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return SiegeTables(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"random": RandomBot(), "rules": SiegeRules(), "storming": SiegeRules(storms=True)}
+
+    def tree(self) -> None:
+        """None: the tree cannot be walked."""

@@ -1,0 +1,132 @@
+"""What the conformance check found: one verdict per promise that a game makes."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+PROMISES = {
+    "spec": "the source and its tables give the same, coherent spec",
+    "calls": "no call raises an error",
+    "shapes": "the view has every array of the spec, with its shape and dtype",
+    "in_place": "the view's arrays are the same objects all along",
+    "observation": "observations of seats to act are finite, with entity lengths within their maximum",
+    "legal": "a seat to act has a legal option in every head that can count",
+    "someone_acts": "at least one seat must act at every table that has not ended",
+    "ended_is_quiet": "no seat must act at a table that has ended",
+    "one_end": "a table is not both over and truncated",
+    "max_length": "an episode ends within `max_length` steps",
+    "reward": "rewards are finite",
+    "zero_sum": "the teams' totals of an episode (mean over the seats of a team) add up to zero",
+    "score": "scores are finite when an episode ends",
+    "score_is_reward": "a team's score is the mean of its seats' total reward",
+    "clock": "the clock of a timed game never goes back, and has moved when an episode ends",
+    "truncation": "after a truncation every seat that has acted has a valid observation",
+    "ended_stays": "the rows of an ended table stay as they are until reset",
+    "fresh": "reset starts an episode: not ended unless by the rules, no reward",
+    "reset_only": "reset changes only the tables it is given",
+    "same_again": "the same seeds and actions give the same episodes in a new batch",
+    "same_elsewhere": "an episode does not depend on its table, its neighbours or the number of tables",
+    "idle_actions": "actions of seats that are not to act, and of ended tables, change nothing",
+    "bots": "there is a bot `random`, and every bot gives legal actions of the right shape",
+    "tree": "the game tree is well-formed, and agrees with the tables where they can be searched",
+}
+"""What a game promises, in the order in which it is reported."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """One broken promise: where, at which step of the episode (0: after reset), and what was seen."""
+
+    promise: str
+    where: str
+    step: int
+    seen: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.where}, step {self.step}: {self.seen}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """How often a promise was put to the test, and how it was broken first."""
+
+    promise: str
+    text: str
+    times: int
+    failures: tuple[Failure, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def mark(self) -> str:
+        return "FAIL" if self.failures else "pass" if self.times else "not seen"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """The verdict on every promise; printing it gives a table and then the failures."""
+
+    game: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        return tuple(failure for verdict in self.verdicts for failure in verdict.failures)
+
+    def __str__(self) -> str:
+        width = max(len(verdict.promise) for verdict in self.verdicts)
+        lines = [f"{self.game}: {'keeps its promises' if self.ok else 'breaks promises'}"]
+        lines += [
+            f"  {verdict.mark:<8}  {verdict.promise:<{width}}  {verdict.text} ({verdict.times}x)"
+            for verdict in self.verdicts
+        ]
+        return "\n".join(lines + [f"  {failure}" for failure in self.failures])
+
+
+@dataclass(kw_only=True, slots=True)
+class Evidence:
+    """Collects what the check sees; keeps the first few failures of each promise."""
+
+    keep: int = 3
+    step: int = 0
+    """Steps that the current batch has made, to date an error."""
+    times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROMISES, 0))
+    failures: dict[str, list[Failure]] = field(default_factory=lambda: {name: [] for name in PROMISES})
+
+    def expect(self, promise: str, kept: bool, where: str, step: int, seen: object) -> bool:
+        """Count one test of a promise; `seen` is what to tell if it was broken."""
+        self.times[promise] += 1
+        if not kept and len(self.failures[promise]) < self.keep:
+            failure = Failure(promise=promise, where=where, step=step, seen=str(seen))
+            self.failures[promise].append(failure)
+        return kept
+
+    @contextmanager
+    def calls(self, where: str) -> Iterator[None]:
+        """Turn an error of the game into a failure; what is left of the block is given up."""
+        self.step = 0
+        try:
+            yield
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{last.name} ({last.filename}:{last.lineno})"
+            seen = f"{type(error).__name__}: {error}, raised in {place}"
+            self.expect("calls", False, where, self.step, seen)
+        else:
+            self.expect("calls", True, where, 0, "")
+
+    def report(self, game: str) -> Report:
+        verdicts = tuple(
+            Verdict(promise=name, text=text, times=self.times[name], failures=tuple(self.failures[name]))
+            for name, text in PROMISES.items()
+        )
+        return Report(game=game, verdicts=verdicts)

@@ -1,0 +1,152 @@
+"""The interfaces of a game: `Game` (one table, plain Python), `GameBatch` (many, arrays in place), `Bot`.
+
+The actor knows only `GameBatch`; `games/lift.py` turns a `Game` into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import GameSpec
+from ludus.data.tree_game import TreeState
+from ludus.data.trees import Array, IntArray, Tree, allocate
+
+Seat = int
+Observation = Mapping[str, Array] | Array
+"""Part name -> array; a game whose observation is a single array may give just that array."""
+Legal = Mapping[str, Array] | Array
+"""Head name -> bool mask; a game with one head may give just the mask."""
+Action = Any
+"""An int for a game with a single one-number head, else head name -> int or array of ints."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """What a table shows after `reset` or `step`."""
+
+    observations: Mapping[Seat, Observation]
+    """The seats that must act now. After a truncation: every seat that has acted (for the bootstrap)."""
+    legal: Mapping[Seat, Legal] = field(default_factory=dict)
+    """Masks for those seats; a seat left out may do anything."""
+    reward: Mapping[Seat, float] | Sequence[float] = ()
+    """Reward since the previous turn, for any seat, whether or not it acted."""
+    over: bool = False
+    """The episode ended by the rules: nothing follows, draws included."""
+    truncated: bool = False
+    """The episode was cut off: the future still has value."""
+    score: Sequence[float] | None = None
+    """Final score per team, when over or truncated."""
+    clock: int = 0
+    """Game time; read only if the spec is `timed`."""
+
+
+class Game(Protocol):
+    """One table in plain Python."""
+
+    @property
+    def spec(self) -> GameSpec: ...
+    def reset(self, seed: int) -> Turn: ...
+    def step(self, actions: Mapping[Seat, Action]) -> Turn: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """The arrays of a `GameBatch`, allocated once and written in place.
+
+    Per-kind trees are indexed by kind and hold arrays [tables, seats of that kind, ...].
+    The rows of tables that are over or truncated stay as they are until `reset`.
+    """
+
+    observation: tuple[Tree, ...]
+    legal: tuple[Tree, ...]
+    to_act: NDArray[np.bool_]
+    """[tables, seats]: who must act now; all False at a table that is over or truncated."""
+    reward: NDArray[np.float32]
+    """[tables, seats]: reward of the latest `step` only."""
+    over: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    score: NDArray[np.float32]
+    """[tables, teams]: final score, meaningful when over or truncated."""
+    clock: NDArray[np.int64]
+    """[tables]: game time since reset, for timed games."""
+
+    @classmethod
+    def allocate(cls, spec: GameSpec, num_tables: int) -> TableView:
+        return cls(
+            observation=tuple(
+                allocate(kind.observation.arrays, (num_tables, len(seats)))
+                for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
+            ),
+            legal=tuple(
+                allocate(kind.legal_arrays, (num_tables, len(seats)))
+                for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
+            ),
+            to_act=np.zeros((num_tables, spec.num_seats), np.bool_),
+            reward=np.zeros((num_tables, spec.num_seats), np.float32),
+            over=np.zeros(num_tables, np.bool_),
+            truncated=np.zeros(num_tables, np.bool_),
+            score=np.zeros((num_tables, spec.num_teams), np.float32),
+            clock=np.zeros(num_tables, np.int64),
+        )
+
+
+Actions = tuple[Tree, ...]
+"""Per kind: head name -> int32 array [tables, seats of that kind, ...]; rows not `to_act` are ignored."""
+
+
+def allocate_actions(spec: GameSpec, num_tables: int) -> Actions:
+    return tuple(
+        allocate(kind.action.arrays, (num_tables, len(seats)))
+        for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
+    )
+
+
+class GameBatch(Protocol):
+    """Many tables stepped together. What happens at a table depends on its seed and its actions only."""
+
+    @property
+    def spec(self) -> GameSpec: ...
+    @property
+    def num_tables(self) -> int: ...
+    @property
+    def view(self) -> TableView: ...
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        """Start a new episode at these tables; the others are untouched."""
+
+    def step(self, actions: Actions) -> None:
+        """Advance every table that is neither over nor truncated until a seat must act or it ends."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class HasTrees(Protocol):
+    """A `GameBatch` whose tables can be searched."""
+
+    def tree_state(self, table: int) -> TreeState: ...
+
+
+class Bot(Protocol):
+    """A scripted player. Numpy only, so that a machine without torch can host it."""
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        """Actions for row i = (tables[i], seats[i]), all seats of one kind: head -> int32 [rows, ...]."""
+
+
+@runtime_checkable
+class GameSource(Protocol):
+    """What an experiment names: makes tables of one game. Usually a frozen dataclass with the options."""
+
+    @property
+    def spec(self) -> GameSpec: ...
+    def tables(self, num_tables: int) -> GameBatch: ...
+    def bots(self) -> Mapping[str, Bot]:
+        """Scripted players by name; every game has at least `random`."""
+
+    def tree(self) -> TreeState | None:
+        """The root for exact computations, or None if the game tree cannot be walked."""

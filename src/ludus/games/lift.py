@@ -1,0 +1,213 @@
+"""Lifts a plain-Python `Game` (one table) into a `GameBatch`: many copies behind one set of arrays.
+
+All conversion and checking of what a user's game returns happens here, so that errors name the seat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import GameSpec
+from ludus.data.tree_game import TreeState
+from ludus.data.trees import IntArray
+from ludus.games.bots import RandomBot
+from ludus.games.game import Action, Actions, Bot, Game, GameBatch, TableView, Turn
+from ludus.games.seat_rows import SeatRows
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """Makes tables of a game from a function (usually the game's class) that makes one table."""
+
+    factory: Callable[[], Game]
+    name: str | None = field(default=None, kw_only=True)
+    """Replaces the name in the game's own spec."""
+    extra_bots: Mapping[str, Bot] = field(default_factory=dict, kw_only=True)
+    """Scripted players beside those of the game's own `bots()`."""
+    root: Callable[[], TreeState] | None = field(default=None, kw_only=True)
+    """Makes the root of the game tree; default: the game's own `tree()`, if it has one."""
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        spec = getattr(self.factory, "spec", None)
+        if not isinstance(spec, GameSpec):
+            spec = self._ask(lambda game: game.spec)
+        return spec if self.name is None else replace(spec, name=self.name)
+
+    def tables(self, num_tables: int) -> GameBatch:
+        games = [self.factory() for _ in range(num_tables)]
+        searchable = all(hasattr(game, "tree_state") for game in games)
+        return (SearchableLiftedBatch if searchable else LiftedBatch)(self.spec, games)
+
+    def bots(self) -> Mapping[str, Bot]:
+        own: Mapping[str, Bot] = self._ask(lambda game: game.bots() if hasattr(game, "bots") else {})
+        return {"random": RandomBot(), **own, **self.extra_bots}
+
+    def tree(self) -> TreeState | None:
+        if self.root is not None:
+            return self.root()
+        root: TreeState | None = self._ask(lambda game: game.tree() if hasattr(game, "tree") else None)
+        return root
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        game = self.factory()
+        try:
+            return question(game)
+        finally:
+            _close(game)
+
+
+class LiftedBatch:
+    """A `GameBatch` over copies of a one-table game, stepped one after the other."""
+
+    def __init__(self, spec: GameSpec, games: Sequence[Game]) -> None:
+        self._spec = spec
+        self._num_seats = spec.num_seats
+        self._games = list(games)
+        self._view = TableView.allocate(spec, len(games))
+        self._rows = [SeatRows.of_table(spec, self._view, table) for table in range(len(games))]
+        self._seats: list[tuple[int, ...]] = [()] * len(games)
+        self._acted: list[set[int]] = [set() for _ in games]
+        self._reward = [[0.0] * spec.num_seats for _ in games]
+        self._total = [[0.0] * spec.num_seats for _ in games]
+
+    @property
+    def spec(self) -> GameSpec:
+        return self._spec
+
+    @property
+    def num_tables(self) -> int:
+        return len(self._games)
+
+    @property
+    def view(self) -> TableView:
+        return self._view
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        view = self._view
+        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
+            view.over[table] = view.truncated[table] = False
+            view.score[table] = 0.0
+            self._total[table] = [0.0] * self._spec.num_seats
+            self._acted[table] = set()
+            turn = self._games[table].reset(seed)
+            self._show(table, turn)
+            if any(self._reward[table]):
+                raise self._wrong(table, f"reward {turn.reward} at reset, before anybody has acted")
+
+    def step(self, actions: Actions) -> None:
+        by_seat = self._actions_by_seat(actions)
+        for table, seats in enumerate(self._seats):
+            if seats:
+                turn = self._games[table].step({seat: by_seat[seat][table] for seat in seats})
+                self._show(table, turn)
+
+    def close(self) -> None:
+        for game in self._games:
+            _close(game)
+
+    def _actions_by_seat(self, actions: Actions) -> list[Sequence[Action]]:
+        """Per seat, per table: what its game is given. Lists once per step beat array reads per table."""
+        by_seat: list[Sequence[Action]] = []
+        for kind, column in zip(self._spec.seats, self._spec.column_of_seat, strict=True):
+            heads = {
+                name: array[:, column].tolist() if array.ndim == 2 else array[:, column].copy()
+                for name, array in actions[kind].items()
+            }
+            values = list(heads.values())
+            if len(values) == 1 and isinstance(values[0], list):
+                by_seat.append(values[0])
+            else:
+                by_seat.append([dict(zip(heads, row, strict=True)) for row in zip(*values, strict=True)])
+        return by_seat
+
+    def _show(self, table: int, turn: Turn) -> None:
+        view, rows, legal = self._view, self._rows[table], turn.legal
+        ended = turn.over or turn.truncated
+        for seat, observation in turn.observations.items():
+            if not 0 <= seat < len(rows):
+                raise self._wrong(table, f"observation for seat {seat}; seats are 0 to {len(rows) - 1}")
+            rows[seat].write_observation(observation)
+            if not ended:
+                rows[seat].write_legal(legal.get(seat))
+        self._add_reward(table, turn.reward)
+        seats = () if ended else tuple(turn.observations)
+        if seats != self._seats[table]:
+            for seat in self._seats[table]:
+                view.to_act[table, seat] = False
+            for seat in seats:
+                view.to_act[table, seat] = True
+            self._seats[table] = seats
+            self._acted[table].update(seats)
+        if self._spec.timed:
+            view.clock[table] = turn.clock
+        if ended:
+            self._end(table, turn)
+        elif not seats:
+            raise self._wrong(table, "no seat must act, but the turn is neither over nor truncated")
+
+    def _add_reward(self, table: int, reward: Mapping[int, float] | Sequence[float]) -> None:
+        num_seats = self._num_seats
+        if type(reward) is tuple or type(reward) is list:
+            row = list(reward)
+        elif isinstance(reward, Mapping):
+            row = [reward.get(seat, 0.0) for seat in range(num_seats)]
+            unknown = [seat for seat in reward if seat not in range(num_seats)]
+            if unknown:
+                raise self._wrong(table, f"reward for seat {unknown[0]}; seats are 0 to {num_seats - 1}")
+        else:
+            row = np.asarray(reward).tolist()
+        if len(row) != num_seats:
+            if row:
+                raise self._wrong(table, f"reward has {len(row)} numbers for {num_seats} seats: {reward}")
+            row = [0.0] * num_seats
+        # Most steps pay nothing, so the view is written only where it changes.
+        if row != self._reward[table]:
+            self._reward[table] = row
+            self._view.reward[table] = row
+        if any(row):
+            self._total[table] = [old + new for old, new in zip(self._total[table], row, strict=True)]
+
+    def _end(self, table: int, turn: Turn) -> None:
+        view, spec = self._view, self._spec
+        if turn.over and turn.truncated:
+            raise self._wrong(table, "a turn cannot be both over and truncated")
+        missing = self._acted[table] - set(turn.observations)
+        if turn.truncated and missing:
+            raise self._wrong(
+                table,
+                f"truncated without an observation for seat {min(missing)}, which has acted: "
+                f"got observations for seats {sorted(turn.observations)}",
+            )
+        score: Sequence[float] | None = turn.score
+        if score is None:
+            if not spec.reward_is_score:
+                raise self._wrong(table, "ended without a score; one is needed if reward_is_score is off")
+            total = self._total[table]
+            score = [sum(total[seat] for seat in seats) / len(seats) for seats in spec.seats_of_team]
+        elif len(score) != spec.num_teams:
+            raise self._wrong(table, f"score has {len(score)} numbers for {spec.num_teams} teams: {score}")
+        view.over[table], view.truncated[table], view.score[table] = turn.over, turn.truncated, score
+
+    def _wrong(self, table: int, what: str) -> ValueError:
+        return ValueError(f"{self._spec.name}, table {table}: {what}")
+
+
+class SearchableLiftedBatch(LiftedBatch):
+    """A lifted game whose tables can be searched: the game has `tree_state()`."""
+
+    def tree_state(self, table: int) -> TreeState:
+        game: Any = self._games[table]
+        state: TreeState = game.tree_state()
+        return state
+
+
+def _close(game: Any) -> None:
+    if hasattr(game, "close"):
+        game.close()

@@ -1,0 +1,191 @@
+"""Tables of any game small enough to walk: stepping is a look-up in its flattened tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.flat_tree import FlatTree
+from ludus.data.specs import GameSpec
+from ludus.data.tree_game import CHANCE, TreeState
+from ludus.data.trees import IntArray
+from ludus.games.game import Actions, TableView
+from ludus.games.seeding import uniform
+
+
+class TreeBatch:
+    """A `GameBatch` of a turn-based game with one kind of seat and one `Choice` head.
+
+    All that a table shows is a function of its node, so every call writes all tables at once, by `take`,
+    which is several times faster than scattering rows; a table that is over just stays at its node.
+    """
+
+    def __init__(self, spec: GameSpec, tree: FlatTree, root: TreeState, num_tables: int) -> None:
+        (kind,) = spec.kinds
+        (self._head,) = kind.action.heads
+        self._spec = spec
+        self._tree = tree
+        self._root = root
+        self._moves = _moves(tree)
+        self._shown = _Shown.of(tree, spec)
+        self._view = TableView.allocate(spec, num_tables)
+        self._view.over[:] = True  # until the first reset nothing can be stepped
+        self._node = np.zeros(num_tables, np.int64)
+        self._seeds = np.zeros(num_tables, np.uint64)
+        self._first_row = np.arange(num_tables) * spec.num_seats
+
+    @property
+    def spec(self) -> GameSpec:
+        return self._spec
+
+    @property
+    def num_tables(self) -> int:
+        return len(self._node)
+
+    @property
+    def view(self) -> TableView:
+        return self._view
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self._seeds[tables] = seeds
+        self._node[tables] = self._moves.after_chance(np.zeros(len(tables), np.int64), seeds)
+        for array in self._view.observation[0].values():
+            array[tables] = 0
+        self._show()
+
+    def step(self, actions: Actions) -> None:
+        playing = ~self._view.over
+        before = self._node
+        seats = self._tree.seat.take(before)
+        moves = actions[0][self._head].ravel().take(self._first_row + seats, mode="clip")
+        num_moves = self._moves.child.shape[1]
+        after = self._moves.child.ravel().take(before * num_moves + moves, mode="clip")
+        illegal = playing & ((after < 0) | (moves < 0) | (moves >= num_moves))
+        if illegal.any():
+            table = int(illegal.argmax())
+            legal = np.flatnonzero(self._tree.legal[self._tree.infostate[before[table]]])
+            raise ValueError(
+                f"{self._spec.name}: {moves[table]} is not a legal action of seat {seats[table]} "
+                f"at table {table}; legal are {legal.tolist()}"
+            )
+        np.copyto(self._node, self._moves.after_chance(after, self._seeds), where=playing)
+        self._show()
+
+    def _show(self) -> None:
+        view, tree, shown, nodes = self._view, self._tree, self._shown, self._node
+        shown.reward.take(nodes, axis=0, out=view.reward, mode="clip")
+        shown.score.take(nodes, axis=0, out=view.score, mode="clip")
+        shown.to_act.take(nodes, axis=0, out=view.to_act, mode="clip")
+        shown.legal.take(nodes, axis=0, out=view.legal[0][self._head], mode="clip")
+        seats = tree.seat.take(nodes)
+        np.less(seats, 0, out=view.over)
+        playing = np.flatnonzero(seats >= 0)
+        rows = (self._first_row + seats).take(playing)
+        infostates = tree.infostate.take(nodes.take(playing))
+        for name, array in view.observation[0].items():
+            array.reshape(-1, *array.shape[2:])[rows] = tree.observations[name].take(infostates, axis=0)
+
+    def tree_state(self, table: int) -> TreeState:
+        path: list[int] = []
+        node = int(self._node[table])
+        while node > 0:
+            path.append(int(self._tree.action[node]))
+            node = int(self._tree.parent[node])
+        state = self._root
+        for action in reversed(path):
+            state = state.child(action)
+        return state
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Shown:
+    """Per node: the rows of the `TableView`. Only the seat to move has legal actions."""
+
+    reward: NDArray[np.float32]
+    score: NDArray[np.float32]
+    to_act: NDArray[np.bool_]
+    legal: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, tree: FlatTree, spec: GameSpec) -> _Shown:
+        to_act = tree.seat[:, None] == np.arange(spec.num_seats)
+        (kind,) = spec.kinds
+        (head,) = kind.action.heads
+        legal = np.pad(tree.legal, ((0, 0), (0, kind.num_options(head) - tree.legal.shape[1])))
+        return cls(
+            reward=tree.returns.astype(np.float32),
+            score=np.stack(
+                [tree.returns[:, list(seats)].mean(axis=1) for seats in spec.seats_of_team], axis=1
+            ).astype(np.float32),
+            to_act=to_act,
+            legal=to_act[:, :, None] & legal[tree.infostate][:, None, :],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Moves:
+    """Where actions and chance lead. Runs of chance nodes are merged: one draw for all cards of a deal."""
+
+    child: IntArray
+    """[nodes, actions]: -1 if not legal."""
+    deal: IntArray
+    """[nodes]: number of the deal that starts at a chance node, -1 elsewhere."""
+    depth: IntArray
+    last: IntArray
+    """[deals]: its last outcome in the two arrays below, which hold the outcomes of all deals in order."""
+    edges: NDArray[np.float64]
+    """Number of the deal plus the cumulative probability."""
+    outcomes: IntArray
+    """The node that a deal leads to."""
+
+    def after_chance(self, nodes: IntArray, seeds: NDArray[np.uint64]) -> IntArray:
+        deals = self.deal[nodes]
+        rows = np.flatnonzero(deals >= 0)
+        if not len(rows):
+            return nodes
+        deals = deals[rows]
+        # The depth names the draw: it grows along a history, so no draw is used twice.
+        draws = deals + uniform(seeds[rows], self.depth[nodes[rows]])
+        # Adding the deal's number may round a draw up to the next deal.
+        drawn = np.minimum(np.searchsorted(self.edges, draws, side="right"), self.last[deals])
+        nodes = nodes.copy()
+        nodes[rows] = self.outcomes[drawn]
+        return nodes
+
+
+@cache
+def _moves(tree: FlatTree) -> _Moves:
+    is_chance = tree.seat == CHANCE
+    nodes = np.arange(1, len(tree.seat))
+    dealt = is_chance[tree.parent[1:]]
+    child = np.full((len(tree.seat), tree.legal.shape[1]), -1, np.int64)
+    decided = nodes[~dealt]
+    child[tree.parent[decided], tree.action[decided]] = decided
+
+    start = np.where(is_chance, np.arange(len(tree.seat)), -1)
+    probability = np.ones(len(tree.seat))
+    for node in nodes[dealt]:
+        start[node] = start[tree.parent[node]]
+        probability[node] = tree.chance[node] * probability[tree.parent[node]]
+    ends = nodes[dealt & ~is_chance[1:]]
+    ends = ends[np.argsort(start[ends], kind="stable")]
+    starts, first, deals = np.unique(start[ends], return_index=True, return_inverse=True)
+    last = np.append(first, len(ends))[1:] - 1
+    edges = deals + np.concatenate([np.cumsum(part) for part in np.split(probability[ends], first[1:])])
+    edges[last] = np.arange(len(starts)) + 1.0  # exactly, so that no draw falls back into the deal before
+    deal = np.full(len(tree.seat), -1, np.int64)
+    deal[starts] = np.arange(len(starts))
+    return _Moves(
+        child=child,
+        deal=deal,
+        depth=tree.depth,
+        last=last,
+        edges=edges,
+        outcomes=ends,
+    )

@@ -1,0 +1,135 @@
+"""Every match from issue to its one end: what is open, what is refused, and how many went which way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from types import MappingProxyType
+
+from ludus.data.records import Match, Result
+
+
+class UnknownMatchError(LookupError):
+    """An event about a match that was never issued."""
+
+
+class MatchConflictError(ValueError):
+    """A second end for a match, or its id used again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenMatch:
+    """A match that was issued and has no end yet."""
+
+    match: Match
+    holder: str | None = None
+    """Who has the lease."""
+    stale: bool = False
+    """A player of it was reset meanwhile: its result ends it, but says nothing about the player of now."""
+
+
+@dataclass(kw_only=True, slots=True)
+class MatchBook:
+    """Open matches and counts; `issued == finished + void + len(open_matches)` at all times."""
+
+    issued: int = 0
+    finished: int = 0
+    void: int = 0
+    last_id: int = -1
+    _open: dict[int, OpenMatch] = field(default_factory=dict, init=False)
+    _void_by_restart: set[int] = field(default_factory=set, init=False)
+    """Counted as void when the run started again; their own void rows may still follow."""
+
+    @property
+    def open_matches(self) -> MappingProxyType[int, OpenMatch]:
+        return MappingProxyType(self._open)
+
+    def check_new(self, match_id: int) -> None:
+        if match_id < 0:
+            raise ValueError(f"a match id must be at least 0, got {match_id}")
+        if match_id <= self.last_id:
+            raise MatchConflictError(
+                f"match id {match_id} is not new: ids count up, and {self.last_id} was issued already"
+            )
+
+    def issue(self, match: Match) -> None:
+        self.check_new(match.id)
+        self._open[match.id] = OpenMatch(match=match)
+        self.issued += 1
+        self.last_id = match.id
+
+    def lease(self, match_id: int, holder: str) -> None:
+        self._open[match_id] = replace(self._find(match_id), holder=holder)
+
+    def finish(self, result: Result) -> OpenMatch:
+        """End a match with its result; checks the result first."""
+        entry = self._find(result.match_id)
+        check_result(entry.match, result)
+        del self._open[result.match_id]
+        self.finished += 1
+        return entry
+
+    def cancel(self, match_id: int) -> None:
+        """End a match without a result."""
+        if match_id in self._void_by_restart:
+            self._void_by_restart.remove(match_id)
+            return
+        self._find(match_id)
+        del self._open[match_id]
+        self.void += 1
+
+    def restart(self) -> None:
+        """The run started (again): nobody holds a lease any more, so everything open is void."""
+        self._void_by_restart.update(self._open)
+        self.void += len(self._open)
+        self._open.clear()
+
+    def outdate(self, player: str) -> None:
+        """The player was reset: what is still open with it belongs to weights that are gone."""
+        for match_id, entry in self._open.items():
+            if any(player in side.players for side in entry.match.sides):
+                self._open[match_id] = replace(entry, stale=True)
+
+    def state(self) -> object:
+        """All of it as plain values, for the league's digest."""
+        entries = [(entry.match, entry.holder, entry.stale) for entry in self._open.values()]
+        counts = (self.issued, self.finished, self.void, self.last_id)
+        return counts, entries, sorted(self._void_by_restart)
+
+    def _find(self, match_id: int) -> OpenMatch:
+        entry = self._open.get(match_id)
+        if entry is not None:
+            return entry
+        if not 0 <= match_id <= self.last_id:
+            raise UnknownMatchError(f"match {match_id} was never issued; the last id is {self.last_id}")
+        how = "was void when the run restarted" if match_id in self._void_by_restart else "has already ended"
+        raise MatchConflictError(f"match {match_id} {how}: an end is recorded once, and the first stands")
+
+
+def check_result(match: Match, result: Result) -> None:
+    """Refuse a result that cannot be one of this match, naming the field."""
+
+    def refuse(what: str) -> ValueError:
+        return ValueError(f"result of match {match.id} is refused: {what}")
+
+    num_sides = len(match.sides)
+    for name in ("decisions", "score_sum", "score_square_sum", "first_models", "last_models"):
+        length = len(getattr(result, name))
+        if length != num_sides:
+            raise refuse(f"{name} has {length} entries for {num_sides} sides")
+    if not 1 <= result.episodes <= match.episodes:
+        raise refuse(f"episodes={result.episodes}, but the match has 1 to {match.episodes}")
+    if result.steps < 0 or min(result.decisions) < 0:
+        raise refuse(f"negative counts: steps={result.steps}, decisions={result.decisions}")
+    if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
+        raise refuse(f"scores are not finite: {result.score_sum}, squares {result.score_square_sum}")
+    expected = list(combinations(range(num_sides), 2))
+    pairs = sorted((pair.side, pair.other) for pair in result.pairs)
+    if pairs != expected:
+        raise refuse(f"pairs of sides are {pairs}, expected {expected}")
+    for pair in result.pairs:
+        if min(pair.wins, pair.draws, pair.losses) < 0:
+            raise refuse(f"negative counts: {pair}")
+        if pair.wins + pair.draws + pair.losses != result.episodes:
+            raise refuse(f"wins, draws and losses of {pair} do not add up to episodes={result.episodes}")

@@ -1,0 +1,233 @@
+"""Who plays whom: each rule is a probability law over the league's players, and a draw from it.
+
+A rule whose pool is empty (no snapshot yet) gives self-play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.league.payoff import Payoff
+from ludus.league.players import SCRIPTED, Player, unknown
+
+ALL_FROZEN = "all_frozen"
+OWN = "own"
+POOLS = (ALL_FROZEN, OWN, SCRIPTED)
+"""Pools that are not named after a role."""
+
+Law = dict[str, float]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """The players that may be drawn now, in the order in which they joined."""
+
+    players: tuple[Player, ...]
+    roles: tuple[str, ...]
+    """The learning roles of the league, so that a misspelt one is an error and not an empty pool."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (player.id for player in self.players)
+
+    def __len__(self) -> int:
+        return len(self.players)
+
+    def __contains__(self, player: object) -> bool:
+        return any(candidate.id == player for candidate in self.players)
+
+    def frozen(self) -> tuple[str, ...]:
+        return tuple(player.id for player in self.players if player.frozen)
+
+    def scripted(self) -> tuple[str, ...]:
+        return tuple(player.id for player in self.players if player.scripted)
+
+    def learning(self, role: str | None = None) -> tuple[str, ...]:
+        """Live learning players, of one role or of all."""
+        if role is None:
+            return tuple(player.id for player in self.players if player.learning)
+        self._check_role(role, self.roles)
+        return tuple(player.id for player in self.players if player.role == role)
+
+    def history_of(self, parent: str) -> tuple[str, ...]:
+        """Snapshots of one player, oldest first."""
+        return tuple(player.id for player in self.players if player.frozen and player.parent == parent)
+
+    def history_of_role(self, role: str) -> tuple[str, ...]:
+        """Snapshots of every player of a learning role, oldest first."""
+        self._check_role(role, self.roles)
+        return tuple(player.id for player in self.players if player.frozen and player.parent_role == role)
+
+    def others(self, player: str) -> tuple[str, ...]:
+        return tuple(other for other in self if other != player)
+
+    def past(self, over: str, player: str, *, include_scripted: bool = False) -> tuple[str, ...]:
+        """The pool `over`: "all_frozen", "own" (snapshots of `player`), "scripted", or a role's snapshots."""
+        if over == SCRIPTED:
+            return self.scripted()
+        if over == ALL_FROZEN:
+            pool = self.frozen()
+        elif over == OWN:
+            pool = self.history_of(player)
+        else:
+            self._check_role(over, (*self.roles, *POOLS))
+            pool = self.history_of_role(over)
+        return pool + self.scripted() if include_scripted else pool
+
+    @staticmethod
+    def _check_role(role: str, known: tuple[str, ...]) -> None:
+        if role not in known:
+            raise ValueError(unknown("role", role, known))
+
+
+class Matchmaker(Protocol):
+    """Chooses opponents. A subclass has to give its law only; `choose` then draws from it."""
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        """The exact law that `choose` draws from: opponent -> probability; they sum to 1."""
+        ...
+
+    def choose(
+        self, player: str, candidates: Candidates, payoff: Payoff, rng: np.random.Generator
+    ) -> tuple[str, ...]:
+        """Opponents for the other teams, at least one; the league draws again while teams are left."""
+        return (draw(self.probabilities(player, candidates, payoff), rng),)
+
+
+def draw(law: Mapping[str, float], rng: np.random.Generator) -> str:
+    """One outcome. Uses one `random()`, whose stream numpy keeps the same between versions."""
+    outcomes = [outcome for outcome, probability in law.items() if probability > 0]
+    bounds = np.cumsum([law[outcome] for outcome in outcomes])
+    place = int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))
+    return outcomes[min(place, len(outcomes) - 1)]
+
+
+def uniform(pool: Sequence[str], otherwise: str) -> Law:
+    """Every one of the pool alike; `otherwise` alone when the pool is empty."""
+    return {other: 1.0 / len(pool) for other in pool} if pool else {otherwise: 1.0}
+
+
+_WEIGHTINGS: dict[str, Callable[[Floats], Floats]] = {
+    "squared": lambda w: (1.0 - w) ** 2,
+    "linear": lambda w: 1.0 - w,
+    "variance": lambda w: w * (1.0 - w),
+    "linear_capped": lambda w: np.minimum(0.5, 1.0 - w),
+}
+_MAX_POWER = 16.0
+_NO_WEIGHT = 1e-10
+
+
+def pfsp_probabilities(win_rates: Floats, weighting: str | float) -> Floats:
+    """f(w) / sum f(w); uniform when all weights are (nearly) zero. A win rate that is NaN counts as 0.5."""
+    rates = np.clip(np.where(np.isnan(win_rates), 0.5, win_rates), 0.0, 1.0)
+    weights = _WEIGHTINGS[weighting](rates) if isinstance(weighting, str) else (1.0 - rates) ** weighting
+    total = float(weights.sum())
+    if total < _NO_WEIGHT:
+        return np.full(len(rates), 1.0 / len(rates))
+    return np.asarray(weights / total)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfPlay(Matchmaker):
+    """The player against its own latest weights."""
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        return {player: 1.0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Live(Matchmaker):
+    """A learning player of `role` as it is now, each alike: what an exploiter plays against."""
+
+    role: str
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        return uniform(candidates.learning(self.role), player)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Latest(Matchmaker):
+    """The newest snapshot of the pool `over` (see `Candidates.past`)."""
+
+    over: str = OWN
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        return uniform(candidates.past(self.over, player)[-1:], player)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UniformPast(Matchmaker):
+    """Every snapshot of the pool `over` alike, and the player itself as one more with `include_current`."""
+
+    over: str = ALL_FROZEN
+    include_current: bool = False
+    include_scripted: bool = False
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        pool = candidates.past(self.over, player, include_scripted=self.include_scripted)
+        return uniform((*pool, player) if self.include_current else pool, player)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PFSP(Matchmaker):
+    """Prioritised fictitious self-play: snapshots of the pool `over` by how the player does against them.
+
+    `weighting` of win rate w: "squared" (1-w)^2, "linear" 1-w, "variance" w(1-w), "linear_capped"
+    min(.5, 1-w), or a number k for (1-w)^k.
+    """
+
+    weighting: str | float = "squared"
+    over: str = ALL_FROZEN
+    include_scripted: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.weighting, str):
+            if self.weighting not in _WEIGHTINGS:
+                raise ValueError(unknown("PFSP weighting", self.weighting, _WEIGHTINGS))
+        elif not 0.0 <= self.weighting <= _MAX_POWER:
+            # Much higher powers underflow, and the law would jump to uniform.
+            raise ValueError(
+                f"PFSP.weighting as a power must be from 0 to {_MAX_POWER:g}, got {self.weighting}; "
+                f"or one of {', '.join(_WEIGHTINGS)}"
+            )
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        pool = candidates.past(self.over, player, include_scripted=self.include_scripted)
+        if not pool:
+            return {player: 1.0}
+        law = pfsp_probabilities(payoff.win_rates(player, pool), self.weighting)
+        return dict(zip(pool, law.tolist(), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mixture(Matchmaker):
+    """One branch at random: ((probability, matchmaker), ...). A branch may be a mixture itself."""
+
+    branches: tuple[tuple[float, Matchmaker], ...]
+
+    def __post_init__(self) -> None:
+        shares = [share for share, _ in self.branches]
+        total = sum(shares)
+        if not all(share >= 0 for share in shares) or not abs(total - 1.0) <= 1e-6:
+            raise ValueError(
+                f"Mixture probabilities must be at least 0 and sum to 1, got {shares}, which sum to {total:g}"
+            )
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        total = sum(share for share, _ in self.branches)
+        law: Law = {}
+        for share, branch in self.branches:
+            for other, probability in branch.probabilities(player, candidates, payoff).items():
+                law[other] = law.get(other, 0.0) + share / total * probability
+        return law
+
+    def choose(
+        self, player: str, candidates: Candidates, payoff: Payoff, rng: np.random.Generator
+    ) -> tuple[str, ...]:
+        branch = draw({str(index): share for index, (share, _) in enumerate(self.branches)}, rng)
+        return self.branches[int(branch)][1].choose(player, candidates, payoff, rng)

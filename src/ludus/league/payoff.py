@@ -1,0 +1,213 @@
+"""Who beats whom: a fold over results that forgets old games slowly and never answers NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ludus.data.records import Match, Result
+
+Floats = NDArray[np.float64]
+PayoffView = Literal["training", "evaluation", "combined"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PayoffRules:
+    """How fast old games fade, and how many are needed before a win rate is believed.
+
+    A row of n games multiplies what the pair had by decay ** (n / decay_games), once, then adds its own
+    games in full. So `decay_games` games fade the past by `decay` however they are cut into rows.
+    """
+
+    decay: float = 0.99
+    decay_games: float = 10.0
+    min_games: float = 10.0
+    """With fewer (decayed) games the win rate is exactly 0.5."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.decay <= 1.0:
+            raise ValueError(f"PayoffRules.decay must be in (0, 1], got {self.decay}")
+        if not (math.isfinite(self.decay_games) and self.decay_games > 0):
+            raise ValueError(f"PayoffRules.decay_games must be positive and finite, got {self.decay_games}")
+        if not (math.isfinite(self.min_games) and self.min_games >= 0):
+            raise ValueError(f"PayoffRules.min_games must be at least 0 and finite, got {self.min_games}")
+        if self.min_games >= self.memory_games:
+            raise ValueError(
+                f"PayoffRules.min_games={self.min_games:g} is never reached: decay={self.decay:g} per "
+                f"{self.decay_games:g} games remembers {self.memory_games:.1f} games at most, and every "
+                "win rate would stay 0.5; lower min_games or raise decay_games"
+            )
+
+    @property
+    def memory_games(self) -> float:
+        """Decayed games of a pair that has played for ever, one game a row: about decay_games / (1 - decay).
+        Longer rows reach more."""
+        per_game = self.decay ** (1.0 / self.decay_games)
+        return math.inf if per_game == 1.0 else 1.0 / (1.0 - per_game)
+
+
+def wilson_interval(points: float, games: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Where a win rate lies, given `points` = wins + draws / 2. Draws make it too wide, never too narrow."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    if games <= 0:
+        return 0.0, 1.0
+    z2 = float(ndtri(0.5 + confidence / 2)) ** 2
+    rate = points / games
+    centre = (rate + z2 / (2 * games)) / (1 + z2 / games)
+    half = math.sqrt(z2 * (rate * (1 - rate) / games + z2 / (4 * games * games))) / (1 + z2 / games)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def pair_counts(match: Match, result: Result) -> dict[tuple[str, str], tuple[int, int, int]]:
+    """Wins, draws and losses of every two different players (in alphabetical order) that met in a row.
+
+    A line-up counts for each of its players: every player of one side has met every player of the other.
+    A row of self-play is empty, and nobody meets themselves.
+    """
+    counts: dict[tuple[str, str], tuple[int, int, int]] = {}
+    if match.is_self_play:
+        return counts
+    for pair in result.pairs:
+        for a in dict.fromkeys(match.sides[pair.side].players):
+            for b in dict.fromkeys(match.sides[pair.other].players):
+                if a == b:
+                    continue
+                key, wins, losses = (a, b), pair.wins, pair.losses
+                if b < a:
+                    key, wins, losses = (b, a), losses, wins
+                before = counts.get(key, (0, 0, 0))
+                counts[key] = (before[0] + wins, before[1] + pair.draws, before[2] + losses)
+    return counts
+
+
+class Payoff:
+    """Decayed wins and draws per ordered pair of players, in arrays that grow with the league.
+
+    Reading never changes it: players that have not met, or that it has never heard of, have 0 games
+    and a win rate of 0.5.
+    """
+
+    def __init__(self, rules: PayoffRules | None = None) -> None:
+        self.rules = rules or PayoffRules()
+        self._index: dict[str, int] = {}
+        # The last row and column stay zero: index -1 is every player that has not played yet.
+        self._wins: Floats = np.zeros((8, 8))
+        self._draws: Floats = np.zeros((8, 8))
+
+    def record(self, match: Match, result: Result) -> None:
+        """Fold one finished match. Self-play changes nothing."""
+        fade = self.rules.decay ** (result.episodes / self.rules.decay_games)
+        for (a, b), (wins, draws, losses) in pair_counts(match, result).items():
+            i, j = self._row(a), self._row(b)
+            self._wins[i, j] = self._wins[i, j] * fade + wins
+            self._wins[j, i] = self._wins[j, i] * fade + losses
+            self._draws[i, j] = self._draws[j, i] = self._draws[i, j] * fade + draws
+
+    def forget(self, player: str) -> None:
+        """Drop all games of a player whose weights started again."""
+        if player in self._index:
+            row = self._index[player]
+            for table in (self._wins, self._draws):
+                table[row, :] = 0.0
+                table[:, row] = 0.0
+
+    def wins(self, a: str, b: str) -> float:
+        return float(self._wins[self._find(a), self._find(b)])
+
+    def draws(self, a: str, b: str) -> float:
+        return float(self._draws[self._find(a), self._find(b)])
+
+    def losses(self, a: str, b: str) -> float:
+        return self.wins(b, a)
+
+    def games(self, a: str, b: str) -> float:
+        return float(self._gather([a], [b])[0][0, 0])
+
+    def win_rate(self, a: str, b: str) -> float:
+        """(wins + draws / 2) / games of a against b; exactly 0.5 below `min_games`."""
+        return float(self.win_rates(a, [b])[0])
+
+    def win_rates(self, player: str, others: Sequence[str]) -> Floats:
+        return self._rates(*self._gather([player], others)).reshape(-1)
+
+    def matrix(self, players: Sequence[str]) -> Floats:
+        """Win rate of each player (row) against each (column); 0.5 on the diagonal."""
+        return self._rates(*self._gather(players, players))
+
+    def counts(self, players: Sequence[str]) -> tuple[Floats, Floats]:
+        """(games, points) of each player (row) against each (column), points being wins + draws / 2."""
+        return self._gather(players, players)
+
+    def win_rate_interval(self, a: str, b: str, confidence: float = 0.95) -> tuple[float, float]:
+        """Wilson interval of the win rate from the decayed counts, whatever `min_games` is."""
+        games, points = self._gather([a], [b])
+        return wilson_interval(float(points[0, 0]), float(games[0, 0]), confidence)
+
+    def fingerprint(self) -> bytes:
+        """Everything that was folded, bit for bit."""
+        size = len(self._index)
+        tables = [np.ascontiguousarray(table[:size, :size]).tobytes() for table in (self._wins, self._draws)]
+        return msgspec.msgpack.encode((list(self._index), tables))
+
+    def _rates(self, games: Floats, points: Floats) -> Floats:
+        known = (games >= self.rules.min_games) & (games > 0)
+        rates = np.full(games.shape, 0.5)
+        np.divide(points, games, out=rates, where=known)
+        return rates
+
+    def _gather(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[Floats, Floats]:
+        i: Any = [[self._find(name)] for name in rows] or np.empty((0, 1), np.intp)
+        j: Any = [self._find(name) for name in columns] or np.empty(0, np.intp)
+        wins, draws = self._wins[i, j], self._draws[i, j]
+        return wins + self._wins.T[i, j] + draws, wins + 0.5 * draws
+
+    def _find(self, player: str) -> int:
+        return self._index.get(player, -1)
+
+    def _row(self, player: str) -> int:
+        row = self._index.setdefault(player, len(self._index))
+        if row == len(self._wins) - 1:
+            self._wins, self._draws = (np.pad(table, (0, len(table))) for table in (self._wins, self._draws))
+        return row
+
+
+class PayoffBook:
+    """One payoff per purpose, folded apart, and one of training and evaluation together.
+
+    Human games are kept out of `combined`: people come and go, and are not players to train against.
+    """
+
+    def __init__(self, rules: PayoffRules | None = None) -> None:
+        self.training = Payoff(rules)
+        self.evaluation = Payoff(rules)
+        self.human = Payoff(rules)
+        self.combined = Payoff(rules)
+
+    def view(self, name: PayoffView) -> Payoff:
+        return {"training": self.training, "evaluation": self.evaluation, "combined": self.combined}[name]
+
+    def record(self, match: Match, result: Result) -> None:
+        if match.purpose == "human":
+            self.human.record(match, result)
+            return
+        (self.training if match.purpose == "training" else self.evaluation).record(match, result)
+        self.combined.record(match, result)
+
+    def forget(self, player: str) -> None:
+        for payoff in self._all:
+            payoff.forget(player)
+
+    def fingerprint(self) -> bytes:
+        return msgspec.msgpack.encode([payoff.fingerprint() for payoff in self._all])
+
+    @property
+    def _all(self) -> tuple[Payoff, ...]:
+        return self.training, self.evaluation, self.human, self.combined

@@ -1,0 +1,149 @@
+"""Who is in the league: players, their ids, and what is known about each learning player."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ludus.data.records import LearnerProgress, ModelId, PlayerReset, ScoreMeasured
+
+FROZEN = "frozen"
+SCRIPTED = "scripted"
+
+INITIAL = "initial"
+BY_HAND = "by hand"
+"""Reasons of snapshots that no promotion rule asked for. They never lead to a reset."""
+
+MAX_ID_LENGTH = 64
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+def check_player_id(player: str) -> str:
+    """The id itself, or an error. Ids become file names and parts of model ids, so the alphabet is small."""
+    if not player:
+        raise ValueError("a player id must not be empty")
+    if len(player) > MAX_ID_LENGTH:
+        raise ValueError(
+            f"player id {player[:16]!r}... has {len(player)} characters; at most {MAX_ID_LENGTH} are allowed"
+        )
+    if not _ID.fullmatch(player):
+        raise ValueError(
+            f"player id {player!r} is refused: use ASCII letters, digits, '_', '-' and '.', "
+            "and do not start with '-' or '.'"
+        )
+    return player
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The text of an error about a name that does not exist: the nearest one, or all when there are few."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if near:
+        return f"unknown {kind} {name!r}; did you mean {near[0]!r}?"
+    listed = ", ".join(map(repr, names[:12])) or "none"
+    return f"unknown {kind} {name!r}; known: {listed}{', ...' if len(names) > 12 else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Player:
+    """A member of the league. Its id is never used again, even after it was removed."""
+
+    id: str
+    role: str
+    """A learning role of the rules, "frozen" or "scripted"."""
+    parent: str | None = None
+    parent_role: str | None = None
+    model: str | None = None
+    """What a frozen player is pinned to, or a learning one starts from (None: fresh weights)."""
+    weights: Literal["live", "average"] = "live"
+    parent_decisions: int = 0
+    joined: int = 0
+    """Index of the event that added it."""
+    reason: str = ""
+
+    @property
+    def frozen(self) -> bool:
+        return self.role == FROZEN
+
+    @property
+    def scripted(self) -> bool:
+        return self.role == SCRIPTED
+
+    @property
+    def learning(self) -> bool:
+        return not (self.frozen or self.scripted)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What the ledger says about one learning player. Events turn one standing into the next."""
+
+    player: Player
+    incarnation: int = 0
+    step: int | None = None
+    """The latest published step of this incarnation; None before the first, when nothing can be frozen."""
+    decisions: int = 0
+    """Decisions trained on, as the learner last reported."""
+    interval_start: int = 0
+    """`decisions` at the latest snapshot or reset."""
+    episodes_issued: int = 0
+    """Episodes of training matches issued for it; the next match goes to the player with the fewest."""
+    snapshots: int = 0
+    reset_pending: bool = False
+    """A snapshot asked for a reset that has not happened yet."""
+    counter_may_restart: bool = False
+    """No report since the reset: its learner may count decisions on, or from zero again."""
+    best_score: ScoreMeasured | None = None
+    best_frozen_score: float | None = None
+
+    @property
+    def decisions_since_snapshot(self) -> int:
+        # A resumed learner may report fewer decisions than before the crash.
+        return max(0, self.decisions - self.interval_start)
+
+    @property
+    def latest_model(self) -> ModelId | None:
+        return None if self.step is None else ModelId(self.player.id, self.incarnation, self.step)
+
+    def progressed(self, event: LearnerProgress) -> Standing:
+        if event.incarnation < self.incarnation:
+            return self  # a late report from before a reset or resume
+        restarted = self.counter_may_restart and event.decisions < self.decisions
+        return replace(
+            self,
+            incarnation=event.incarnation,
+            step=event.step,
+            decisions=event.decisions,
+            interval_start=0 if restarted else self.interval_start,
+            counter_may_restart=False,
+        )
+
+    def measured(self, event: ScoreMeasured) -> Standing:
+        if self.best_score is not None and event.mean <= self.best_score.mean:
+            return self
+        return replace(self, best_score=event)
+
+    def frozen(self, *, promoted: bool, reset: bool) -> Standing:
+        """After a snapshot. `promoted`: a promotion rule asked for it, so the best score is now kept."""
+        kept = self.best_score.mean if promoted and self.best_score is not None else self.best_frozen_score
+        return replace(
+            self,
+            snapshots=self.snapshots + 1,
+            interval_start=self.decisions,
+            reset_pending=reset,
+            best_frozen_score=kept,
+        )
+
+    def after_reset(self, event: PlayerReset) -> Standing:
+        return replace(
+            self,
+            incarnation=event.incarnation,
+            step=None,
+            interval_start=self.decisions,
+            reset_pending=False,
+            counter_may_restart=True,
+            best_score=None,
+        )

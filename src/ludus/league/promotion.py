@@ -1,0 +1,125 @@
+"""When a learning player is frozen: pure decisions from what the ledger says about it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from ludus.league.matchmaking import ALL_FROZEN, POOLS, Candidates
+from ludus.league.payoff import Payoff
+from ludus.league.players import Standing
+
+MAX_DECISIONS = 10**15
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """Freeze the player now."""
+
+    reason: str
+    model: str | None = None
+    """The model to freeze; None: the latest published."""
+
+
+class Promotion(Protocol):
+    """Says whether a learning player should be frozen now."""
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None: ...
+
+
+def _check_decisions(owner: object, name: str, decisions: int) -> None:
+    if not 1 <= decisions <= MAX_DECISIONS:
+        raise ValueError(
+            f"{type(owner).__name__}.{name} must be from 1 to {MAX_DECISIONS:.0e} decisions, got {decisions}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Never(Promotion):
+    """No snapshot but the initial one."""
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BySteps(Promotion):
+    """A snapshot every `every` decisions trained on."""
+
+    every: int
+
+    def __post_init__(self) -> None:
+        _check_decisions(self, "every", self.every)
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        since = standing.decisions_since_snapshot
+        return Snapshot(reason=f"{since} decisions") if since >= self.every else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ByWinRate(Promotion):
+    """A snapshot once every opponent of `against` is beaten more often than `threshold`.
+
+    Not before `min_decisions` since the last snapshot, and in any case at `max_decisions`. With no opponent
+    there is nothing to beat, and only `max_decisions` counts; so does it while a pair has too few games.
+    """
+
+    min_decisions: int
+    max_decisions: int
+    threshold: float = 0.7
+    against: str = ALL_FROZEN
+    """"all_frozen", "own" (its snapshots), "scripted", or a role: the live players of it."""
+
+    def __post_init__(self) -> None:
+        _check_decisions(self, "min_decisions", self.min_decisions)
+        _check_decisions(self, "max_decisions", self.max_decisions)
+        if self.max_decisions < self.min_decisions:
+            raise ValueError(
+                f"ByWinRate.max_decisions={self.max_decisions} is below min_decisions={self.min_decisions}"
+            )
+        if not 0.5 <= self.threshold < 1.0:
+            # Below 0.5 the 0.5 of an unplayed pair would count as beaten.
+            raise ValueError(f"ByWinRate.threshold must be in [0.5, 1), got {self.threshold}")
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        rivals = self._rivals(standing.player.id, candidates)
+        since = standing.decisions_since_snapshot
+        if since < self.min_decisions:
+            return None
+        worst = float(payoff.win_rates(standing.player.id, rivals).min()) if rivals else 0.0
+        if worst > self.threshold:
+            return Snapshot(reason=f"beats {self.against} at {worst:.0%} or more")
+        return Snapshot(reason=f"timeout at {since} decisions") if since >= self.max_decisions else None
+
+    def _rivals(self, player: str, candidates: Candidates) -> tuple[str, ...]:
+        if self.against in POOLS:
+            return candidates.past(self.against, player)
+        return tuple(rival for rival in candidates.learning(self.against) if rival != player)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ByScore(Promotion):
+    """A snapshot of the best model that evaluation has measured: for games with one team.
+
+    The measured mean must exceed that of the best model frozen so far by more than `min_improvement`.
+    """
+
+    min_improvement: float = 0.0
+    min_episodes: int = 1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.min_improvement) and self.min_improvement >= 0):
+            raise ValueError(
+                f"ByScore.min_improvement must be at least 0 and finite, got {self.min_improvement}"
+            )
+        if self.min_episodes < 1:
+            raise ValueError(f"ByScore.min_episodes must be at least 1, got {self.min_episodes}")
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        best, kept = standing.best_score, standing.best_frozen_score
+        if best is None or best.episodes < self.min_episodes:
+            return None
+        if kept is not None and not best.mean > kept + self.min_improvement:
+            return None
+        return Snapshot(reason=f"score {best.mean:.6g} over {best.episodes} episodes", model=best.model)

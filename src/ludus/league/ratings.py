@@ -1,0 +1,254 @@
+"""How strong each player is: Elo with error bars from the payoff, and OpenSkill folded row by row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from openskill.models import PlackettLuce
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit, ndtri
+
+from ludus.data.records import (
+    AnyEvent,
+    Match,
+    MatchFinished,
+    MatchIssued,
+    MatchVoid,
+    Pair,
+    PlayerReset,
+    Result,
+    RunStarted,
+)
+from ludus.league.players import unknown
+
+Floats = NDArray[np.float64]
+
+ELO_SCALE = 400.0 / math.log(10.0)
+"""Elo points per unit of log odds: 400 points are odds of 10 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rating:
+    """Elo relative to the anchor. Without a chain of games to the anchor it is not identified: both None."""
+
+    player: str
+    elo: float | None = None
+    standard_error: float | None = None
+    games: float = 0.0
+
+    @property
+    def identified(self) -> bool:
+        return self.elo is not None
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        if self.elo is None or self.standard_error is None:
+            return None
+        half = float(ndtri(0.5 + confidence / 2)) * self.standard_error
+        return self.elo - half, self.elo + half
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ratings:
+    """One rating per player, in the order asked for; the anchor has 0 by definition."""
+
+    anchor: str
+    ratings: tuple[Rating, ...]
+
+    def __getitem__(self, player: str) -> Rating:
+        for rating in self.ratings:
+            if rating.player == player:
+                return rating
+        raise KeyError(unknown("player", player, (rating.player for rating in self.ratings)))
+
+
+def fit_elo(
+    players: Sequence[str],
+    games: Floats,
+    points: Floats,
+    *,
+    anchor: str | None = None,
+    prior_deviation: float = 1000.0,
+) -> Ratings:
+    """Bradley-Terry strengths of largest posterior, a draw being half a win for each.
+
+    `games` and `points` (wins + draws / 2) are as `Payoff.counts` gives them. A normal prior with a standard
+    deviation of `prior_deviation` Elo keeps a player that never lost finite and hardly moves the others.
+    Standard errors are of the difference to the anchor (default: the first player).
+    """
+    if not players:
+        raise ValueError("fit_elo needs at least one player")
+    anchor = players[0] if anchor is None else anchor
+    if anchor not in players:
+        raise ValueError(unknown("anchor", anchor, players))
+    if not prior_deviation > 0:
+        raise ValueError(f"prior_deviation must be positive, got {prior_deviation}")
+    games, points = _check_counts(len(players), games, points)
+    _, component = connected_components(games > 0, directed=False)
+    origin = list(players).index(anchor)
+    members = np.flatnonzero(component == component[origin])
+    total = games.sum(axis=1)
+    rated: dict[int, tuple[float, float]] = {}
+    if len(members) > 1:
+        block = np.ix_(members, members)
+        at = int(np.flatnonzero(members == origin)[0])
+        strength, covariance = _fit(games[block], points[block], ELO_SCALE / prior_deviation)
+        variance = np.diag(covariance) + covariance[at, at] - 2 * covariance[at]
+        elo = ELO_SCALE * (strength - strength[at])
+        error = ELO_SCALE * np.sqrt(np.maximum(variance, 0.0))
+        rated = {int(m): (float(elo[k]), float(error[k])) for k, m in enumerate(members)}
+    return Ratings(
+        anchor=anchor,
+        ratings=tuple(
+            Rating(
+                player=player,
+                elo=rated[index][0] if index in rated else None,
+                standard_error=rated[index][1] if index in rated else None,
+                games=float(total[index]),
+            )
+            for index, player in enumerate(players)
+        ),
+    )
+
+
+def _check_counts(size: int, games: Floats, points: Floats) -> tuple[Floats, Floats]:
+    games, points = np.array(games, np.float64), np.array(points, np.float64)
+    for name, table in (("games", games), ("points", points)):
+        if table.shape != (size, size):
+            raise ValueError(f"{name} must have shape {(size, size)}, got {table.shape}")
+        if not np.isfinite(table).all() or (table < 0).any():
+            row, column = np.argwhere(~(np.isfinite(table) & (table >= 0)))[0]
+            raise ValueError(f"{name}[{row}, {column}] = {table[row, column]} must be finite and at least 0")
+    np.fill_diagonal(games, 0.0)
+    np.fill_diagonal(points, 0.0)
+    if not np.allclose(points + points.T, games, rtol=1e-9, atol=1e-9):
+        raise ValueError("points of a pair must add up to its games: wins + draws / 2 for each of the two")
+    return games, points
+
+
+def _fit(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floats]:
+    """Newton's method with step halving on a strictly concave posterior: (strengths, covariance)."""
+    precision = prior_rate**2
+    strength = np.zeros(len(games))
+
+    def posterior(at: Floats) -> float:
+        gap = at[:, None] - at
+        return float(-(points * np.logaddexp(0.0, -gap)).sum() - 0.5 * precision * (at @ at))
+
+    def curvature(at: Floats) -> tuple[Floats, Floats]:
+        chance = expit(at[:, None] - at)
+        gradient = (points - games * chance).sum(axis=1) - precision * at
+        information = games * chance * (1.0 - chance)
+        return gradient, np.diag(information.sum(axis=1) + precision) - information
+
+    value = posterior(strength)
+    for _ in range(200):
+        gradient, hessian = curvature(strength)
+        step = np.linalg.solve(hessian, gradient)
+        # Half the predicted gain; below rounding error of the posterior there is nothing left to climb.
+        if float(gradient @ step) <= 1e-12 * max(1.0, abs(value)):
+            break
+        size = 1.0
+        while size > 1e-9 and posterior(strength + size * step) < value:
+            size /= 2
+        strength = strength + size * step
+        value = posterior(strength)
+    return strength, np.asarray(np.linalg.inv(curvature(strength)[1]), np.float64)
+
+
+_RANKS = ((1, 2), (1, 1), (2, 1))
+"""Of two sides after a win, a draw and a loss of the first."""
+
+
+class OpenSkillTable:
+    """OpenSkill (Plackett-Luce) skill of every player, one row after the other.
+
+    A row of n games between two sides makes min(n, `updates_per_row`) updates, shared between wins, draws and
+    losses as evenly and as evenly spread as whole numbers allow: a long row is evidence, but not thousands
+    of repetitions of it. With more sides a row is one update, ranked by points against all others.
+    Rows in which a player sits on two sides (self-play among them) say nothing and are left out.
+
+    It is a fold of its own, beside the league's: an update costs more than the rest of a row together, and
+    no decision of the league needs it.
+    """
+
+    def __init__(self, updates_per_row: int = 8) -> None:
+        if updates_per_row < 1:
+            raise ValueError(f"updates_per_row must be at least 1, got {updates_per_row}")
+        self.updates_per_row = updates_per_row
+        self._model = PlackettLuce()
+        self._skill: dict[str, tuple[float, float]] = {}
+        self._open: dict[int, Match] = {}
+
+    def skill(self, player: str) -> tuple[float, float]:
+        """(mu, sigma); the prior for a player that has not played."""
+        return self._skill.get(player, (self._model.mu, self._model.sigma))
+
+    def apply(self, event: AnyEvent) -> None:
+        """Fold one ledger event; training and evaluation count, human games do not."""
+        match event:
+            case RunStarted():
+                self._open.clear()
+            case MatchIssued(match=issued) if issued.purpose != "human":
+                self._open[issued.id] = issued
+            case MatchFinished(result=result) if result.match_id in self._open:
+                self.record(self._open.pop(result.match_id), result)
+            case MatchVoid(match_id=match_id):
+                self._open.pop(match_id, None)
+            case PlayerReset(player=player):
+                self._reset(player)
+            case _:
+                pass
+
+    def record(self, match: Match, result: Result) -> None:
+        """Update the skills of everyone in a finished match."""
+        teams = [tuple(dict.fromkeys(side.players)) for side in match.sides]
+        players = [player for team in teams for player in team]
+        if len(teams) < 2 or len(set(players)) < len(players):
+            return
+        ratings = [[self._rating(player) for player in team] for team in teams]
+        for ranks in self._outcomes(len(teams), result):
+            ratings = self._model.rate(ratings, ranks=list(ranks))
+        for team, rated in zip(teams, ratings, strict=True):
+            for player, rating in zip(team, rated, strict=True):
+                self._skill[player] = (float(rating.mu), float(rating.sigma))
+
+    def _reset(self, player: str) -> None:
+        """Back to the prior; what the player's old weights are still playing will not count."""
+        self._skill.pop(player, None)
+        self._open = {
+            match_id: match
+            for match_id, match in self._open.items()
+            if not any(player in side.players for side in match.sides)
+        }
+
+    def _rating(self, player: str) -> Any:
+        mu, sigma = self.skill(player)
+        return self._model.rating(mu=mu, sigma=sigma)
+
+    def _outcomes(self, num_sides: int, result: Result) -> list[tuple[int, ...]]:
+        if num_sides == 2:
+            return _spread(result.pairs[0], min(result.episodes, self.updates_per_row))
+        points = [0.0] * num_sides
+        for pair in result.pairs:
+            points[pair.side] += pair.wins + pair.draws / 2
+            points[pair.other] += pair.losses + pair.draws / 2
+        return [tuple(1 + sum(other > mine for other in points) for mine in points)]
+
+
+def _spread(pair: Pair, updates: int) -> list[tuple[int, ...]]:
+    """`updates` outcomes in the proportions of the row, each time the one that is most behind."""
+    counts = (pair.wins, pair.draws, pair.losses)
+    games = sum(counts)
+    given = [0, 0, 0]
+    outcomes: list[tuple[int, ...]] = []
+    for update in range(1, updates + 1):
+        behind = [count * update / games - done for count, done in zip(counts, given, strict=True)]
+        chosen = behind.index(max(behind))
+        given[chosen] += 1
+        outcomes.append(_RANKS[chosen])
+    return outcomes

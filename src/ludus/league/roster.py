@@ -1,0 +1,162 @@
+"""The players of a league and how ledger events change them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, replace
+from types import MappingProxyType
+
+from ludus.data.records import LearnerProgress, Match, PlayerAdded, PlayerReset, ScoreMeasured
+from ludus.league.draws import reset_draw
+from ludus.league.matchmaking import Candidates
+from ludus.league.players import (
+    BY_HAND,
+    FROZEN,
+    INITIAL,
+    SCRIPTED,
+    Player,
+    Standing,
+    check_player_id,
+    unknown,
+)
+from ludus.league.rules import LeagueRules
+
+
+class Roster:
+    """Every player that ever was, and the standing of each learning player of now.
+
+    Each method checks its event before it changes anything.
+    """
+
+    def __init__(self, rules: LeagueRules, seed: int) -> None:
+        self._rules = rules
+        self._seed = seed
+        self._players: dict[str, Player] = {}
+        self._removed: set[str] = set()
+        self._standings: dict[str, Standing] = {}
+        self._scores: dict[str, ScoreMeasured] = {}
+        self._candidates = Candidates(players=(), roles=tuple(rules.roles))
+
+    @property
+    def players(self) -> Mapping[str, Player]:
+        """All players, removed ones too, in joining order."""
+        return MappingProxyType(self._players)
+
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        return MappingProxyType(self._standings)
+
+    @property
+    def scores(self) -> Mapping[str, ScoreMeasured]:
+        """The latest measured score by player."""
+        return MappingProxyType(self._scores)
+
+    @property
+    def candidates(self) -> Candidates:
+        """The players of now, in joining order."""
+        return self._candidates
+
+    def standing(self, player: str) -> Standing:
+        if player not in self._standings:
+            raise ValueError(unknown("learning player", player, self._standings))
+        return self._standings[player]
+
+    def free_id(self, parent: str) -> str:
+        """The id of the parent's next snapshot: main.1, main.2, ..."""
+        number = self.standing(parent).snapshots + 1
+        while f"{parent}.{number}" in self._players:
+            number += 1
+        return f"{parent}.{number}"
+
+    def add(self, event: PlayerAdded, joined: int) -> None:
+        self._check_added(event)
+        player = Player(
+            id=event.player,
+            role=event.role,
+            parent=event.parent,
+            parent_role=None if event.parent is None else self._players[event.parent].role,
+            model=event.model,
+            weights=event.weights,
+            parent_decisions=event.parent_decisions,
+            joined=joined,
+            reason=event.reason,
+        )
+        self._players[player.id] = player
+        if player.learning:
+            # A late joiner starts level with the rest, or it would get every match until it had caught up.
+            level = min((standing.episodes_issued for standing in self._standings.values()), default=0)
+            self._standings[player.id] = Standing(player=player, episodes_issued=level)
+        elif player.frozen and event.parent in self._standings:
+            self._freeze(self._standings[event.parent], event.reason)
+        self._list_candidates()
+
+    def remove(self, player: str) -> None:
+        if player not in self._candidates:
+            raise ValueError(unknown("player", player, self._candidates))
+        self._removed.add(player)
+        self._standings.pop(player, None)
+        self._list_candidates()
+
+    def reset(self, event: PlayerReset) -> None:
+        standing = self.standing(event.player)
+        if event.incarnation <= standing.incarnation:
+            raise ValueError(
+                f"reset of {event.player!r} to incarnation {event.incarnation}: it must be higher than "
+                f"{standing.incarnation}, so that a model id never means two contents"
+            )
+        self._standings[event.player] = standing.after_reset(event)
+
+    def progress(self, event: LearnerProgress) -> None:
+        if min(event.incarnation, event.step, event.decisions) < 0:
+            raise ValueError(f"negative counts in {event}")
+        if event.player not in self._removed:  # a removed player's learner may not have heard yet
+            self._standings[event.player] = self.standing(event.player).progressed(event)
+
+    def measure(self, event: ScoreMeasured) -> None:
+        if not math.isfinite(event.mean) or event.episodes < 1:
+            raise ValueError(f"a measured score needs a finite mean and at least one episode, got {event}")
+        if event.player not in self._players:
+            raise ValueError(unknown("player", event.player, self._players))
+        self._scores[event.player] = event
+        if event.player in self._standings:
+            self._standings[event.player] = self._standings[event.player].measured(event)
+
+    def issue(self, match: Match) -> None:
+        """Count a training match for the players that it trains."""
+        for player in {player for side in match.sides if side.trains for player in side.players}:
+            standing = self._standings[player]
+            issued = standing.episodes_issued + match.episodes
+            self._standings[player] = replace(standing, episodes_issued=issued)
+
+    def state(self) -> object:
+        """All of it as plain values, for the league's digest."""
+        players = [astuple(player) for player in self._players.values()]
+        standings = [astuple(standing) for standing in self._standings.values()]
+        return players, sorted(self._removed), standings, sorted(self._scores.items())
+
+    def _freeze(self, parent: Standing, reason: str) -> None:
+        promoted = reason not in (INITIAL, BY_HAND)
+        probability = self._rules.roles[parent.player.role].reset_probability
+        drawn = reset_draw(self._seed, parent.player.joined, parent.snapshots) < probability
+        self._standings[parent.player.id] = parent.frozen(
+            promoted=promoted, reset=parent.reset_pending or (promoted and drawn)
+        )
+
+    def _check_added(self, event: PlayerAdded) -> None:
+        check_player_id(event.player)
+        if event.player in self._players:
+            raise ValueError(f"player id {event.player!r} was given already; ids are never used again")
+        roles = (*self._rules.roles, FROZEN, SCRIPTED)
+        if event.role not in roles:
+            raise ValueError(unknown("role", event.role, roles))
+        if event.parent is not None and event.parent not in self._players:
+            raise ValueError(unknown("parent", event.parent, self._players))
+        if event.role == FROZEN and event.model is None:
+            raise ValueError(f"frozen player {event.player!r} has no model to be pinned to")
+
+    def _list_candidates(self) -> None:
+        self._candidates = Candidates(
+            players=tuple(player for player in self._players.values() if player.id not in self._removed),
+            roles=tuple(self._rules.roles),
+        )

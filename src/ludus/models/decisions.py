@@ -1,0 +1,252 @@
+"""From logits to decisions: masking, drawing and evaluating, for our networks and for a user's module alike.
+
+Drawing is by inverse distribution function from uniforms that the caller provides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ludus.data.specs import Head, Pointer
+from ludus.data.trees import Array, Tree
+from ludus.models.operators import LOWEST
+from ludus.models.policy import Acted, Unrolled
+from ludus.models.tensors import to_numpy
+
+
+class Decision(NamedTuple):
+    """What one head decided, per row. The last two are None while acting, which has no use for them."""
+
+    action: Tensor
+    """[...] int64, or [..., picks] with -1 after the end."""
+    log_prob: Tensor
+    """[...]: 0 where the head is not in use."""
+    log_probs: Tensor | None
+    """[..., options], or [..., picks, options] with the end token as the last option."""
+    entropy: Tensor | None
+    """[...]: 0 where the head is not in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The decisions of all heads, in order."""
+
+    by_head: Mapping[str, Decision]
+    in_use: Mapping[str, Tensor | None]
+    """None for a head that always counts."""
+
+    def acted(self, value: Array, state: Tree) -> Acted:
+        log_probs = [decision.log_prob for decision in self.by_head.values()]
+        joined = log_probs[0].unsqueeze(-1) if len(log_probs) == 1 else torch.stack(log_probs, -1)
+        return Acted(
+            action={name: to_numpy(decision.action.int()) for name, decision in self.by_head.items()},
+            log_prob=to_numpy(joined),
+            value=value,
+            state=state,
+        )
+
+    def unrolled(self, value: Tensor, leading: tuple[int, ...]) -> Unrolled:
+        """From flat rows back to the `leading` axes of the batch."""
+        always = torch.ones_like(value, dtype=torch.bool)
+        in_use = [always if used is None else used for used in self.in_use.values()]
+        log_prob, entropy, log_probs = [], [], {}
+        for name, decision in self.by_head.items():
+            assert decision.log_probs is not None
+            assert decision.entropy is not None
+            log_prob.append(decision.log_prob)
+            entropy.append(decision.entropy)
+            log_probs[name] = decision.log_probs.reshape(*leading, *decision.log_probs.shape[value.dim() :])
+        return Unrolled(
+            log_prob=torch.stack(log_prob, -1).reshape(*leading, -1),
+            entropy=torch.stack(entropy, -1).reshape(*leading, -1),
+            value=value.reshape(leading),
+            log_probs=log_probs,
+            in_use=torch.stack(in_use, -1).reshape(*leading, -1),
+        )
+
+
+class Chooser(Protocol):
+    """Where actions come from: chance, the best guess, or a recording."""
+
+    def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
+        """One option per row; illegal ones have the lowest logit. `pick` counts the picks of a pointer."""
+
+    def counts(self, wrong: Tensor) -> Tensor:
+        """Which of the rows with an illegal action are a fault."""
+
+
+class Drawn:
+    """Draws from the distribution, one column of `uniforms` [..., draws] for each choice."""
+
+    def __init__(self, uniforms: Tensor) -> None:
+        self._columns = iter(uniforms.unbind(-1))
+
+    def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
+        action, log_prob = draw(logits, next(self._columns))
+        return Decision(action, log_prob, None, None)
+
+    def counts(self, wrong: Tensor) -> Tensor:
+        return wrong
+
+
+class Greedy:
+    """Takes the likeliest option."""
+
+    def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
+        best, action = logits.max(-1)
+        return Decision(action, best - logits.logsumexp(-1), None, None)
+
+    def counts(self, wrong: Tensor) -> Tensor:
+        return wrong
+
+
+class Recorded:
+    """Repeats recorded actions, so that they are evaluated. Rows that are `valid` must hold legal ones."""
+
+    def __init__(self, actions: Mapping[str, Tensor], valid: Tensor) -> None:
+        self._actions = actions
+        self._valid = valid
+
+    def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
+        log_probs = functional.log_softmax(logits, -1)
+        if pick is None:
+            action = self._actions[head].long()
+        else:
+            action = self._actions[head][..., pick].long()
+            action = torch.where(action < 0, logits.shape[-1] - 1, action)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        return Decision(action, _at(log_probs, action), log_probs, entropy)
+
+    def counts(self, wrong: Tensor) -> Tensor:
+        return wrong & self._valid
+
+
+def draw(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """The option whose share of [0, 1) holds the uniform, and its log-probability.
+
+    In float64 a float32 uniform below 1 times the total stays below the total, and an option of
+    probability 0 does not move the sum: so it can never be the first whose sum exceeds the threshold.
+    """
+    shifted = logits - logits.amax(-1, keepdim=True)
+    cumulative = shifted.exp().cumsum(-1, dtype=torch.float64)
+    total = cumulative[..., -1:]
+    threshold = (uniforms.unsqueeze(-1) * total).contiguous()
+    action = torch.searchsorted(cumulative, threshold, right=True)
+    log_prob = shifted.gather(-1, action) - total.log().float()
+    return action.squeeze(-1), log_prob.squeeze(-1)
+
+
+def decide(
+    name: str, logits: Tensor, legal: Tensor | None, in_use: Tensor | None, chooser: Chooser
+) -> Decision:
+    """One option per row. Rows that do not use the head get action 0, log-probability 0 and entropy 0."""
+    if legal is None:
+        decision = chooser.choose(name, logits, None)
+    else:
+        decision = chooser.choose(name, torch.where(legal, logits, LOWEST), None)
+        decision = _require_legal(name, decision, legal, in_use, chooser)
+    if in_use is None:
+        return decision
+    return decision._replace(
+        action=decision.action * in_use,
+        log_prob=torch.where(in_use, decision.log_prob, 0.0),
+        entropy=None if decision.entropy is None else torch.where(in_use, decision.entropy, 0.0),
+    )
+
+
+def decide_several(
+    name: str,
+    logits_given: Callable[[Tensor], Tensor],
+    picks: int,
+    legal: Tensor,
+    in_use: Tensor | None,
+    chooser: Chooser,
+) -> Decision:
+    """One to `picks` different options per row, in order.
+
+    `logits_given(chosen)` takes the options chosen so far as a bool mask [..., options] and gives logits
+    [..., options + 1], the end token last. The entropy is the sum over the picks that were made, each
+    given those before it.
+    """
+    end = legal.shape[-1]
+    going = torch.ones_like(legal[..., 0]) if in_use is None else in_use
+    chosen = torch.zeros_like(legal)
+    may_end = torch.zeros_like(legal[..., :1])  # not before the first pick
+    decisions: list[Decision] = []
+    for pick in range(picks):
+        allowed = torch.cat((legal & ~chosen, may_end), -1)
+        logits = torch.where(allowed, logits_given(chosen), LOWEST)
+        decision = chooser.choose(name, logits, pick)
+        decision = _require_legal(name, decision, allowed, going, chooser)
+        picked = going & (decision.action != end)
+        index = torch.where(picked, decision.action, end)
+        decisions.append(
+            decision._replace(
+                action=torch.where(picked, decision.action, -1),
+                log_prob=torch.where(going, decision.log_prob, 0.0),
+                entropy=None if decision.entropy is None else torch.where(going, decision.entropy, 0.0),
+            )
+        )
+        chosen = chosen | functional.one_hot(index, end + 1)[..., :end].bool()
+        may_end = torch.ones_like(may_end)
+        going = picked
+    return _joined(decisions)
+
+
+def _joined(picks: list[Decision]) -> Decision:
+    """The picks of one pointer as one decision."""
+    actions, log_prob, log_probs, entropy = zip(*picks, strict=True)
+    evaluated = log_probs[0] is not None
+    return Decision(
+        torch.stack(actions, -1),
+        torch.stack(log_prob).sum(0),
+        torch.stack(log_probs, -2) if evaluated else None,
+        torch.stack(entropy).sum(0) if evaluated else None,
+    )
+
+
+def num_draws(specs: Mapping[str, Head]) -> int:
+    """One uniform number for each pick of each head."""
+    return sum(spec.picks if isinstance(spec, Pointer) else 1 for spec in specs.values())
+
+
+def head_in_use(
+    spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str, Tensor | None]
+) -> Tensor | None:
+    """Where the head counts, given the heads before it; None for everywhere."""
+    if spec.when is None:
+        return None
+    condition = decided[spec.when.head].action
+    used = torch.isin(condition, torch.tensor(spec.when.values, device=condition.device))
+    before = in_use[spec.when.head]
+    return used if before is None else used & before
+
+
+def _at(values: Tensor, index: Tensor) -> Tensor:
+    return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+def _require_legal(
+    name: str, decision: Decision, legal: Tensor, in_use: Tensor | None, chooser: Chooser
+) -> Decision:
+    """Refuse illegal actions where they count; elsewhere, as in padding, their log-probability is 0.
+
+    A drawn action is legal unless nothing is, so one look at the chosen option finds empty masks too.
+    """
+    allowed = _at(legal, decision.action)
+    if bool(allowed.all()):
+        return decision
+    wrong = chooser.counts(~allowed if in_use is None else ~allowed & in_use)
+    if bool(wrong.any()):
+        row = tuple(wrong.nonzero()[0].tolist())
+        place = f"row {row[0]}" if len(row) == 1 else f"model {row[0]}, row {row[1]}"
+        if not bool(legal[row].any()):
+            raise ValueError(f"head {name!r}, {place}: no option is legal")
+        raise ValueError(f"head {name!r}, {place}: action {int(decision.action[row])} is not legal")
+    return decision._replace(log_prob=torch.where(allowed, decision.log_prob, 0.0))

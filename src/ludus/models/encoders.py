@@ -1,0 +1,125 @@
+"""From the named parts of an observation to one feature vector per row, and one vector per entity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ludus.data.specs import Entities, Part, Planes, Vector, length_name
+from ludus.models.operators import ACTIVATIONS, MLP, Activation, Attention, Conv2d, LayerNorm
+from ludus.models.tensors import as_float
+
+_LARGE_PLANE = 16
+"""Planes longer than this are halved by the next convolution."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncoderSizes:
+    """How large the encoders of planes and entities are."""
+
+    channels: tuple[int, ...]
+    entity_size: int
+    entity_heads: int
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedEntities:
+    """Entities of one part, cropped to the longest list among the rows."""
+
+    embedding: Tensor
+    """[..., N, size]; zero where not valid."""
+    valid: Tensor
+    """[..., N] bool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What the rest of the network reads of an observation."""
+
+    features: Tensor
+    entities: Mapping[str, EncodedEntities]
+
+
+def valid_entities(length: Tensor, maximum: int) -> Tensor:
+    """[..., maximum] bool: which rows of an entity list are real."""
+    return torch.arange(maximum, device=length.device) < length.unsqueeze(-1)
+
+
+class PlanesEncoder(nn.Module):
+    """A tower of 3x3 convolutions, flattened."""
+
+    def __init__(self, part: Planes, sizes: EncoderSizes) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[sizes.activation]
+        self.layers = nn.ModuleList()
+        channels, height, width = part.channels, part.height, part.width
+        for out_channels in sizes.channels:
+            stride = 2 if max(height, width) > _LARGE_PLANE else 1
+            self.layers.append(Conv2d(channels, out_channels, stride=stride))
+            channels, height, width = out_channels, -(-height // stride), -(-width // stride)
+        self.size = channels * height * width
+
+    def forward(self, planes: Tensor) -> Tensor:
+        if planes.dim() == 4:
+            planes = planes.contiguous(memory_format=torch.channels_last)
+        for layer in self.layers:
+            planes = self.activation(layer(planes))
+        return planes.flatten(-3)
+
+
+class EntitiesEncoder(nn.Module):
+    """One block of masked self-attention; the list as a whole is the mean of its embeddings."""
+
+    def __init__(self, part: Entities, sizes: EncoderSizes) -> None:
+        super().__init__()
+        size = sizes.entity_size
+        self.maximum = part.maximum
+        self.size = size
+        self.inputs = MLP(part.features, (size,), sizes.activation)
+        self.attention_norm = LayerNorm(size)
+        self.attention = Attention(size, sizes.entity_heads)
+        self.mix_norm = LayerNorm(size)
+        self.mix = MLP(size, (size,), sizes.activation)
+        self.outputs = LayerNorm(size)
+
+    def forward(self, entities: Tensor, length: Tensor) -> tuple[Tensor, EncodedEntities]:
+        longest = max(1, min(self.maximum, int(length.max()))) if length.numel() else 1
+        valid = valid_entities(length, longest)
+        padding = ~valid.unsqueeze(-1)
+        # Padding may hold anything, NaN included, so it is replaced rather than multiplied away.
+        hidden = self.inputs(entities[..., :longest, :].masked_fill(padding, 0.0))
+        hidden = hidden + self.attention(self.attention_norm(hidden), valid)
+        hidden = hidden + self.mix(self.mix_norm(hidden))
+        embedding = self.outputs(hidden).masked_fill(padding, 0.0)
+        pooled = embedding.sum(-2) / length.clamp(1, self.maximum).unsqueeze(-1)
+        return pooled, EncodedEntities(embedding, valid)
+
+
+class Encoder(nn.Module):
+    """All parts of an observation; vectors are concatenated as they are."""
+
+    def __init__(self, parts: Mapping[str, Part], sizes: EncoderSizes) -> None:
+        super().__init__()
+        self.vectors = tuple(name for name, part in parts.items() if isinstance(part, Vector))
+        planes = {name: part for name, part in parts.items() if isinstance(part, Planes)}
+        entities = {name: part for name, part in parts.items() if isinstance(part, Entities)}
+        self.plane_names, self.entity_names = tuple(planes), tuple(entities)
+        self.planes = nn.ModuleList(PlanesEncoder(part, sizes) for part in planes.values())
+        self.entities = nn.ModuleList(EntitiesEncoder(part, sizes) for part in entities.values())
+        self.array_names = tuple(array for name, part in parts.items() for array in part.arrays(name))
+        self.size = sum(part.size for part in parts.values() if isinstance(part, Vector))
+        self.size += sum(encoder.size for encoder in (*self.planes, *self.entities))
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Encoded:
+        features = [as_float(observation[name]) for name in self.vectors]
+        for name, planes in zip(self.plane_names, self.planes, strict=True):
+            features.append(planes(as_float(observation[name])))
+        embedded: dict[str, EncodedEntities] = {}
+        for name, entities in zip(self.entity_names, self.entities, strict=True):
+            pooled, embedded[name] = entities(as_float(observation[name]), observation[length_name(name)])
+            features.append(pooled)
+        return Encoded(features[0] if len(features) == 1 else torch.cat(features, -1), embedded)

@@ -1,0 +1,238 @@
+"""The heads of a network, decided in order: each sees the features and what earlier heads decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ludus.data.specs import Choice, Head, Point, Pointer, SeatKind
+from ludus.models.decisions import (
+    Chooser,
+    Decision,
+    Decisions,
+    decide,
+    decide_several,
+    head_in_use,
+    num_draws,
+)
+from ludus.models.encoders import EncodedEntities
+from ludus.models.operators import ACTIVATIONS, LOWEST, Activation, Embedding, Linear
+
+_HEAD_GAIN = 0.01
+"""Small, so that a fresh policy is close to uniform."""
+_FLAT_POINTS = 256
+"""Maps with more places than this are scored as a product of rows and columns."""
+_POINT_RANK = 8
+_KEY_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a head decides about."""
+
+    name: str
+    features: Tensor
+    entities: EncodedEntities | None
+    legal: Tensor | None
+    in_use: Tensor | None
+    chooser: Chooser
+
+
+class ChoiceHead(nn.Module):
+    """A score for each option."""
+
+    def __init__(self, spec: Choice, size: int) -> None:
+        super().__init__()
+        self.scores = Linear(size, spec.num, gain=_HEAD_GAIN)
+
+    def forward(self, question: Question) -> Decision:
+        logits = self.scores(question.features)
+        return decide(question.name, logits, question.legal, question.in_use, question.chooser)
+
+
+class ChoiceEmbedding(nn.Module):
+    """What later heads see of a choice."""
+
+    def __init__(self, spec: Choice, size: int) -> None:
+        super().__init__()
+        self.options = Embedding(spec.num, size)
+
+    def forward(self, action: Tensor, entities: EncodedEntities | None) -> Tensor:
+        embedded: Tensor = self.options(action)
+        return embedded
+
+
+class PointHead(nn.Module):
+    """A score for each place: one by one on small maps, as a low-rank product on large ones."""
+
+    def __init__(self, spec: Point, size: int) -> None:
+        super().__init__()
+        self.factored = spec.height * spec.width > _FLAT_POINTS
+        if self.factored:
+            gain = math.sqrt(_HEAD_GAIN)
+            self.rows = Linear(size, _POINT_RANK * spec.height, gain=gain)
+            self.columns = Linear(size, _POINT_RANK * spec.width, gain=gain)
+        else:
+            self.scores = Linear(size, spec.height * spec.width, gain=_HEAD_GAIN)
+
+    def forward(self, question: Question) -> Decision:
+        if self.factored:
+            shape = (*question.features.shape[:-1], _POINT_RANK, -1)
+            rows = self.rows(question.features).reshape(*shape)
+            columns = self.columns(question.features).reshape(*shape)
+            logits = (rows.mT @ columns).flatten(-2)
+        else:
+            logits = self.scores(question.features)
+        return decide(question.name, logits, question.legal, question.in_use, question.chooser)
+
+
+class PointEmbedding(nn.Module):
+    """What later heads see of a place: its row and its column."""
+
+    def __init__(self, spec: Point, size: int) -> None:
+        super().__init__()
+        self.width = spec.width
+        self.rows = Embedding(spec.height, size)
+        self.columns = Embedding(spec.width, size)
+
+    def forward(self, action: Tensor, entities: EncodedEntities | None) -> Tensor:
+        embedded: Tensor = self.rows(action // self.width) + self.columns(action % self.width)
+        return embedded
+
+
+class PointerHead(nn.Module):
+    """Scores entities by how well their keys answer a query made from the features.
+
+    With several picks the query changes with the entities picked so far.
+    """
+
+    def __init__(
+        self, spec: Pointer, maximum: int, size: int, entity_size: int, activation: Activation
+    ) -> None:
+        super().__init__()
+        self.maximum = maximum
+        self.picks = spec.picks
+        self.query = Linear(size, _KEY_SIZE, gain=_HEAD_GAIN)
+        self.keys = Linear(entity_size, _KEY_SIZE, gain=1.0)
+        if spec.picks > 1:
+            self.activation = ACTIVATIONS[activation]
+            self.picked = Linear(entity_size, size, gain=1.0)
+            self.mix = Linear(size, size)
+            self.end = Linear(_KEY_SIZE, 1, gain=1.0)
+
+    def forward(self, question: Question) -> Decision:
+        entities = question.entities
+        assert entities is not None
+        keys = self.keys(entities.embedding)
+        cropped = self.maximum - entities.valid.shape[-1]
+        legal = functional.pad(entities.valid, (0, cropped))
+        if question.legal is not None:
+            legal = legal & question.legal
+
+        def scores(query: Tensor) -> Tensor:
+            """[..., maximum]: the cropped entities are not valid, so they get the lowest score."""
+            found = (keys @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(_KEY_SIZE)
+            return functional.pad(found, (0, cropped), value=LOWEST)
+
+        def scores_given(chosen: Tensor) -> Tensor:
+            context = question.features + self.picked(_sum_of(entities, chosen))
+            query = self.query(self.activation(self.mix(context)))
+            return torch.cat((scores(query), self.end(query)), -1)
+
+        if self.picks == 1:
+            logits = scores(self.query(question.features))
+            return decide(question.name, logits, legal, question.in_use, question.chooser)
+        return decide_several(
+            question.name, scores_given, self.picks, legal, question.in_use, question.chooser
+        )
+
+
+class PointerEmbedding(nn.Module):
+    """What later heads see of a pointer: the sum of the entities it picked."""
+
+    def __init__(self, spec: Pointer, maximum: int, size: int, entity_size: int) -> None:
+        super().__init__()
+        self.maximum = maximum
+        self.several = spec.picks > 1
+        self.picked = Linear(entity_size, size, gain=1.0)
+
+    def forward(self, action: Tensor, entities: EncodedEntities | None) -> Tensor:
+        assert entities is not None
+        picks = action if self.several else action.unsqueeze(-1)
+        picks = torch.where(picks < 0, self.maximum, picks)
+        chosen = functional.one_hot(picks, self.maximum + 1).sum(-2)[..., : self.maximum]
+        embedded: Tensor = self.picked(_sum_of(entities, chosen))
+        return embedded
+
+
+def _sum_of(entities: EncodedEntities, chosen: Tensor) -> Tensor:
+    """[..., size]: the sum of the embeddings of the chosen ones; `chosen` covers also what was cropped."""
+    weights = chosen[..., : entities.valid.shape[-1]].to(entities.embedding.dtype)
+    return (weights.unsqueeze(-2) @ entities.embedding).squeeze(-2)
+
+
+class ActionHeads(nn.Module):
+    """All heads of a kind of seat. A later head sees earlier decisions through a layer of its own, so
+    that what they mean can depend on the situation."""
+
+    def __init__(self, kind: SeatKind, size: int, entity_size: int, activation: Activation) -> None:
+        super().__init__()
+        self.specs = dict(kind.action.heads)
+        self.activation = ACTIVATIONS[activation]
+        self.heads = nn.ModuleList()
+        self.embeddings = nn.ModuleList()
+        self.mixes = nn.ModuleList(Linear(size, size) for _ in range(len(self.specs) - 1))
+        for name, spec in self.specs.items():
+            maximum = kind.num_options(name)
+            self.heads.append(_head(spec, maximum, size, entity_size, activation))
+            if len(self.embeddings) < len(self.mixes):
+                self.embeddings.append(_embedding(spec, maximum, size, entity_size))
+
+    @property
+    def num_draws(self) -> int:
+        return num_draws(self.specs)
+
+    def decide(
+        self,
+        features: Tensor,
+        entities: Mapping[str, EncodedEntities],
+        legal: Mapping[str, Tensor],
+        chooser: Chooser,
+    ) -> Decisions:
+        decided: dict[str, Decision] = {}
+        in_use: dict[str, Tensor | None] = {}
+        context = seen = features
+        for index, (name, spec) in enumerate(self.specs.items()):
+            if index:
+                seen = self.activation(self.mixes[index - 1](context))
+            around = entities[spec.into] if isinstance(spec, Pointer) else None
+            used = in_use[name] = head_in_use(spec, decided, in_use)
+            decision: Decision = self.heads[index](
+                Question(name, seen, around, legal.get(name), used, chooser)
+            )
+            decided[name] = decision
+            if index < len(self.embeddings):
+                embedded: Tensor = self.embeddings[index](decision.action, around)
+                context = context + (embedded if used is None else embedded * used.unsqueeze(-1))
+        return Decisions(decided, in_use)
+
+
+def _head(spec: Head, maximum: int, size: int, entity_size: int, activation: Activation) -> nn.Module:
+    if isinstance(spec, Choice):
+        return ChoiceHead(spec, size)
+    if isinstance(spec, Point):
+        return PointHead(spec, size)
+    return PointerHead(spec, maximum, size, entity_size, activation)
+
+
+def _embedding(spec: Head, maximum: int, size: int, entity_size: int) -> nn.Module:
+    if isinstance(spec, Choice):
+        return ChoiceEmbedding(spec, size)
+    if isinstance(spec, Point):
+        return PointEmbedding(spec, size)
+    return PointerEmbedding(spec, maximum, size, entity_size)

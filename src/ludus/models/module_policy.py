@@ -1,0 +1,168 @@
+"""A policy around a user's plain `nn.Module`: it gives logits and values; masks and drawing are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ludus.data.batch import Batch
+from ludus.data.specs import ArraySpec, Head, Pointer, SeatKind, length_name
+from ludus.data.trees import Array, Tree, allocate
+from ludus.models.decisions import (
+    Chooser,
+    Decision,
+    Decisions,
+    Drawn,
+    Greedy,
+    Recorded,
+    decide,
+    decide_several,
+    head_in_use,
+    num_draws,
+)
+from ludus.models.encoders import valid_entities
+from ludus.models.policy import Acted, Unrolled
+from ludus.models.tensors import as_float, share, to_numpy
+
+Observation = dict[str, Tensor]
+State = dict[str, Tensor]
+
+
+class ModulePolicy(nn.Module):
+    """A `Policy` that runs one model at a time; `stack_policies` does not take it.
+
+    Without memory `module(observation)` returns (logits, value); with `state_arrays` given,
+    `module(observation, state)` returns (logits, value, state). All are rows [rows, ...]: the observation
+    in float32 (lengths of entity lists as they are), `logits` a dict by head or, if there is only one head,
+    its tensor. A head of `kind.num_options(head)` options needs as many logits, and one more, the end
+    token, for a pointer with several picks.
+    """
+
+    value_scale: None = None
+
+    def __init__(
+        self, kind: SeatKind, module: nn.Module, *, state_arrays: Mapping[str, ArraySpec] | None = None
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.module = module
+        self.state_arrays = dict(state_arrays or {})
+        self.num_draws = num_draws(kind.action.heads)
+        self.signature = f"{type(module).__module__}.{type(module).__qualname__}"
+        self._lengths = {name for name, spec in kind.observation.arrays.items() if not spec.shape}
+
+    def initial_state(self, rows: int) -> Tree:
+        return allocate(self.state_arrays, (rows,))
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observation: Tree,
+        legal: Tree,
+        state: Tree,
+        uniforms: Array,
+        *,
+        greedy: bool = False,
+        want_value: bool = True,
+    ) -> Acted:
+        seen = {name: share(array) for name, array in observation.items()}
+        logits, value, new_state = self._run(seen, {name: share(array) for name, array in state.items()})
+        chooser: Chooser = Greedy() if greedy else Drawn(share(uniforms))
+        masks = {name: share(mask) for name, mask in legal.items()}
+        decisions = self._decide(logits, seen, masks, chooser)
+        wanted = to_numpy(value) if want_value else np.zeros(len(value), np.float32)
+        return decisions.acted(wanted, {name: to_numpy(tensor) for name, tensor in new_state.items()})
+
+    def unroll(self, batch: Batch) -> Unrolled:
+        leading = tuple(batch.first.shape)
+
+        def rows(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+            tensors = {name: share(array) for name, array in arrays.items()}
+            return {
+                name: tensor.reshape(-1, *tensor.shape[len(leading) :]) for name, tensor in tensors.items()
+            }
+
+        observation = rows(batch.observation)
+        if self.state_arrays:
+            logits, value = self._run_in_time(batch, leading)
+        else:
+            logits, value, _ = self._run(observation, {})
+        recorded = Recorded(rows(batch.action), share(batch.valid).reshape(-1))
+        return self._decide(logits, observation, rows(batch.legal), recorded).unrolled(value, leading)
+
+    def _run(self, observation: Observation, state: State) -> tuple[dict[str, Tensor], Tensor, State]:
+        """Rows through the module, with what it returns put into one form and checked."""
+        seen = {
+            name: tensor if name in self._lengths else as_float(tensor)
+            for name, tensor in observation.items()
+        }
+        if self.state_arrays:
+            logits, value, state = self.module(seen, state)
+        else:
+            logits, value = self.module(seen)
+        heads = self.kind.action.heads
+        if isinstance(logits, Tensor):
+            logits = dict.fromkeys(heads, logits)
+        for name, head in heads.items():
+            options = self.kind.num_options(name) + _several(head)
+            if name not in logits or logits[name].shape[-1] != options:
+                given = tuple(logits[name].shape) if name in logits else "none"
+                raise ValueError(
+                    f"{self.signature} must return logits [rows, {options}] for head {name!r}, got {given}"
+                )
+        return logits, value.reshape(-1), state
+
+    def _run_in_time(self, batch: Batch, leading: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        """[T+1, B] step by step, with the state zeroed where `first`; the results as rows."""
+        if len(leading) != 2:
+            raise ValueError(
+                f"a policy with memory unrolls trajectories [T+1, B], got leading axes {leading}"
+            )
+        state = {name: share(array) for name, array in batch.state.items()}
+        first = share(batch.first)
+        steps = []
+        for t in range(leading[0]):
+            state = {name: tensor.clone() for name, tensor in state.items()}
+            for tensor in state.values():
+                tensor[first[t]] = 0
+            seen = {name: share(array)[t] for name, array in batch.observation.items()}
+            logits, value, state = self._run(seen, state)
+            steps.append((logits, value))
+        joined = {name: torch.cat([logits[name] for logits, _ in steps]) for name in steps[0][0]}
+        return joined, torch.cat([value for _, value in steps])
+
+    def _decide(
+        self,
+        logits: Mapping[str, Tensor],
+        observation: Observation,
+        legal: Mapping[str, Tensor],
+        chooser: Chooser,
+    ) -> Decisions:
+        decided: dict[str, Decision] = {}
+        in_use: dict[str, Tensor | None] = {}
+        for name, head in self.kind.action.heads.items():
+            used = in_use[name] = head_in_use(head, decided, in_use)
+            mask = legal.get(name)
+            if isinstance(head, Pointer):
+                maximum = self.kind.num_options(name)
+                real = valid_entities(observation[length_name(head.into)], maximum)
+                mask = real if mask is None else mask & real
+            if isinstance(head, Pointer) and head.picks > 1:
+                assert mask is not None
+                constant = _constant(logits[name])
+                decided[name] = decide_several(name, constant, head.picks, mask, used, chooser)
+            else:
+                decided[name] = decide(name, logits[name], mask, used, chooser)
+        return Decisions(decided, in_use)
+
+
+def _several(head: Head) -> int:
+    return int(isinstance(head, Pointer) and head.picks > 1)
+
+
+def _constant(logits: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda chosen: logits

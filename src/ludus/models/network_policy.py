@@ -1,0 +1,177 @@
+"""The policy that networks of ours make: encoder, trunk, memory, heads and critic, one model or a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ludus.data.batch import Batch
+from ludus.data.specs import ArraySpec, SeatKind
+from ludus.data.trees import Array, Tree, allocate
+from ludus.models.decisions import Chooser, Drawn, Greedy, Recorded
+from ludus.models.encoders import Encoder
+from ludus.models.heads import ActionHeads
+from ludus.models.memory import Memory
+from ludus.models.operators import MLP, Linear, stack_modules
+from ludus.models.policy import Acted, Unrolled
+from ludus.models.tensors import share, to_numpy
+from ludus.models.value_scale import ValueScale
+from ludus.models.weights import architecture_digest
+
+Observation = Mapping[str, Tensor]
+
+
+class Critic(nn.Module):
+    """Values, from the actor's features or through an encoder of its own.
+
+    A separate critic also reads the actor's memory (with gradient), so that it has no state of its own.
+    """
+
+    def __init__(self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.trunk = trunk
+        self.reads_features = reads_features
+        self.value = Linear(trunk.size, 1, gain=1.0)
+
+    @property
+    def array_names(self) -> tuple[str, ...]:
+        return () if self.encoder is None else self.encoder.array_names
+
+    def forward(self, observation: Observation, features: Tensor) -> Tensor:
+        if self.encoder is not None:
+            own = self.encoder(observation).features
+            features = torch.cat((own, features), -1) if self.reads_features else own
+        value: Tensor = self.value(self.trunk(features))
+        return value.squeeze(-1)
+
+
+class NetworkPolicy(nn.Module):
+    """A `Policy`. With `num_models` set, every array has a leading model axis."""
+
+    def __init__(
+        self,
+        kind: SeatKind,
+        *,
+        encoder: Encoder,
+        trunk: MLP,
+        memory: Memory | None,
+        heads: ActionHeads,
+        critic: Critic,
+        value_scale: ValueScale | None,
+        signature: str,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.signature = signature
+        self.encoder = encoder
+        self.trunk = trunk
+        self.memory = memory
+        self.heads = heads
+        self.critic = critic
+        self.value_scale = value_scale
+        self.num_models: int | None = None
+
+    @property
+    def state_arrays(self) -> Mapping[str, ArraySpec]:
+        return {} if self.memory is None else self.memory.state_arrays
+
+    @property
+    def num_draws(self) -> int:
+        return self.heads.num_draws
+
+    def initial_state(self, rows: int) -> Tree:
+        return allocate(self.state_arrays, (*self._models, rows))
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observation: Tree,
+        legal: Tree,
+        state: Tree,
+        uniforms: Array,
+        *,
+        greedy: bool = False,
+        want_value: bool = True,
+    ) -> Acted:
+        seen = _shared(observation, self.encoder.array_names)
+        encoded = self.encoder(seen)
+        features = self.trunk(encoded.features)
+        new_state: Tree = {}
+        if self.memory is not None:
+            features, remembered = self.memory.step(features, _shared(state, state))
+            new_state = {name: to_numpy(tensor) for name, tensor in remembered.items()}
+        chooser: Chooser = Greedy() if greedy else Drawn(share(uniforms))
+        decisions = self.heads.decide(features, encoded.entities, _shared(legal, legal), chooser)
+        if want_value:
+            value = to_numpy(self._value(_shared(observation, self.critic.array_names), features))
+        else:
+            value = np.zeros(features.shape[:-1], np.float32)
+        return decisions.acted(value, new_state)
+
+    def unroll(self, batch: Batch) -> Unrolled:
+        """Leading axes [T+1, B], or [rows] without memory; a stack has its model axis before them."""
+        leading = batch.first.shape
+        flat = (*self._models, -1)
+
+        def rows(arrays: Mapping[str, Array | Tensor]) -> dict[str, Tensor]:
+            tensors = {name: share(array) for name, array in arrays.items()}
+            return {
+                name: tensor.reshape(flat + tensor.shape[len(leading) :]) for name, tensor in tensors.items()
+            }
+
+        observation = rows(batch.observation)
+        encoded = self.encoder(observation)
+        features = self.trunk(encoded.features)
+        if self.memory is not None:
+            if len(leading) != len(flat) + 1:
+                raise ValueError(
+                    f"a policy with memory unrolls trajectories [T+1, B], got leading axes {tuple(leading)}"
+                )
+            sequence = features.reshape(*leading, -1)
+            remembered = self.memory.unroll(sequence, share(batch.first), _shared(batch.state, batch.state))
+            features = remembered.reshape(*flat, self.memory.size)
+        recorded = Recorded(rows(batch.action), share(batch.valid).reshape(flat))
+        decisions = self.heads.decide(features, encoded.entities, rows(batch.legal), recorded)
+        value = self._value(observation, features)
+        return decisions.unrolled(value, tuple(leading))
+
+    def _value(self, observation: Observation, features: Tensor) -> Tensor:
+        value = self.critic(observation, features)
+        return value if self.value_scale is None else self.value_scale.denormalise(value)
+
+    @property
+    def _models(self) -> tuple[int, ...]:
+        return () if self.num_models is None else (self.num_models,)
+
+
+def can_stack(policy: object) -> bool:
+    """Whether `stack_policies` takes it: a user's own module runs model by model."""
+    return isinstance(policy, NetworkPolicy) and policy.num_models is None
+
+
+def stack_policies(policies: Sequence[NetworkPolicy]) -> NetworkPolicy:
+    """One policy that runs all of them in one call, on arrays with a leading model axis."""
+    if not policies:
+        raise ValueError("stack_policies needs at least one policy")
+    for index, policy in enumerate(policies):
+        if not can_stack(policy):
+            raise ValueError(
+                f"policy {index} is a {type(policy).__name__}; only a single NetworkPolicy can be stacked"
+            )
+    digests = [architecture_digest(policy) for policy in policies]
+    for index, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise ValueError(
+                f"policy {index} has another architecture ({digest}) than policy 0 ({digests[0]})"
+            )
+    stacked = stack_modules(policies)
+    stacked.num_models = len(policies)
+    return stacked
+
+
+def _shared(tree: Mapping[str, Array | Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    return {name: share(tree[name]) for name in names}

@@ -1,0 +1,38 @@
+"""CartPole through Gymnasium: a game with one seat, where snapshots are ranked by their mean score."""
+
+from __future__ import annotations
+
+from ludus.algorithms.ppo import PPO
+from ludus.data.schedules import Linear
+from ludus.experiment import Experiment
+from ludus.games.adapters.gymnasium import Gymnasium
+from ludus.league.matchmaking import SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.networks import ActorCritic
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def experiment() -> Experiment:
+    return Experiment(
+        name="cartpole",
+        game=Gymnasium(env_id="CartPole-v1"),
+        budget=300_000,
+        model=ActorCritic(hidden=(64, 64)),
+        algorithm=PPO(gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.0),
+        actor=ActorConfig(num_tables=32, matches=2, episodes_per_table=4, unroll_length=64),
+        learner=LearnerConfig(
+            batch_size=2_048,
+            minibatch_size=512,
+            epochs=4,
+            learning_rate=Linear(start=1e-3, end=1e-4),
+            buffer_size=16_384,
+        ),
+        league=LeagueRules(
+            roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=50_000))}, bots=()
+        ),
+        evaluation=EvaluationConfig(opponents=(), past=0, episodes=100),
+        checkpoint_every=50_000,
+    )

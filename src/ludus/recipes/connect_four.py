@@ -1,0 +1,42 @@
+"""A league on connect four: self-play mixed with prioritised play against its own past. The default recipe."""
+
+from __future__ import annotations
+
+from ludus.algorithms.ppo import PPO
+from ludus.data.schedules import Linear
+from ludus.experiment import Experiment
+from ludus.games.builtin.connect_four import ConnectFour
+from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.networks import ActorCritic
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def experiment() -> Experiment:
+    return Experiment(
+        name="connect_four",
+        game=ConnectFour(threats=True),
+        budget=6_000_000,
+        model=ActorCritic(hidden=(128, 128)),
+        algorithm=PPO(gamma=1.0, lambda_=0.95, clip=0.2, entropy=Linear(start=0.1, end=0.02)),
+        actor=ActorConfig(num_tables=512, matches=4, episodes_per_table=4, unroll_length=16),
+        learner=LearnerConfig(
+            batch_size=16_384,
+            minibatch_size=4_096,
+            epochs=2,
+            learning_rate=Linear(start=1e-3, end=1e-4),
+        ),
+        league=LeagueRules(
+            roles={
+                "main": Role(
+                    matchmaking=Mixture(branches=((0.75, SelfPlay()), (0.25, PFSP(weighting="squared")))),
+                    promotion=BySteps(every=1_000_000),
+                )
+            },
+            bots=("random", "alpha_beta_2"),
+        ),
+        evaluation=EvaluationConfig(opponents=("random", "alpha_beta_2"), past=2, episodes=512),
+    )

@@ -1,0 +1,43 @@
+"""Kuhn poker by magnet-regularised self-play: NashConv below 0.03 in about a minute on one core."""
+
+from __future__ import annotations
+
+from ludus.algorithms.algorithm import Reference
+from ludus.algorithms.magnet import MagnetPolicyGradient
+from ludus.data.schedules import Linear
+from ludus.experiment import Experiment
+from ludus.games.builtin.kuhn import Kuhn
+from ludus.league.matchmaking import SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.networks import ActorCritic
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def experiment() -> Experiment:
+    return Experiment(
+        name="kuhn",
+        game=Kuhn(),
+        budget=3_000_000,
+        model=ActorCritic(hidden=(128, 128)),
+        algorithm=MagnetPolicyGradient(magnet=Reference(copy_every=40), magnet_weight=0.2, step_weight=1.0),
+        actor=ActorConfig(num_tables=512, matches=2, episodes_per_table=32, unroll_length=16),
+        learner=LearnerConfig(
+            batch_size=4_800,
+            minibatch_size=1_200,
+            epochs=4,
+            learning_rate=Linear(start=1e-3, end=1e-5),
+            max_gradient_norm=5.0,
+        ),
+        league=LeagueRules(
+            roles={
+                "main": Role(
+                    matchmaking=SelfPlay(), promotion=BySteps(every=500_000), snapshot_weights="average"
+                )
+            },
+            bots=("random", "equilibrium"),
+        ),
+        evaluation=EvaluationConfig(opponents=("random", "equilibrium"), episodes=4_096),
+    )

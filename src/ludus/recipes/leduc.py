@@ -1,0 +1,48 @@
+"""Leduc poker by self-play with an annealed uniform magnet."""
+
+from __future__ import annotations
+
+from ludus.algorithms.magnet import MagnetPolicyGradient
+from ludus.data.schedules import Exponential, Linear
+from ludus.experiment import Experiment
+from ludus.games.builtin.leduc import Leduc
+from ludus.league.matchmaking import SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.networks import ActorCritic
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def experiment() -> Experiment:
+    return Experiment(
+        name="leduc",
+        game=Leduc(),
+        budget=16_000_000,
+        model=ActorCritic(hidden=(128, 128)),
+        algorithm=MagnetPolicyGradient(
+            magnet_weight=Exponential(start=0.3, end=0.03),
+            step_weight=1.0,
+            lambda_=0.95,
+            reward_scale=0.25,
+        ),
+        actor=ActorConfig(num_tables=512, matches=2, episodes_per_table=32, unroll_length=16),
+        learner=LearnerConfig(
+            batch_size=6_000,
+            minibatch_size=3_000,
+            epochs=2,
+            learning_rate=Linear(start=1e-3, end=1e-5),
+            max_gradient_norm=5.0,
+        ),
+        league=LeagueRules(
+            roles={
+                "main": Role(
+                    matchmaking=SelfPlay(), promotion=BySteps(every=2_000_000), snapshot_weights="average"
+                )
+            },
+            bots=("random", "rules"),
+        ),
+        evaluation=EvaluationConfig(opponents=("random", "rules"), episodes=4_096),
+        checkpoint_every=2_000_000,
+    )

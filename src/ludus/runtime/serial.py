@@ -1,0 +1,59 @@
+"""The serial runtime: every worker in one process, one step after the other. Deterministic, and a debugger
+can step through it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from ludus.runtime.program import Middleware, Progress, StopTraining, Worker, wrap
+
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+
+
+def run_serial(
+    workers: Sequence[Worker],
+    *,
+    middleware: Sequence[Middleware] = (),
+    finished: Callable[[], bool],
+    after_round: Callable[[dict[str, Progress]], None],
+) -> str:
+    """Step the workers in turn until `finished`, a `StopTraining` or a signal to stop.
+
+    Returns why it ended: "finished", "interrupted", or the text of the `StopTraining`. A signal lets the
+    round end first, so the workers are always between two steps when this returns.
+    """
+    steps = [(worker.name, wrap(worker, middleware)) for worker in workers]
+    with _stop_signals() as stopped:
+        while not finished():
+            if stopped():
+                return INTERRUPTED
+            try:
+                after_round({name: step() for name, step in steps})
+            except StopTraining as request:
+                return str(request) or "stopped by middleware"
+    return FINISHED
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM ask for an end in good order; the second one ends at once."""
+    seen: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+
+    try:
+        before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever started it must stop it by middleware
+        before = {}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

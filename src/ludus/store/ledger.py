@@ -1,0 +1,323 @@
+"""The ledger: every event of a run in order, synced to disk before anybody is told it is in.
+
+Each issued match gets exactly one terminal row, finished or void. The league is a fold over these rows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, MatchLeased, MatchVoid
+from ludus.store.files import UNREADABLE, StoreError
+
+APPLICATION_ID = int.from_bytes(b"Ludu", "big")
+SCHEMA_VERSION = 1
+
+_ISSUED = "kind = 'match_issued'"
+_ENDED = "kind IN ('match_finished', 'match_void')"
+_OPEN = (
+    f"SELECT seq, body FROM rows AS issued WHERE {_ISSUED}"
+    f" AND NOT EXISTS (SELECT 1 FROM rows WHERE match_id = issued.match_id AND {_ENDED}) ORDER BY match_id"
+)
+_SCHEMA = (
+    "CREATE TABLE rows (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " kind TEXT NOT NULL, match_id INTEGER NULL, body BLOB NOT NULL)",
+    f"CREATE UNIQUE INDEX issued_once ON rows (match_id) WHERE {_ISSUED}",
+    f"CREATE UNIQUE INDEX ended_once ON rows (match_id) WHERE {_ENDED}",
+    "CREATE TRIGGER never_changed BEFORE UPDATE ON rows"
+    " BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER never_removed BEFORE DELETE ON rows"
+    " BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+)
+_BUSY_TIMEOUT_S = 30.0
+_PAGE_ROWS = 4096
+
+_CAUSES = {
+    "SQLITE_FULL": "the disk is full; free some space, nothing was half written",
+    "SQLITE_IOERR": "the disk failed, nothing was half written",
+    "SQLITE_READONLY": "it is read-only",
+    "SQLITE_CANTOPEN": "it cannot be opened; is its folder there, and may you write in it?",
+    "SQLITE_BUSY": "another process is writing it",
+    "SQLITE_NOTADB": "it is not a ledger of ludus but some other file",
+    "SQLITE_CORRUPT": "it is damaged",
+}
+
+
+class LedgerError(StoreError):
+    """The ledger cannot be opened, read or written. After a failed write it is as it was before."""
+
+
+class InvalidEvent(LedgerError, ValueError):  # noqa: N818
+    """An event that would not read back as it was."""
+
+
+class UnknownMatch(LedgerError):  # noqa: N818
+    """A lease or an end of a match that was never issued."""
+
+
+class DuplicateMatch(LedgerError):  # noqa: N818
+    """A match id issued twice."""
+
+
+class DuplicateResult(LedgerError):  # noqa: N818
+    """A second end of a match. The first stands; `first == second` tells a resend from a conflict."""
+
+    def __init__(self, path: Path, first: AnyEvent, second: AnyEvent) -> None:
+        self.first, self.second = first, second
+        self.match_id = _match_id(second)
+        super().__init__(
+            f"ledger {path}: match {self.match_id} has already ended ({_outcome(first)});"
+            f" refused its second end ({_outcome(second)})"
+        )
+
+
+class Ledger:
+    """One SQLite file in WAL mode. Threads may share an instance, other processes read while it writes."""
+
+    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
+        self.path = Path(path)
+        self._read_only = read_only
+        self._lock = threading.RLock()
+        self._encoder = msgspec.json.Encoder()
+        self._decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+        if read_only and not self.path.is_file():
+            raise LedgerError(f"no ledger at {self.path}; has the run been started?")
+        with self._named_errors():
+            self._connection = self._connect()
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def append(self, events: Iterable[AnyEvent]) -> list[int]:
+        """Puts in all events or none; once this returns they survive any crash. A group costs one sync."""
+        rows = [(event, self._encode(event)) for event in events]
+        if not rows:
+            return []
+        with self._transaction():
+            return [self._insert(event, body) for event, body in rows]
+
+    def tail(self, after: int, limit: int = _PAGE_ROWS) -> list[tuple[int, AnyEvent]]:
+        """Up to `limit` rows that follow row `after`; empty when there is nothing new."""
+        found = self._query("SELECT seq, body FROM rows WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+        return [(seq, self._decode(seq, body)) for seq, body in found]
+
+    def replay(self, after: int = 0) -> Iterator[tuple[int, AnyEvent]]:
+        """All rows that follow row `after`, in order, in pages so that no writer waits for the reader."""
+        while page := self.tail(after):
+            yield from page
+            after = page[-1][0]
+
+    def next_match_id(self) -> int:
+        """The lowest id above all issued ones; the first is 1."""
+        return self._last_match_id() + 1
+
+    def open_matches(self) -> list[Match]:
+        """Matches that were issued and have not ended, by id."""
+        issued = (self._decode(seq, body) for seq, body in self._query(_OPEN))
+        return [event.match for event in issued if isinstance(event, MatchIssued)]
+
+    def void_open(self, reason: str) -> int:
+        """Ends all open matches as void, as a restart must; returns how many they were."""
+        with self._transaction():
+            voided = [MatchVoid(match.id, reason) for match in self.open_matches()]
+            for event in voided:
+                self._insert(event, self._encode(event))
+        return len(voided)
+
+    def counts(self) -> Counter[str]:
+        """Number of rows of each kind."""
+        return Counter(dict(self._query("SELECT kind, count(*) FROM rows GROUP BY kind")))
+
+    def close(self) -> None:
+        with self._lock, self._named_errors():
+            self._connection.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = self.path.resolve().as_uri()
+        if not self._read_only:
+            return _open_uri(f"{uri}?mode=rwc")
+        connection = _open_uri(f"{uri}?mode=ro")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError as error:
+            connection.close()
+            # Reading a WAL database needs its shared-memory file. An archived run on read-only media has none
+            # and cannot get one, but without a log beside it the file is complete and nobody can be writing.
+            if error.sqlite_errorname != "SQLITE_CANTOPEN" or Path(f"{self.path}-wal").exists():
+                raise
+            return _open_uri(f"{uri}?immutable=1")
+        return connection
+
+    def _prepare(self) -> None:
+        """Refuses what is not ours before touching it, then sets up what is new."""
+        if self._is_blank():
+            if self._read_only:
+                raise LedgerError(f"ledger {self.path} is empty: the run has not written anything yet")
+            self._create()
+        version = self._pragma("user_version")
+        if version > SCHEMA_VERSION:
+            raise LedgerError(
+                f"ledger {self.path} has schema {version}, this ludus reads up to {SCHEMA_VERSION};"
+                " update ludus"
+            )
+        if not self._read_only:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+
+    def _is_blank(self) -> bool:
+        application = self._pragma("application_id")
+        if application == APPLICATION_ID:
+            return False
+        tables = [name for (name,) in self._query("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        if application or tables:
+            raise LedgerError(
+                f"{self.path} is not a ledger of ludus but another SQLite database"
+                f" (application id {application}, tables {', '.join(tables) or 'none'})"
+            )
+        return True
+
+    def _create(self) -> None:
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        with self._transaction():
+            if self._is_blank():  # still, now that no other process can be creating it
+                for statement in _SCHEMA:
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _insert(self, event: AnyEvent, body: bytes) -> int:
+        match_id = _match_id(event)
+        if isinstance(event, MatchLeased | MatchFinished | MatchVoid) and not self._is_issued(match_id):
+            raise UnknownMatch(
+                f"ledger {self.path}: match {match_id} was never issued, the last one is"
+                f" {self._last_match_id()}; refused {_outcome(event)}"
+            )
+        try:
+            cursor = self._connection.execute(
+                "INSERT INTO rows (kind, match_id, body) VALUES (?, ?, ?)", (_kind(event), match_id, body)
+            )
+        except sqlite3.IntegrityError:
+            raise self._duplicate(event) from None
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def _duplicate(self, event: AnyEvent) -> LedgerError:
+        match_id = _match_id(event)
+        if isinstance(event, MatchIssued):
+            return DuplicateMatch(
+                f"ledger {self.path}: match {match_id} is issued already; the next free id is"
+                f" {self.next_match_id()}"
+            )
+        [(seq, body)] = self._query(
+            f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ENDED}", (match_id,)
+        )
+        return DuplicateResult(self.path, self._decode(seq, body), event)
+
+    def _is_issued(self, match_id: int | None) -> bool:
+        return bool(self._query(f"SELECT 1 FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,)))
+
+    def _last_match_id(self) -> int:
+        [(last,)] = self._query(f"SELECT coalesce(max(match_id), 0) FROM rows WHERE {_ISSUED}")
+        return int(last)
+
+    def _encode(self, event: AnyEvent) -> bytes:
+        """The row's body, read back once: a NaN would be written as null and make the run unreadable."""
+        try:
+            body = self._encoder.encode(event)
+            self._decoder.decode(body)
+        except (*UNREADABLE, TypeError, ValueError, OverflowError) as error:
+            raise InvalidEvent(
+                f"ledger {self.path}: refused {event!r}, it does not read back: {error}"
+            ) from error
+        match_id = _match_id(event)
+        if match_id is not None and not 1 <= match_id < 2**63:
+            raise InvalidEvent(f"ledger {self.path}: match id {match_id} is not between 1 and 2**63 - 1")
+        return body
+
+    def _decode(self, seq: int, body: bytes) -> AnyEvent:
+        try:
+            return self._decoder.decode(body)
+        except UNREADABLE as error:
+            raise LedgerError(f"ledger {self.path}: row {seq} is damaged: {error}") from error
+
+    def _pragma(self, name: str) -> int:
+        [(value,)] = self._query(f"PRAGMA {name}")
+        return int(value)
+
+    def _query(self, statement: str, values: tuple[int | None, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self._named_errors():  # the lock hides rows that are not yet committed
+            return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock, self._named_errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            cause = next((text for code, text in _CAUSES.items() if name.startswith(code)), "it failed")
+            raise LedgerError(f"ledger {self.path}: {cause} ({error})") from error
+
+
+def _open_uri(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
+
+
+def _kind(event: AnyEvent) -> str:
+    return str(event.__struct_config__.tag)
+
+
+def _match_id(event: AnyEvent) -> int | None:
+    match event:
+        case MatchIssued():
+            return event.match.id
+        case MatchFinished():
+            return event.result.match_id
+        case MatchLeased() | MatchVoid():
+            return event.match_id
+    return None
+
+
+def _outcome(event: AnyEvent) -> str:
+    match event:
+        case MatchFinished():
+            pairs = [f"side {p.side} v {p.other} {p.wins}-{p.draws}-{p.losses}" for p in event.result.pairs]
+            return f"finished: {event.result.episodes} episodes, {', '.join(pairs) or 'no pairs'}"
+        case MatchVoid():
+            return f"void: {event.reason}"
+        case MatchLeased():
+            return f"lease to {event.holder}"
+    return _kind(event)

@@ -1,0 +1,333 @@
+"""The model pool: weights by model id, each with a digest, an architecture and a lineage, safe to share.
+
+A model is two files, weights and a sidecar that describes them. The sidecar is written last and removed
+first, so an entry that exists opens. A removed model leaves its sidecar behind as `.gone`: lineages stay
+complete and its id is never given to other content.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+from numpy.typing import NDArray
+
+from ludus.data.records import ModelId
+from ludus.store.files import (
+    UNREADABLE,
+    StoreError,
+    atomic_write,
+    clean_temporaries,
+    exclusive,
+    make_folder,
+    safe_name,
+    sync_folder,
+)
+from ludus.store.tensors import (
+    Arrays,
+    BadTensorFile,
+    architecture_digest,
+    canonical,
+    content_digest,
+    encode_tensors,
+    read_tensors,
+)
+
+Variant = Literal["live", "average"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+LATEST = "latest"
+"""The tag that every player has: its newest model."""
+
+
+class ModelPoolError(StoreError):
+    """The pool refused something, or does not have it."""
+
+
+class UnknownModel(ModelPoolError):  # noqa: N818
+    """No such model, player or tag."""
+
+
+class ModelConflict(ModelPoolError):  # noqa: N818
+    """An id that already means other content."""
+
+
+class DamagedModel(ModelPoolError):  # noqa: N818
+    """A file of the pool that is not what was written."""
+
+
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pool knows of one set of weights."""
+
+    model: ModelId
+    variant: Variant
+    digest: str
+    architecture: str
+    parent: ModelId | None
+    facts: dict[str, str | int | float]
+
+
+class ModelPool:
+    """A folder of models, one folder per player inside. Processes may share it."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def publish(
+        self,
+        model: ModelId,
+        weights: Mapping[str, NDArray[Any]],
+        *,
+        parent: ModelId | None,
+        variant: Variant = "live",
+        tags: Iterable[str] = (),
+        facts: Mapping[str, str | int | float],
+    ) -> ModelEntry:
+        """Puts weights in for good. The same content again changes nothing, other content is refused."""
+        content = canonical(weights)
+        entry = ModelEntry(
+            model=model,
+            variant=variant,
+            digest=content_digest(content),
+            architecture=architecture_digest(content),
+            parent=parent,
+            facts=dict(facts),
+        )
+        sidecar = self._sidecar(model, variant)
+        described = _describe(entry)
+        if parent is not None and not self._is_recorded(parent):
+            raise UnknownModel(f"{model} names parent {parent}, which was never in the pool {self.folder}")
+        make_folder(sidecar.parent)
+        with exclusive(sidecar.parent / ".lock"):
+            known = self._read_sidecar(sidecar, model) or self._read_sidecar(_gone(sidecar), model)
+            if known is not None and known.digest != entry.digest:
+                raise ModelConflict(
+                    f"{model} ({variant}) has content {known.digest[:12]} in {sidecar.parent}, refused"
+                    f" {entry.digest[:12]}; an id never means two contents, raise the step or the incarnation"
+                )
+            if known is None or not sidecar.exists():
+                atomic_write(sidecar.with_suffix(".safetensors"), encode_tensors(content))
+                atomic_write(sidecar, described)
+                _gone(sidecar).unlink(missing_ok=True)
+                known = entry
+            for name in tags:
+                self._set_tag(name, model)
+        return known
+
+    def fetch(self, model: ModelId, variant: Variant = "live") -> Arrays:
+        """The weights, compared with their digest."""
+        entry = self.entry(model, variant)
+        path = self._sidecar(model, variant).with_suffix(".safetensors")
+        try:
+            weights, _ = read_tensors(path)
+        except BadTensorFile as error:
+            raise DamagedModel(f"weights of {model} in {path} do not open: {error}") from error
+        except FileNotFoundError as error:
+            self.entry(model, variant)  # it may have been collected since
+            raise DamagedModel(f"weights of {model} are missing: there is no {path}") from error
+        if content_digest(weights) != entry.digest:
+            raise DamagedModel(f"weights of {model} in {path} do not match their digest {entry.digest[:12]}")
+        return weights
+
+    def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry:
+        sidecar = self._sidecar(model, variant)
+        entry = self._read_sidecar(sidecar, model)
+        if entry is not None:
+            return entry
+        if _gone(sidecar).exists():
+            raise UnknownModel(f"{model} ({variant}) was collected as garbage from {self.folder}")
+        others = {str(known.model): None for known in self.entries() if known.variant == variant}
+        raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{_nearest(str(model), others)}")
+
+    def entries(self) -> list[ModelEntry]:
+        """All models of the pool, by id."""
+        return self._entries_in("*")
+
+    def lineage(self, model: ModelId) -> tuple[ModelId, ...]:
+        """The model, its parent, and so on back to the first, collected ones included."""
+        line = [model]
+        while (parent := self._recorded(line[-1]).parent) is not None:
+            if parent in line:
+                raise DamagedModel(f"the lineage of {model} in {self.folder} goes in a circle at {parent}")
+            line.append(parent)
+        return tuple(line)
+
+    def tag(self, name: str, model: ModelId) -> None:
+        """Gives `model` a name among its player's: it is then `player@name` until the name moves on."""
+        with self._holding(model):
+            self._set_tag(name, model)
+
+    def resolve(self, text: str) -> ModelId:
+        """The model meant by `player`, `player@tag` or `player:incarnation:step`."""
+        player, at, tag = text.rpartition("@")
+        if not at:
+            model = _parse(text)
+            if model is None:
+                return self._latest(text)
+            return model if self._variants(model) else self.entry(model).model
+        if tag == LATEST:
+            return self._latest(player)
+        path = self._player_folder(player) / "tags" / safe_name(tag, "tag")
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=ModelId)
+        except FileNotFoundError:
+            known = sorted(file.name for file in path.parent.glob("[!.]*"))
+            raise UnknownModel(
+                f"player {player!r} has no tag {tag!r}{_nearest(tag, [*known, LATEST])}"
+            ) from None
+        except UNREADABLE as error:
+            raise DamagedModel(f"tag {path} does not read: {error}") from error
+
+    def pin(self, model: ModelId) -> None:
+        """Keeps `model` from being collected until it is unpinned, across restarts too."""
+        with self._holding(model):
+            make_folder(self._pin(model).parent)
+            atomic_write(self._pin(model), b"")
+
+    def unpin(self, model: ModelId) -> None:
+        self._pin(model).unlink(missing_ok=True)
+
+    def collect_garbage(self, *, keep_last: int, referenced: Collection[ModelId] = ()) -> list[ModelId]:
+        """Removes the models that are not among a player's last, referenced, tagged or pinned ones."""
+        if keep_last < 0:
+            raise ValueError(f"keep_last is {keep_last}, which cannot be negative")
+        removed = []
+        for folder in sorted(path.parent for path in self.folder.glob("*/.lock")):
+            with exclusive(folder / ".lock"):
+                models = sorted({entry.model for entry in self._entries_in(glob.escape(folder.name))})
+                held = {*models[max(0, len(models) - keep_last) :], *referenced, *_tagged(folder)}
+                for model in models:
+                    if model not in held and not self._pin(model).exists():
+                        self._remove(model)
+                        removed.append(model)
+                _remove_leftovers(folder)
+        return removed
+
+    @contextmanager
+    def _holding(self, model: ModelId) -> Iterator[None]:
+        """Keeps a model of the pool from being collected meanwhile."""
+        if not self._variants(model):
+            self.entry(model)
+        with exclusive(self._player_folder(model.player) / ".lock"):
+            if not self._variants(model):
+                self.entry(model)
+            yield
+
+    def _set_tag(self, name: str, model: ModelId) -> None:
+        if name == LATEST:
+            raise ModelPoolError(f"tag {LATEST!r} always means the newest model and cannot be set")
+        path = self._player_folder(model.player) / "tags" / safe_name(name, "tag")
+        make_folder(path.parent)
+        atomic_write(path, msgspec.json.encode(model))
+
+    def _entries_in(self, player_folders: str) -> list[ModelEntry]:
+        found = (self._read_sidecar(path, None) for path in self.folder.glob(f"{player_folders}/*.json"))
+        entries = [entry for entry in found if entry is not None]
+        return sorted(entries, key=lambda entry: (entry.model, entry.variant))
+
+    def _remove(self, model: ModelId) -> None:
+        for variant in self._variants(model):
+            sidecar = self._sidecar(model, variant)
+            sidecar.replace(_gone(sidecar))
+            sync_folder(sidecar.parent)
+            sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
+
+    def _latest(self, player: str) -> ModelId:
+        models = [entry.model for entry in self.entries()]
+        own = [model for model in models if model.player == player]
+        if not own:
+            players = {model.player: None for model in models}
+            raise UnknownModel(f"no models of player {player!r} in {self.folder}{_nearest(player, players)}")
+        return max(own)
+
+    def _variants(self, model: ModelId) -> list[Variant]:
+        return [variant for variant in VARIANTS if self._sidecar(model, variant).exists()]
+
+    def _is_recorded(self, model: ModelId) -> bool:
+        sidecars = [self._sidecar(model, variant) for variant in VARIANTS]
+        return any(path.exists() or _gone(path).exists() for path in sidecars)
+
+    def _recorded(self, model: ModelId) -> ModelEntry:
+        """What is known of a model, be it collected."""
+        for variant in VARIANTS:
+            sidecar = self._sidecar(model, variant)
+            entry = self._read_sidecar(sidecar, model) or self._read_sidecar(_gone(sidecar), model)
+            if entry is not None:
+                return entry
+        return self.entry(model)
+
+    def _player_folder(self, player: str) -> Path:
+        return self.folder / safe_name(player, "player")
+
+    def _sidecar(self, model: ModelId, variant: Variant) -> Path:
+        if variant not in VARIANTS:
+            raise ModelPoolError(f"no variant {variant!r} of {model}; there are {', '.join(VARIANTS)}")
+        kind = "" if variant == "live" else f".{variant}"
+        return self._player_folder(model.player) / f"{_numbers(model)}{kind}.json"
+
+    def _pin(self, model: ModelId) -> Path:
+        return self._player_folder(model.player) / "pins" / _numbers(model)
+
+    def _read_sidecar(self, path: Path, model: ModelId | None) -> ModelEntry | None:
+        """The entry in a sidecar, None if there is no such file; it must be of `model`, where given."""
+        try:
+            entry = msgspec.json.decode(path.read_bytes(), type=ModelEntry)
+        except FileNotFoundError:
+            return None
+        except UNREADABLE as error:
+            raise DamagedModel(f"{path} does not read: {error}") from error
+        if model is not None and entry.model != model:
+            raise DamagedModel(f"{path} describes {entry.model}, not {model}")
+        return entry
+
+
+def _numbers(model: ModelId) -> str:
+    if model.incarnation < 0 or model.step < 0:
+        raise ModelPoolError(f"model {model} has a negative incarnation or step")
+    return f"{model.incarnation}-{model.step}"
+
+
+def _parse(text: str) -> ModelId | None:
+    try:
+        return ModelId.parse(text)
+    except ValueError:
+        return None
+
+
+def _describe(entry: ModelEntry) -> bytes:
+    """The sidecar's content, read back once: a NaN among the facts would be written as null."""
+    try:
+        described = msgspec.json.encode(entry)
+        if msgspec.json.decode(described, type=ModelEntry) == entry:
+            return described
+    except (*UNREADABLE, TypeError, ValueError, OverflowError) as error:
+        raise ModelPoolError(f"facts of {entry.model} do not read back ({error}): {entry.facts}") from error
+    raise ModelPoolError(f"facts of {entry.model} do not read back as they are: {entry.facts}")
+
+
+def _gone(sidecar: Path) -> Path:
+    return sidecar.with_suffix(".gone")
+
+
+def _tagged(folder: Path) -> set[ModelId]:
+    return {msgspec.json.decode(path.read_bytes(), type=ModelId) for path in (folder / "tags").glob("[!.]*")}
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What publishers and collectors left that died half way; the folder's lock is held."""
+    for weights in folder.glob("*.safetensors"):
+        if not weights.with_suffix(".json").exists():
+            weights.unlink()
+    clean_temporaries(folder)
+
+
+def _nearest(wrong: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(wrong, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(names[:8])}" if names else "; it is empty"

@@ -1,0 +1,193 @@
+"""The run folder: everything about one training, laid out so that any command finds it again."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from ludus.store.checkpoints import Checkpoints
+from ludus.store.files import (
+    UNREADABLE,
+    StoreError,
+    atomic_write,
+    clean_temporaries,
+    make_folder,
+    safe_name,
+    sync_folder,
+)
+from ludus.store.ledger import Ledger
+from ludus.store.model_pool import ModelPool
+from ludus.store.run_lock import Holder, read_holder, run_lock
+
+FORMAT = 1
+_RUN_FILE = "run.json"
+_LOCK_FILE = "lock.json"
+_SUBFOLDERS = ("models", "checkpoints", "metrics", "logs")
+
+
+class RunFolderError(StoreError):
+    """Not a run folder, or not one that can be used."""
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What `run.json` says: how this run came to be."""
+
+    format: int
+    ludus: str
+    python: str
+    created: str
+    """Time in UTC, ISO 8601."""
+    seed: int
+    command: tuple[str, ...]
+    experiment: msgspec.Raw
+    """The whole experiment as JSON."""
+
+
+class _Stamp(msgspec.Struct):
+    """The part of `run.json` that every format has."""
+
+    format: int
+    ludus: str
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run on disk. Make it with `create` or `open`."""
+
+    path: Path
+    facts: RunFacts
+
+    @classmethod
+    def create(
+        cls, path: str | Path, experiment: bytes | object, *, seed: int, command: Sequence[str] | None = None
+    ) -> RunFolder:
+        """Makes a run in a new or empty folder; `run.json` comes last, so a run that exists is complete."""
+        path = Path(path)
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed {seed} is not between 0 and 2**64 - 1")
+        facts = RunFacts(
+            format=FORMAT,
+            ludus=version("ludus"),
+            python=platform.python_version(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            seed=seed,
+            command=tuple(sys.argv if command is None else command),
+            experiment=msgspec.Raw(_as_json(experiment)),
+        )
+        _refuse_occupied(path)
+        for folder in (path, *(path / name for name in _SUBFOLDERS)):
+            make_folder(folder)
+        atomic_write(path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        path = Path(path)
+        if not path.is_dir():
+            raise RunFolderError(f"no run folder {path}{_nearest_runs(path.parent)}")
+        try:
+            content = (path / _RUN_FILE).read_bytes()
+        except FileNotFoundError:
+            raise RunFolderError(
+                f"{path} is not a run folder, it has no {_RUN_FILE}{_nearest_runs(path)}"
+            ) from None
+        try:
+            stamp = msgspec.json.decode(content, type=_Stamp)
+            if stamp.format > FORMAT:
+                raise RunFolderError(
+                    f"run {path} has format {stamp.format} (ludus {stamp.ludus}), this ludus"
+                    f" {version('ludus')} reads up to {FORMAT}: update ludus"
+                )
+            return cls(path, msgspec.json.decode(content, type=RunFacts))
+        except UNREADABLE as error:
+            raise RunFolderError(f"{path / _RUN_FILE} is damaged: {error}") from error
+
+    @staticmethod
+    def name_new(recipe: str, *, root: str | Path = "runs") -> Path:
+        """Makes the first free folder of `root/recipe-001`, 002 and so on, for this caller alone."""
+        name = safe_name(recipe, "recipe")
+        root = Path(root)
+        make_folder(root)
+        number = 1
+        while True:
+            path = root / f"{name}-{number:03d}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                number += 1
+                continue
+            sync_folder(root)
+            return path
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.path / "ledger.db"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def models(self) -> ModelPool:
+        return ModelPool(self.path / "models")
+
+    def ledger(self, *, read_only: bool = False) -> Ledger:
+        return Ledger(self.ledger_path, read_only=read_only)
+
+    def checkpoints(self, player: str, keep: int = 2) -> Checkpoints:
+        return Checkpoints(self.path / "checkpoints" / safe_name(player, "player"), keep)
+
+    @contextmanager
+    def lock(self) -> Iterator[Holder]:
+        """Makes this process the one that trains the run, and clears what a dead one left half written."""
+        with run_lock(self.path / _LOCK_FILE) as holder:
+            clean_temporaries(self.path)
+            yield holder
+
+    def holder(self) -> Holder | None:
+        """Who trains the run now. Of another host only what it wrote is known, not whether it lives."""
+        named = read_holder(self.path / _LOCK_FILE)
+        return named if named is not None and (named.is_alive or named.is_elsewhere) else None
+
+
+def _as_json(experiment: bytes | object) -> bytes:
+    """Checked to be JSON: what is written whole must read back whole, so NaN and infinity are refused."""
+    if not isinstance(experiment, bytes):
+        return json.dumps(msgspec.to_builtins(experiment), allow_nan=False).encode()
+    try:
+        msgspec.json.decode(experiment)
+    except UNREADABLE as error:
+        raise ValueError(f"the experiment is not JSON: {error}") from error
+    return experiment
+
+
+def _refuse_occupied(path: Path) -> None:
+    if (path / _RUN_FILE).exists():
+        raise RunFolderError(f"{path} is a run already; resume it, or choose another folder")
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file, a run needs a folder")
+    # Our own empty subfolders are what a creation that died half way leaves.
+    foreign = [entry.name for entry in path.glob("*") if entry.name not in _SUBFOLDERS]
+    if foreign:
+        raise RunFolderError(
+            f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder"
+        )
+
+
+def _nearest_runs(place: Path) -> str:
+    """Run folders in `place`, as a hint."""
+    found = [str(file.parent) for file in sorted(place.glob(f"*/{_RUN_FILE}"))[:4]]
+    return f"; runs there are {', '.join(found)}" if found else "; start one with `ludus train`"

@@ -1,0 +1,450 @@
+"""The actor: plays matches at its tables and writes the learning seats' trajectories into slots."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import GameSpec
+from ludus.data.trajectory import SlotPool, TrajectoryWriter
+from ludus.data.trees import Array, IntArray, Tree, allocate, put, take
+from ludus.games.game import Actions, GameBatch, allocate_actions
+from ludus.games.seeding import mix
+from ludus.runtime.program import Progress
+from ludus.workers.seating import MatchDesk, Seating
+from ludus.workers.shelf import SeatedPlayer, Shelf
+
+
+class TrajectoryDesk(Protocol):
+    """Where trajectories go: the learner that hosts the player, or a way to it."""
+
+    def put(self, player: str, kind: int, slots: IntArray) -> None: ...
+    def complete(self, player: str) -> None:
+        """All that the synchronous schedule asked for has been put."""
+
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActorConfig:
+    """How many tables an actor plays at, and how it cuts play into trajectories."""
+
+    num_tables: int = 512
+    """Tables stepped together. More: larger inference batches, older data."""
+    matches: int = 4
+    """Matches held at once, each on an equal block of the tables."""
+    episodes_per_table: int = 4
+    """Episodes that each table of a match plays: a multiple of the number of teams, so that seats swap."""
+    unroll_length: int = 16
+    """Decisions in a trajectory."""
+    models_in_memory: int = 32
+    """Frozen players kept loaded."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_tables", "matches", "episodes_per_table", "unroll_length", "models_in_memory"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+class Actor:
+    """Plays. `hand_over_after` decisions of a learning player, all its trajectories go to the learner at
+    once (the synchronous schedule); with None each goes when it is full."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        game: GameBatch,
+        config: ActorConfig,
+        desk: MatchDesk,
+        shelf: Shelf,
+        pools: tuple[SlotPool, ...],
+        trajectories: TrajectoryDesk,
+        hand_over_after: int | None,
+        seed: int,
+    ) -> None:
+        self.name = name
+        self._game = game
+        self._spec = game.spec
+        self._shelf = shelf
+        self._seed = np.uint64(seed)
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self.seating = Seating(game.spec, config.num_tables, config.matches, desk)
+        self._seats = tuple(np.array(seats) for seats in game.spec.seats_of_kind)
+        self._streams = StreamNumbers(game.spec, config.num_tables)
+        self.pools = pools
+        self.writers = tuple(
+            TrajectoryWriter(pool, self._streams.count(kind), self._handing_over(kind))
+            for kind, pool in enumerate(pools)
+        )
+        self._trajectories = trajectories
+        self._hand_over_after = hand_over_after
+        self._collected: dict[int, int] = {}
+        """Decisions of each learning player (by number) since its last hand-over."""
+        self._actions = allocate_actions(game.spec, config.num_tables)
+        leading = [(config.num_tables, len(seats)) for seats in self._seats]
+        self._state = tuple(
+            allocate(pool.layout.state, lead) for pool, lead in zip(pools, leading, strict=True)
+        )
+        """Memory per table and seat, before its next decision, ..."""
+        self._state_before = tuple(_copied(tree) for tree in self._state)
+        """... and before its latest one."""
+        self._next_state: list[tuple[int, IntArray, IntArray, Tree]] = []
+        self._acted = False
+        self._history: deque[Actions] = deque(maxlen=game.spec.max_length)
+        """Actions of the latest steps: with the seeds they rebuild every table after a stop."""
+        self._table_seeds = np.zeros(config.num_tables, np.uint64)
+        self._started = False
+        self.episodes = 0
+
+    def step(self) -> Progress:
+        """Choose an action for every seat that must act, and play them.
+
+        consumes:     matches from the desk, the newest weights from the board
+        waits for:    nothing
+        produces:     trajectories (slot numbers), results; in the synchronous schedule it stops short of
+                      playing when a hand-over is due, so that the learner can go first
+        """
+        if not self._started:
+            self._begin()
+        self._shelf.refresh()
+        decisions = self._act()
+        if self._hand_over_due():
+            self._acted = True
+            return Progress(count=decisions)
+        self._acted = False
+        self._history.append(tuple(_copied(tree) for tree in self._actions))
+        self._game.step(self._actions)
+        self.seating.steps += 1
+        self._commit_state()
+        self._after_step()
+        return Progress(count=decisions)
+
+    def close(self) -> None:
+        self._game.close()
+
+    def free(self, kind: int, slots: IntArray) -> None:
+        """The learner has used these slots."""
+        self.writers[kind].free(slots)
+
+    # --- acting ---
+
+    def _begin(self) -> None:
+        tables = np.arange(self._game.num_tables)
+        self.seating.start(tables, self._shelf.model_names())
+        self._reset(tables)
+        self._started = True
+
+    def _act(self) -> int:
+        view = self._game.view
+        self._next_state.clear()
+        total = 0
+        for kind, seats_of_kind in enumerate(self._seats):
+            tables, columns = np.nonzero(view.to_act[:, seats_of_kind])
+            if not len(tables):
+                continue
+            seats = seats_of_kind[columns]
+            if not self._acted:
+                self.seating.count_decisions(tables, seats)
+            total += len(tables)
+            players = self.seating.player_of_seat[tables, seats]
+            for rows in _groups(players):
+                player = self.seating.player_ids[players[rows[0]]]
+                self._act_as(self._shelf.get(player), kind, tables[rows], columns[rows], seats[rows])
+        return total
+
+    def _act_as(
+        self, seated: SeatedPlayer, kind: int, tables: IntArray, columns: IntArray, seats: IntArray
+    ) -> None:
+        at = (tables, columns)
+        if seated.bot is not None:
+            put(self._actions[kind], at, seated.bot.act(self._game, tables, seats, self._rng))
+            return
+        policy = seated.policies[kind]
+        observation, legal = self._look(kind, tables, columns)
+        state = take(self._state[kind], at)
+        owners = self.seating.owner_of_seat[tables, seats]
+        trains = owners >= 0
+        uniforms = self._rng.random((len(tables), policy.num_draws), dtype=np.float32)
+        acted = policy.act(observation, legal, state, uniforms, want_value=bool(trains.any()))
+        put(self._actions[kind], at, acted.action)
+        if acted.state:
+            self._next_state.append((kind, tables, columns, acted.state))
+        if not trains.any():
+            return
+        assert seated.model is not None
+        columns_of_row: Tree = {
+            **{f"observation.{name}": array for name, array in observation.items()},
+            **{f"legal.{name}": array for name, array in legal.items()},
+            **{f"action.{name}": array for name, array in acted.action.items()},
+            "log_prob": acted.log_prob,
+            "value": acted.value,
+            "version": np.full(len(tables), seated.model.step, np.int64),
+        }
+        if not trains.all():
+            columns_of_row, state = take(columns_of_row, trains), take(state, trains)
+            tables, seats, owners = tables[trains], seats[trains], owners[trains]
+        streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
+        self.writers[kind].record(streams, columns_of_row, state, self._clock(tables), replace=self._acted)
+        if not self._acted:
+            owner = int(owners[0])
+            self._collected[owner] = self._collected.get(owner, 0) + len(owners)
+
+    def _look(self, kind: int, tables: IntArray, columns: IntArray) -> tuple[Tree, Tree]:
+        at = (tables, columns)
+        return take(self._game.view.observation[kind], at), take(self._game.view.legal[kind], at)
+
+    def _clock(self, tables: IntArray) -> IntArray | None:
+        return self._game.view.clock[tables] if self._spec.timed else None
+
+    def _commit_state(self) -> None:
+        for kind, tables, columns, state in self._next_state:
+            at = (tables, columns)
+            put(self._state_before[kind], at, take(self._state[kind], at))
+            put(self._state[kind], at, state)
+
+    # --- handing over ---
+
+    def _handing_over(self, kind: int) -> Callable[[int, IntArray], None]:
+        return lambda owner, slots: self._trajectories.put(self.seating.player_ids[owner], kind, slots)
+
+    def _hand_over_due(self) -> bool:
+        if self._hand_over_after is None:
+            return False
+        due = [owner for owner, count in self._collected.items() if count >= self._hand_over_after]
+        for owner in due:
+            for kind, writer in enumerate(self.writers):
+                self._flush(kind, np.nonzero(writer.owner == owner)[0])
+            self._collected[owner] = 0
+            self._trajectories.complete(self.seating.player_ids[owner])
+        return bool(due)
+
+    def _flush(self, kind: int, streams: IntArray) -> None:
+        tables, seats = self._streams.places(kind, streams, self.seating.side_of_seat)
+        columns = np.array(self._spec.column_of_seat)[seats]
+        to_act = self._game.view.to_act[tables, seats]
+        state = {
+            name: np.where(
+                to_act.reshape(-1, *(1,) * (array.ndim - 2)),
+                array[tables, columns],
+                self._state_before[kind][name][tables, columns],
+            )
+            for name, array in self._state[kind].items()
+        }
+        self.writers[kind].flush(streams, state)
+
+    # --- after a step ---
+
+    def _after_step(self) -> None:
+        view = self._game.view
+        trains = self.seating.owner_of_seat >= 0
+        for kind, seats_of_kind in enumerate(self._seats):
+            tables, columns = np.nonzero(trains[:, seats_of_kind] & (view.reward[:, seats_of_kind] != 0))
+            if len(tables):
+                seats = seats_of_kind[columns]
+                streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
+                self.writers[kind].credit(streams, view.reward[tables, seats])
+        ended = np.nonzero(view.over | view.truncated)[0]
+        if not len(ended):
+            return
+        self._end_trajectories(ended, trains)
+        self.episodes += len(ended)
+        models = self._shelf.model_names()
+        free = self.seating.finish_episodes(ended, view.score[ended], models)
+        if len(free):
+            self.seating.start(free, models)
+        self._reset(ended)
+
+    def _end_trajectories(self, ended: IntArray, trains: NDArray[np.bool_]) -> None:
+        view = self._game.view
+        for kind, seats_of_kind in enumerate(self._seats):
+            rows, columns = np.nonzero(trains[ended][:, seats_of_kind])
+            if not len(rows):
+                continue
+            tables, seats = ended[rows], seats_of_kind[columns]
+            streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
+            over = view.over[tables]
+            self.writers[kind].end(streams[over])
+            cut = ~over & self.writers[kind].open[streams]
+            if cut.any():
+                self._bootstrap(kind, streams[cut], tables[cut], columns[cut], seats[cut])
+
+    def _bootstrap(
+        self, kind: int, streams: IntArray, tables: IntArray, columns: IntArray, seats: IntArray
+    ) -> None:
+        """Truncated episodes: the value of the last observation stands for the future that was cut."""
+        players = self.seating.player_of_seat[tables, seats]
+        for rows in _groups(players):
+            policy = self._shelf.get(self.seating.player_ids[players[rows[0]]]).policies[kind]
+            observation, legal = self._look(kind, tables[rows], columns[rows])
+            for mask in legal.values():
+                mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
+            state = take(self._state[kind], (tables[rows], columns[rows]))
+            uniforms = np.zeros((len(rows), policy.num_draws), np.float32)
+            acted = policy.act(observation, legal, state, uniforms)
+            self.writers[kind].truncate(
+                streams[rows],
+                {
+                    **{f"observation.{name}": array for name, array in observation.items()},
+                    **{f"legal.{name}": array for name, array in legal.items()},
+                    **{f"action.{name}": array for name, array in acted.action.items()},
+                    "log_prob": acted.log_prob,
+                    "value": acted.value,
+                },
+                self._clock(tables[rows]),
+            )
+
+    def _reset(self, tables: IntArray) -> None:
+        """Start the next episode at these tables; streams that change hands are handed over first."""
+        for kind, seats_of_kind in enumerate(self._seats):
+            writer = self.writers[kind]
+            here = np.repeat(tables, len(seats_of_kind))
+            seats = np.tile(seats_of_kind, len(tables))
+            owners = np.full(len(writer.owner), -1, np.int64)
+            streams = self._streams.of(kind, here, seats, self.seating.side_of_seat[here, seats])
+            owners[streams] = self.seating.owner_of_seat[here, seats]
+            of_tables = self._streams.at_tables(kind, tables)
+            changed = of_tables[writer.owner[of_tables] != owners[of_tables]]
+            if len(changed):
+                held = changed[writer.slot[changed] >= 0]
+                no_state = {name: array[held] for name, array in self._no_state(kind).items()}
+                writer.flush(held, no_state)
+                writer.owner[changed] = owners[changed]
+            for array in self._state[kind].values():
+                array[tables] = 0
+        names = self.seating.episode_seeds(tables)
+        seeds = np.full(len(tables), self._seed, np.uint64)
+        for part in names.T:
+            seeds = mix(seeds, part)
+        self._table_seeds[tables] = seeds
+        self._game.reset(tables, seeds)
+
+    def _no_state(self, kind: int) -> Tree:
+        """Between episodes nothing is open, so a flush never needs memory."""
+        return allocate(self.pools[kind].layout.state, (len(self.writers[kind].owner),))
+
+    # --- what survives a stop ---
+
+    def save(self) -> tuple[Tree, dict[str, Any]]:
+        """All that is needed to go on exactly here, given the same game."""
+        arrays, facts = self.seating.save()
+        saved = {f"seating.{name}": array for name, array in arrays.items()}
+        for kind, (writer, pool) in enumerate(zip(self.writers, self.pools, strict=True)):
+            saved |= {f"writer.{kind}.{name}": array for name, array in writer.save().items()}
+            saved |= {f"rows.{kind}.{name}": array for name, array in pool.rows.items()}
+            saved |= {f"slots.{kind}.{name}": array for name, array in pool.slots.items()}
+            saved |= {f"state.{kind}.{name}": array for name, array in self._state[kind].items()}
+            saved |= {f"before.{kind}.{name}": array for name, array in self._state_before[kind].items()}
+            for head in self._actions[kind]:
+                played = [actions[kind][head] for actions in self._history]
+                saved[f"history.{kind}.{head}"] = (
+                    np.stack(played) if played else self._actions[kind][head][None][:0]
+                )
+        saved["table_seeds"] = self._table_seeds
+        return saved, {
+            "seating": facts,
+            "rng": self._rng.bit_generator.state,
+            "collected": {str(owner): count for owner, count in self._collected.items()},
+            "acted": self._acted,
+            "started": self._started,
+            "episodes": self.episodes,
+        }
+
+    def load(self, saved: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
+        self.seating.load(_under("seating.", saved), facts["seating"])
+        for kind, (writer, pool) in enumerate(zip(self.writers, self.pools, strict=True)):
+            writer.load(_under(f"writer.{kind}.", saved))
+            put(pool.rows, ..., _under(f"rows.{kind}.", saved))
+            put(pool.slots, ..., _under(f"slots.{kind}.", saved))
+            put(self._state[kind], ..., _under(f"state.{kind}.", saved))
+            put(self._state_before[kind], ..., _under(f"before.{kind}.", saved))
+        self._table_seeds[...] = saved["table_seeds"]
+        self._rng.bit_generator.state = facts["rng"]
+        self._collected = {int(owner): count for owner, count in facts["collected"].items()}
+        self._acted = facts["acted"]
+        self._started = facts["started"]
+        self.episodes = facts["episodes"]
+        self._replay(tuple(_under(f"history.{kind}.", saved) for kind in range(len(self._actions))))
+
+    def _replay(self, history: Actions) -> None:
+        """Rebuild every table from its seed and its actions since its reset.
+
+        A table with fewer steps starts later, so that all arrive at the present together.
+        """
+        if not self._started:
+            return
+        steps = self.seating.steps
+        num_steps = int(steps.max(initial=0))
+        stored = len(next(iter(history[0].values())))
+        for ago in range(num_steps, -1, -1):
+            starting = np.nonzero(steps == ago)[0]
+            if len(starting):
+                self._game.reset(starting, self._table_seeds[starting])
+            if ago:
+                actions = tuple(take(tree, stored - ago) for tree in history)
+                self._game.step(actions)
+        for index in range(max(0, stored - num_steps), stored):
+            self._history.append(tuple(take(tree, index) for tree in history))
+
+
+class StreamNumbers:
+    """Numbers the learning seats' streams: per table, side and place among the side's seats of a kind.
+
+    A stream follows its side through the rotation of seats, so a trajectory goes on over several episodes.
+    """
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self._num_tables = num_tables
+        self._sides = spec.num_teams
+        self._place = np.zeros(spec.num_seats, np.int64)
+        self._places = [0] * len(spec.kinds)
+        self._seats_of_kind = spec.seats_of_kind
+        for team in spec.seats_of_team:
+            seen = [0] * len(spec.kinds)
+            for seat in team:
+                kind = spec.seats[seat]
+                self._place[seat] = seen[kind]
+                seen[kind] += 1
+                self._places[kind] = max(self._places[kind], seen[kind])
+
+    def count(self, kind: int) -> int:
+        return self._num_tables * self._sides * self._places[kind]
+
+    def of(self, kind: int, tables: IntArray, seats: IntArray, sides: IntArray) -> IntArray:
+        return (tables * self._sides + sides) * self._places[kind] + self._place[seats]
+
+    def at_tables(self, kind: int, tables: IntArray) -> IntArray:
+        per_table = self._sides * self._places[kind]
+        return (tables[:, None] * per_table + np.arange(per_table)).ravel()
+
+    def places(self, kind: int, streams: IntArray, side_of_seat: IntArray) -> tuple[IntArray, IntArray]:
+        """(table, seat) where each stream sits now."""
+        place = streams % self._places[kind]
+        side = streams // self._places[kind] % self._sides
+        tables = streams // (self._places[kind] * self._sides)
+        seats_of_kind = np.array(self._seats_of_kind[kind])
+        fits = (side_of_seat[tables][:, seats_of_kind] == side[:, None]) & (
+            self._place[seats_of_kind] == place[:, None]
+        )
+        return tables, seats_of_kind[fits.argmax(1)]
+
+
+def _groups(players: IntArray) -> list[IntArray]:
+    """Row numbers by player, in order of the player's number."""
+    if (players == players[0]).all():
+        return [np.arange(len(players))]
+    order = np.argsort(players, kind="stable")
+    cuts = np.nonzero(np.diff(players[order]))[0] + 1
+    return np.split(order, cuts)
+
+
+def _copied(tree: Tree) -> Tree:
+    return {name: array.copy() for name, array in tree.items()}
+
+
+def _under(prefix: str, saved: Mapping[str, Array]) -> Tree:
+    return {name.removeprefix(prefix): array for name, array in saved.items() if name.startswith(prefix)}

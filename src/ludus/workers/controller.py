@@ -1,0 +1,188 @@
+"""The controller: issues matches, records results, freezes and resets players. Every change goes into the
+ledger first; the league follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from ludus.data.records import (
+    AnyEvent,
+    LearnerProgress,
+    Match,
+    MatchFinished,
+    MatchIssued,
+    MatchLeased,
+    ModelId,
+    PlayerAdded,
+    PlayerReset,
+    Result,
+    RunStarted,
+    ScoreMeasured,
+)
+from ludus.data.trees import Tree
+from ludus.league.league import League
+from ludus.runtime.program import IDLE, Progress
+from ludus.store.ledger import Ledger
+from ludus.store.model_pool import ModelPool
+from ludus.workers.evaluator import Evaluator
+
+
+class LearnerDesk(Protocol):
+    """What the controller asks of a learner."""
+
+    def report(self, player: str) -> LearnerProgress: ...
+    def weights_of(self, player: str) -> tuple[ModelId, Tree, Tree]:
+        """Model id, live and averaged weights."""
+    def reset(self, event: PlayerReset, weights: Tree | None) -> None: ...
+
+
+class Controller:
+    """Owns the ledger. Also the actors' `MatchDesk` and their source of frozen models."""
+
+    def __init__(
+        self,
+        *,
+        league: League,
+        ledger: Ledger,
+        models: ModelPool,
+        learner: LearnerDesk,
+        evaluator: Evaluator,
+        episodes_per_table: int,
+        name: str = "controller",
+        holder: str = "actor",
+    ) -> None:
+        self.name = name
+        self.league = league
+        self._ledger = ledger
+        self._models = models
+        self._learner = learner
+        self._evaluator = evaluator
+        self._episodes_per_table = episodes_per_table
+        self._holder = holder
+        self._next_match_id = ledger.next_match_id()
+        self._reported: dict[str, LearnerProgress] = {}
+
+    # --- starting ---
+
+    def start(self, start: int) -> None:
+        """First start of a run, or a restart after which nothing is held any more: open matches are void."""
+        if start:
+            self._ledger.void_open("restart")
+            self.follow_ledger()
+        self._commit([RunStarted(start)])
+        self._commit(self.league.initial_events())
+
+    def follow_ledger(self) -> None:
+        """Fold what the ledger has and the league has not seen."""
+        for _, event in self._ledger.replay(after=self.league.num_events):
+            self.league.apply(event)
+
+    # --- for actors ---
+
+    def next_match(self, tables: int) -> Match:
+        """Issue and lease the next match: an evaluation that is due, or training."""
+        sides = self._evaluator.next_sides()
+        if sides is not None:
+            match = self.league.evaluation_match(
+                self._next_match_id,
+                sides,
+                tables=tables,
+                episodes_per_table=self._evaluator.episodes_per_table(tables),
+            )
+        else:
+            match = self.league.next_match(
+                self._next_match_id, tables=tables, episodes_per_table=self._episodes_per_table
+            )
+        self._next_match_id += 1
+        self._commit([MatchIssued(match), MatchLeased(match.id, self._holder)])
+        return match
+
+    def report(self, result: Result) -> None:
+        """Record a result; when this returns, it is on disk."""
+        match = self.league.matches.open_matches[result.match_id].match
+        events: list[AnyEvent] = [MatchFinished(result)]
+        if self._evaluator.is_score(match):
+            events.append(self._score(match.sides[0].players[0], result))
+        self._commit(events)
+        if len(events) > 1:
+            self._tag_best(events[1])
+
+    def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
+        """The pinned weights of a frozen player."""
+        entry = self.league.players[player]
+        if entry.model is None:
+            raise ValueError(f"player {player!r} ({entry.role}) has no frozen weights")
+        model = ModelId.parse(entry.model)
+        return model, self._models.fetch(model, entry.weights)
+
+    # --- between updates ---
+
+    def step(self) -> Progress:
+        """Note how far the learners are; freeze and reset the players for which it is time.
+
+        consumes:  the learners' counters
+        produces:  ledger events; models in the pool
+        """
+        progress = [self._learner.report(player) for player in self.league.standings]
+        news = [event for event in progress if self._reported.get(event.player) != event]
+        if not news:
+            return IDLE
+        self._commit(news)
+        self._reported |= {event.player: event for event in news}
+        for snapshot in self.league.due_snapshots():
+            self._freeze(snapshot)
+        for reset in self.league.due_resets():
+            self._reset(reset)
+        return Progress(count=len(news))
+
+    def close(self) -> None:
+        self._ledger.close()
+
+    # --- details ---
+
+    def _commit(self, events: Sequence[AnyEvent]) -> None:
+        if events:
+            self._ledger.append(events)
+            for event in events:
+                self.league.apply(event)
+
+    def _freeze(self, event: PlayerAdded) -> None:
+        assert event.parent is not None
+        model, live, average = self._learner.weights_of(event.parent)
+        if str(model) != event.model:
+            raise ValueError(f"{event.parent!r} is at {model}, and {event.model} was to be frozen")
+        frozen_before = self.league.candidates.history_of(event.parent)
+        parent = self.league.players[frozen_before[-1]].model if frozen_before else None
+        facts = {"decisions": event.parent_decisions}
+        for variant, weights in (("live", live), ("average", average)):
+            self._models.publish(
+                model,
+                weights,
+                parent=ModelId.parse(parent) if parent else None,
+                variant="average" if variant == "average" else "live",
+                facts=facts,
+            )
+        self._commit([event])
+
+    def _reset(self, event: PlayerReset) -> None:
+        start = ModelId.parse(event.model) if event.model else None
+        self._commit([event])
+        self._learner.reset(event, self._models.fetch(start) if start else None)
+
+    def _score(self, player: str, result: Result) -> ScoreMeasured:
+        mean = result.score_sum[0] / result.episodes
+        variance = max(result.score_square_sum[0] / result.episodes - mean**2, 0.0)
+        return ScoreMeasured(
+            player=player,
+            model=result.last_models[0],
+            mean=mean,
+            standard_error=math.sqrt(variance / result.episodes),
+            episodes=result.episodes,
+        )
+
+    def _tag_best(self, measured: AnyEvent) -> None:
+        assert isinstance(measured, ScoreMeasured)
+        if measured.mean >= max(score.mean for score in self.league.scores.values()):
+            self._models.tag("best", ModelId.parse(measured.model))

@@ -1,0 +1,67 @@
+"""The evaluator: chooses which pairs of players to measure. Ordinary actors play them; nobody trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ludus.data.records import Match
+from ludus.league.league import League
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationConfig:
+    """What every new snapshot is measured against."""
+
+    opponents: tuple[str, ...] = ("random",)
+    """Scripted players; they join the league as frozen opponents that are only evaluated against."""
+    past: int = 3
+    """How many of the latest earlier snapshots it also meets."""
+    episodes: int = 512
+    """At least so many episodes per pair, seats in rotation."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ValueError(f"episodes must be at least 1, got {self.episodes}")
+        if self.past < 0:
+            raise ValueError(f"past must be at least 0, got {self.past}")
+
+
+class Evaluator:
+    """A pure reader of the league: what has not been measured and is not being measured comes next."""
+
+    def __init__(self, config: EvaluationConfig, league: League) -> None:
+        self._config = config
+        self._league = league
+
+    def next_sides(self) -> tuple[str, ...] | None:
+        """The sides of the evaluation match that is needed most, or None."""
+        open_sides = {
+            tuple(side.players[0] for side in held.match.sides)
+            for held in self._league.matches.open_matches.values()
+            if held.match.purpose == "evaluation"
+        }
+        frozen = self._league.candidates.frozen()
+        for index, player in enumerate(frozen):
+            if self._league.num_teams == 1:
+                if player not in self._league.scores and (player,) not in open_sides:
+                    return (player,)
+                continue
+            past = frozen[max(0, index - self._config.past) : index]
+            for other in (*self._config.opponents, *past):
+                sides = (player, *(other,) * (self._league.num_teams - 1))
+                if not self._measured(player, other) and sides not in open_sides:
+                    return sides
+        return None
+
+    def episodes_per_table(self, tables: int) -> int:
+        """Enough for the configured number of episodes, and every side equally often on every team."""
+        teams = self._league.num_teams
+        rounds = -(-self._config.episodes // (tables * teams))
+        return rounds * teams
+
+    def is_score(self, match: Match) -> bool:
+        """The result of this match is a score and not a win rate."""
+        return match.purpose == "evaluation" and len(match.sides) == 1
+
+    def _measured(self, player: str, other: str) -> bool:
+        return self._league.payoffs.view("evaluation").games(player, other) > 0

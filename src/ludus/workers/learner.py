@@ -1,0 +1,130 @@
+"""The learner: hosts one or more learning players, turns their trajectories into updates and publishes
+the new weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ludus.data.records import LearnerProgress, ModelId, PlayerReset
+from ludus.data.trajectory import SlotPool
+from ludus.data.trees import Array, IntArray, Tree
+from ludus.runtime.program import IDLE, Progress
+from ludus.runtime.weight_board import WeightBoard
+from ludus.workers.buffer import Buffer
+from ludus.workers.trained_player import TrainedPlayer
+
+
+class Learner:
+    """Trains whichever of its players has a batch, in turn."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        players: Mapping[str, TrainedPlayer],
+        buffers: Mapping[str, Buffer],
+        pools: tuple[SlotPool, ...],
+        board: WeightBoard,
+        free: Callable[[int, IntArray], None],
+        budget: int,
+    ) -> None:
+        self.name = name
+        self.players = dict(players)
+        self.buffers = dict(buffers)
+        self._pools = pools
+        self._board = board
+        self._free = free
+        self._budget = budget
+        self._initial = {player: trained.weights() for player, trained in players.items()}
+
+    @property
+    def decisions(self) -> int:
+        """Decisions that all players have trained on."""
+        return sum(trained.decisions for trained in self.players.values())
+
+    @property
+    def progress(self) -> float:
+        """Share of the budget that is spent."""
+        return min(self.decisions / self._budget, 1.0)
+
+    def step(self) -> Progress:
+        """Train every player that has a batch, once, and publish its new weights.
+
+        consumes:     the trajectories of one batch per player
+        waits for:    nothing; idle if no batch is ready
+        unblocked by: Actor.step
+        produces:     one version of the weights per update; frees the slots
+        """
+        total = 0
+        statistics: dict[str, float] = {}
+        for player, trained in self.players.items():
+            if not self.buffers[player].ready:
+                continue
+            before = trained.decisions
+            taken = self.buffers[player].take()
+            batches = {
+                kind: self._pools[kind].stack(slots, trained.oldest_version)
+                for kind, slots in taken.items()
+            }
+            handed_over = sum(self._pools[kind].count_decisions(slots) for kind, slots in taken.items())
+            measured = trained.update(batches, self.progress)
+            trained.stale += handed_over - (trained.decisions - before)
+            for kind, slots in taken.items():
+                self._free(kind, slots)
+            self.publish(player)
+            total += trained.decisions - before
+            statistics |= {f"{player}/{name}": value for name, value in measured.items()}
+        return Progress(count=total, statistics=statistics) if statistics else IDLE
+
+    def publish(self, player: str) -> None:
+        trained = self.players[player]
+        self._board.publish(trained.model, trained.weights())
+
+    def put(self, player: str, kind: int, slots: IntArray) -> None:
+        """An actor hands trajectories over."""
+        self.buffers[player].put(kind, slots)
+
+    def complete(self, player: str) -> None:
+        """An actor has handed over all it had: one batch of the synchronous schedule."""
+        self.buffers[player].complete()
+
+    # --- for the controller ---
+
+    def report(self, player: str) -> LearnerProgress:
+        trained = self.players[player]
+        return LearnerProgress(player, trained.incarnation, trained.step, trained.decisions)
+
+    def weights_of(self, player: str) -> tuple[ModelId, Tree, Tree]:
+        trained = self.players[player]
+        return trained.model, trained.weights(), trained.average_weights()
+
+    def reset(self, event: PlayerReset, weights: Tree | None) -> None:
+        """Start a player again from these weights, or from the ones it had at the beginning."""
+        trained = self.players[event.player]
+        self.buffers[event.player].clear()
+        trained.reset(self._initial[event.player] if weights is None else weights)
+        trained.incarnation = event.incarnation
+        self.publish(event.player)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def save(self) -> tuple[Tree, dict[str, Any]]:
+        arrays: Tree = {}
+        facts: dict[str, Any] = {}
+        for player, trained in self.players.items():
+            saved, facts[player] = trained.save()
+            arrays |= {f"{player}/{name}": array for name, array in saved.items()}
+        return arrays, facts
+
+    def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
+        for player, trained in self.players.items():
+            if player in facts:
+                prefix = f"{player}/"
+                saved = {
+                    name.removeprefix(prefix): array
+                    for name, array in arrays.items()
+                    if name.startswith(prefix)
+                }
+                trained.load(saved, facts[player])

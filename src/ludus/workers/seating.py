@@ -1,0 +1,250 @@
+"""Which player sits where: the matches an actor holds, the tables they are played at, and their tallies.
+
+A match takes a block of tables and a fixed quota of episodes at each. A table that has played its quota
+joins the block's next match at once; every started episode counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.records import Match, Pair, Result
+from ludus.data.specs import GameSpec
+from ludus.data.trees import Array, IntArray, Tree
+
+
+class MatchDesk(Protocol):
+    """Where an actor gets its matches and reports what happened. The controller, or a way to it."""
+
+    def next_match(self, tables: int) -> Match: ...
+    def report(self, result: Result) -> None: ...
+
+
+class Seating:
+    """All arrays are [tables, ...] or [matches held, ...]; a match held has a small number, used again."""
+
+    def __init__(self, spec: GameSpec, num_tables: int, num_blocks: int, desk: MatchDesk) -> None:
+        if num_tables % num_blocks:
+            raise ValueError(
+                f"actor.num_tables ({num_tables}) must be a multiple of actor.matches ({num_blocks}), "
+                "so that every match gets an equal block of tables"
+            )
+        self._spec = spec
+        self._desk = desk
+        self._block_of_table = np.arange(num_tables) // (num_tables // num_blocks)
+        self._block_size = num_tables // num_blocks
+        teams = spec.num_teams
+        rotation = np.arange(teams)[:, None]
+        self._side_by_rotation = (np.array(spec.teams)[None, :] - rotation) % teams
+        self._place_in_team = np.array(
+            [spec.seats_of_team[team].index(seat) for seat, team in enumerate(spec.teams)]
+        )
+        self._rounds: list[dict[int, int]] = [{} for _ in range(num_blocks)]
+        """Per block: round -> number of the match that its tables play in that round."""
+        self._matches: dict[int, Match] = {}
+        self._first_models: dict[int, tuple[str, ...]] = {}
+        self._players: dict[str, int] = {}
+
+        self.round = np.full(num_tables, -1, np.int64)
+        self.match = np.full(num_tables, -1, np.int64)
+        self.episode = np.zeros(num_tables, np.int64)
+        self.quota = np.zeros(num_tables, np.int64)
+        self.steps = np.zeros(num_tables, np.int64)
+        self.player_of_seat = np.zeros((num_tables, spec.num_seats), np.int64)
+        """[tables, seats]: a player's number (see `player_number`)."""
+        self.owner_of_seat = np.full((num_tables, spec.num_seats), -1, np.int64)
+        """[tables, seats]: whose learner gets the seat's trajectory; -1 for nobody."""
+        self.side_of_seat = np.zeros((num_tables, spec.num_seats), np.int64)
+        self._tally = self._new_tally(4)
+
+    # --- players ---
+
+    def player_number(self, player: str) -> int:
+        return self._players.setdefault(player, len(self._players))
+
+    @property
+    def player_ids(self) -> list[str]:
+        """Player ids by number."""
+        return list(self._players)
+
+    # --- matches ---
+
+    def start(self, tables: IntArray, models: Mapping[str, str]) -> None:
+        """Give these tables their next match and seat its players for their first episode."""
+        self.round[tables] += 1
+        for block in np.unique(self._block_of_table[tables]):
+            of_block = tables[self._block_of_table[tables] == block]
+            for round_ in np.unique(self.round[of_block]):
+                number = self._rounds[block].get(int(round_))
+                if number is None:
+                    number = self._take_match(models)
+                    self._rounds[block][int(round_)] = number
+                here = of_block[self.round[of_block] == round_]
+                self.match[here] = number
+                self.quota[here] = self._matches[number].episodes_per_table
+        self.episode[tables] = 0
+        self._seat(tables)
+
+    def episode_seeds(self, tables: IntArray) -> NDArray[np.uint64]:
+        """Three numbers that name an episode: match id, table within its block, episode. [tables, 3]."""
+        ids = np.array([self._matches[int(number)].id for number in self.match[tables]], np.uint64)
+        place = (tables % self._block_size).astype(np.uint64)
+        return np.stack([ids, place, self.episode[tables].astype(np.uint64)], axis=1)
+
+    def count_decisions(self, tables: IntArray, seats: IntArray) -> None:
+        np.add.at(self._tally["decisions"], (self.match[tables], self.side_of_seat[tables, seats]), 1)
+
+    def finish_episodes(
+        self, tables: IntArray, score: NDArray[np.float32], models: Mapping[str, str]
+    ) -> IntArray:
+        """Count the ended episodes (score: [len(tables), teams]) and report the matches they complete.
+
+        Seats the tables that stay in their match for their next episode; returns those that do not.
+        """
+        sides = np.arange(self._spec.num_teams)
+        team_of_side = (sides[None, :] + self.episode[tables, None]) % self._spec.num_teams
+        by_side = np.take_along_axis(score, team_of_side, axis=1).astype(np.float64)
+        above = by_side[:, :, None] > by_side[:, None, :]
+        equal = by_side[:, :, None] == by_side[:, None, :]
+        numbers = self.match[tables]
+        for number in np.unique(numbers):
+            here = numbers == number
+            tally = {name: array[number] for name, array in self._tally.items()}
+            self._tally["episodes"][number] += int(here.sum())
+            self._tally["steps"][number] += int(self.steps[tables[here]].sum())
+            tally["wins"] += above[here].sum(0)
+            tally["draws"] += equal[here].sum(0)
+            tally["score_sum"] += by_side[here].sum(0)
+            tally["score_square_sum"] += (by_side[here] ** 2).sum(0)
+            if self._tally["episodes"][number] == self._matches[int(number)].episodes:
+                self._report(int(number), models)
+        self.episode[tables] += 1
+        stays = self.episode[tables] < self.quota[tables]
+        self._seat(tables[stays])
+        return tables[~stays]
+
+    def held_matches(self) -> list[Match]:
+        return list(self._matches.values())
+
+    # --- what survives a stop ---
+
+    def save(self) -> tuple[Tree, dict[str, Any]]:
+        arrays = {name: getattr(self, name) for name in _SAVED}
+        arrays.update({f"tally.{name}": array for name, array in self._tally.items()})
+        facts = {
+            "matches": {
+                str(number): msgspec.json.encode(match).decode() for number, match in self._matches.items()
+            },
+            "first_models": {str(number): list(models) for number, models in self._first_models.items()},
+            "rounds": [{str(key): value for key, value in rounds.items()} for rounds in self._rounds],
+            "players": list(self._players),
+        }
+        return arrays, facts
+
+    def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
+        for name in _SAVED:
+            getattr(self, name)[...] = arrays[name]
+        self._tally = {name: arrays[f"tally.{name}"].copy() for name in self._tally}
+        self._matches = {
+            int(number): msgspec.json.decode(match, type=Match) for number, match in facts["matches"].items()
+        }
+        self._first_models = {int(number): tuple(models) for number, models in facts["first_models"].items()}
+        self._rounds = [{int(key): int(value) for key, value in rounds.items()} for rounds in facts["rounds"]]
+        self._players = {player: number for number, player in enumerate(facts["players"])}
+
+    # --- details ---
+
+    def _new_tally(self, capacity: int) -> Tree:
+        teams, seats = self._spec.num_teams, self._spec.num_seats
+        return {
+            "episodes": np.zeros(capacity, np.int64),
+            "steps": np.zeros(capacity, np.int64),
+            "decisions": np.zeros((capacity, teams), np.int64),
+            "wins": np.zeros((capacity, teams, teams), np.int64),
+            "draws": np.zeros((capacity, teams, teams), np.int64),
+            "score_sum": np.zeros((capacity, teams), np.float64),
+            "score_square_sum": np.zeros((capacity, teams), np.float64),
+            "player_by_rotation": np.zeros((capacity, teams, seats), np.int64),
+            "owner_by_rotation": np.zeros((capacity, teams, seats), np.int64),
+        }
+
+    def _take_match(self, models: Mapping[str, str]) -> int:
+        match = self._desk.next_match(self._block_size)
+        capacity = len(self._tally["episodes"])
+        number = next((n for n in range(capacity) if n not in self._matches), capacity)
+        if number == capacity:
+            grown = self._new_tally(2 * capacity)
+            for name, array in self._tally.items():
+                grown[name][:capacity] = array
+            self._tally = grown
+        for array in self._tally.values():
+            array[number] = 0
+        self._matches[number] = match
+        self._first_models[number] = self._side_models(match, models)
+        for rotation, sides in enumerate(self._side_by_rotation):
+            for seat, side_number in enumerate(sides):
+                side = match.sides[side_number]
+                place = self._place_in_team[seat] if len(side.players) > 1 else 0
+                player = self.player_number(side.players[place])
+                self._tally["player_by_rotation"][number, rotation, seat] = player
+                self._tally["owner_by_rotation"][number, rotation, seat] = player if side.trains else -1
+        return number
+
+    def _seat(self, tables: IntArray) -> None:
+        rotation = self.episode[tables] % self._spec.num_teams
+        number = self.match[tables]
+        self.player_of_seat[tables] = self._tally["player_by_rotation"][number, rotation]
+        self.owner_of_seat[tables] = self._tally["owner_by_rotation"][number, rotation]
+        self.side_of_seat[tables] = self._side_by_rotation[rotation]
+        self.steps[tables] = 0
+
+    @staticmethod
+    def _side_models(match: Match, models: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(",".join(models.get(player, "") for player in side.players) for side in match.sides)
+
+    def _report(self, number: int, models: Mapping[str, str]) -> None:
+        match = self._matches.pop(number)
+        tally = {name: array[number] for name, array in self._tally.items()}
+        num_sides = len(match.sides)
+        result = Result(
+            match_id=match.id,
+            episodes=int(tally["episodes"]),
+            steps=int(tally["steps"]),
+            decisions=tuple(tally["decisions"].tolist()),
+            pairs=tuple(
+                Pair(
+                    side,
+                    other,
+                    int(tally["wins"][side, other]),
+                    int(tally["draws"][side, other]),
+                    int(tally["wins"][other, side]),
+                )
+                for side in range(num_sides)
+                for other in range(side + 1, num_sides)
+            ),
+            score_sum=tuple(tally["score_sum"].tolist()),
+            score_square_sum=tuple(tally["score_square_sum"].tolist()),
+            first_models=self._first_models.pop(number),
+            last_models=self._side_models(match, models),
+        )
+        for rounds in self._rounds:
+            for key in [key for key, held in rounds.items() if held == number]:
+                del rounds[key]
+        self._desk.report(result)
+
+
+_SAVED = (
+    "round",
+    "match",
+    "episode",
+    "quota",
+    "steps",
+    "player_of_seat",
+    "owner_of_seat",
+    "side_of_seat",
+)

@@ -1,0 +1,106 @@
+"""The players that an actor has in memory: policies of learning and frozen players, and bots."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ludus.data.records import ModelId
+from ludus.data.trees import Array, Tree
+from ludus.games.game import Bot
+from ludus.models.policy import Policy
+from ludus.models.weights import replace_weights
+from ludus.runtime.weight_board import WeightBoard
+
+
+class FrozenModels(Protocol):
+    """Where the pinned weights of frozen players come from."""
+
+    def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]: ...
+
+
+@dataclass(slots=True)
+class SeatedPlayer:
+    """One player in memory: a bot, or one policy per kind of seat."""
+
+    bot: Bot | None = None
+    policies: tuple[Policy, ...] = ()
+    model: ModelId | None = None
+    learning: bool = False
+
+
+class Shelf:
+    """Finds the policy or bot of a player. Learning players are renewed from the board; of frozen ones
+    the least recently used leave memory when there are more than `capacity`."""
+
+    def __init__(
+        self,
+        build: Callable[[], tuple[Policy, ...]],
+        board: WeightBoard,
+        frozen: FrozenModels,
+        bots: Mapping[str, Bot],
+        capacity: int,
+    ) -> None:
+        self._build = build
+        self._board = board
+        self._frozen = frozen
+        self._bots = bots
+        self._capacity = capacity
+        self._learning: dict[str, SeatedPlayer] = {}
+        self._others: OrderedDict[str, SeatedPlayer] = OrderedDict()
+
+    def get(self, player: str) -> SeatedPlayer:
+        seated = self._learning.get(player)
+        if seated is not None:
+            return seated
+        seated = self._others.get(player)
+        if seated is not None:
+            self._others.move_to_end(player)
+            return seated
+        return self._load(player)
+
+    def refresh(self) -> None:
+        """Take the newest weights of the learning players in memory."""
+        for player, seated in self._learning.items():
+            if self._board.newest(player) != seated.model:
+                seated.model, weights = self._board.fetch(player)
+                load_weights(seated.policies, weights)
+
+    def model_names(self) -> dict[str, str]:
+        """Model id by player, of all in memory that have one."""
+        return {
+            player: str(seated.model)
+            for shelf in (self._learning, self._others)
+            for player, seated in shelf.items()
+            if seated.model is not None
+        }
+
+    def _load(self, player: str) -> SeatedPlayer:
+        if player in self._bots:
+            seated = SeatedPlayer(bot=self._bots[player])
+        elif self._board.newest(player) is not None:
+            model, weights = self._board.fetch(player)
+            seated = SeatedPlayer(policies=self._build(), model=model, learning=True)
+            load_weights(seated.policies, weights)
+            self._learning[player] = seated
+            return seated
+        else:
+            model, weights = self._frozen.fetch_frozen(player)
+            seated = SeatedPlayer(policies=self._build(), model=model)
+            load_weights(seated.policies, weights)
+        self._others[player] = seated
+        while len(self._others) > self._capacity:
+            self._others.popitem(last=False)
+        return seated
+
+
+def load_weights(policies: tuple[Policy, ...], weights: Mapping[str, Array]) -> None:
+    """Weights of a player are named KIND/PARAMETER."""
+    for policy in policies:
+        prefix = f"{policy.kind.name}/"
+        replace_weights(
+            policy,
+            {name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)},
+        )

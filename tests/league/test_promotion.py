@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+from league_rows import match_of, result_of
+
+from ludus.data.records import LearnerProgress, ScoreMeasured
+from ludus.league.matchmaking import Candidates
+from ludus.league.payoff import Payoff, PayoffRules
+from ludus.league.players import Player, Standing
+from ludus.league.promotion import ByScore, BySteps, ByWinRate, Never, Promotion
+
+MAIN = Player(id="main", role="main")
+FOE = Player(id="foe", role="exploiter")
+PAST = tuple(
+    Player(id=f"main.{n}", role="frozen", parent="main", parent_role="main", model="m") for n in (1, 2)
+)
+CANDIDATES = Candidates(players=(MAIN, FOE, *PAST), roles=("main", "exploiter"))
+
+
+def _standing(decisions: int, player: Player = MAIN) -> Standing:
+    return Standing(player=player).progressed(LearnerProgress(player.id, 0, 1, decisions))
+
+
+def _payoff(player: str, **wins: int) -> Payoff:
+    payoff = Payoff(PayoffRules(decay=1.0))
+    for name, count in wins.items():
+        match = match_of(player, name.replace("_", "."))
+        payoff.record(match, result_of(match, (count, 0, 100 - count)))
+    return payoff
+
+
+def _reason(rule: Promotion, standing: Standing, payoff: Payoff | None = None) -> str | None:
+    decision = rule.decide(standing, CANDIDATES, payoff or Payoff())
+    return None if decision is None else decision.reason
+
+
+def test_by_steps() -> None:
+    assert _reason(BySteps(every=100), _standing(99)) is None
+    assert _reason(BySteps(every=100), _standing(100)) == "100 decisions"
+    assert _reason(BySteps(every=100), _standing(100).frozen(promoted=True, reset=False)) is None
+    assert _reason(Never(), _standing(10**14)) is None
+
+
+@pytest.mark.parametrize("wrong", [0, -5, int(1e30), 10**15 + 1])
+def test_impossible_intervals_are_refused(wrong: int) -> None:
+    with pytest.raises(ValueError, match=r"BySteps\.every"):
+        BySteps(every=wrong)
+    with pytest.raises(ValueError, match="min_decisions"):
+        ByWinRate(min_decisions=wrong, max_decisions=10**15)
+    with pytest.raises(ValueError, match="max_decisions"):
+        ByWinRate(min_decisions=1, max_decisions=wrong)
+
+
+def test_by_win_rate_needs_every_opponent_beaten() -> None:
+    rule = ByWinRate(min_decisions=10, max_decisions=100)
+    all_beaten, one_not = _payoff("main", main_1=80, main_2=75), _payoff("main", main_1=80, main_2=70)
+    assert _reason(rule, _standing(9), all_beaten) is None
+    assert _reason(rule, _standing(10), all_beaten) == "beats all_frozen at 75% or more"
+    assert _reason(rule, _standing(99), one_not) is None
+    assert _reason(rule, _standing(100), one_not) == "timeout at 100 decisions"
+    assert _reason(rule, _standing(99), _payoff("main", main_1=100)) is None  # main.2 not played yet
+
+
+def test_by_win_rate_against_the_live_players_of_a_role() -> None:
+    rule = ByWinRate(min_decisions=10, max_decisions=100, against="main")
+    assert _reason(rule, _standing(10, FOE), _payoff("foe", main=71)) is not None
+    assert _reason(rule, _standing(10, FOE), _payoff("foe", main=69)) is None
+    assert _reason(rule, _standing(50, MAIN)) is None  # nobody but itself: nothing to beat
+    with pytest.raises(ValueError, match="did you mean 'main'"):
+        _reason(ByWinRate(min_decisions=1, max_decisions=2, against="mains"), _standing(1))
+
+
+def test_by_win_rate_without_opponents_waits_for_the_timeout() -> None:
+    alone = Candidates(players=(MAIN,), roles=("main",))
+    rule = ByWinRate(min_decisions=10, max_decisions=100)
+    assert rule.decide(_standing(50), alone, Payoff()) is None
+    assert rule.decide(_standing(100), alone, Payoff()) is not None
+
+
+@pytest.mark.parametrize("threshold", [0.4, 1.0, float("nan")])
+def test_thresholds_that_mean_nothing_are_refused(threshold: float) -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        ByWinRate(min_decisions=1, max_decisions=2, threshold=threshold)
+
+
+def test_max_below_min_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_decisions=5 is below min_decisions=9"):
+        ByWinRate(min_decisions=9, max_decisions=5)
+
+
+def _scored(standing: Standing, mean: float, model: str = "main:0:1", episodes: int = 10) -> Standing:
+    return standing.measured(ScoreMeasured("main", model, mean, 0.1, episodes))
+
+
+def test_by_score_keeps_the_best_measured_model() -> None:
+    rule = ByScore(min_improvement=1.0)
+    standing = _scored(_standing(10), 5.0, "main:0:1")
+    decision = rule.decide(standing, CANDIDATES, Payoff())
+    assert decision is not None
+    assert decision.model == "main:0:1"
+    standing = standing.frozen(promoted=True, reset=False)
+    assert _reason(rule, standing) is None
+    assert _reason(rule, _scored(standing, 6.0)) is None
+    better = _scored(_scored(standing, 6.5, "main:0:3"), 2.0, "main:0:4")
+    decision = rule.decide(better, CANDIDATES, Payoff())
+    assert decision is not None
+    assert decision.model == "main:0:3"
+
+
+def test_by_score_is_not_satisfied_by_other_snapshots_or_few_episodes() -> None:
+    standing = _scored(_standing(10), 5.0)
+    assert _reason(ByScore(), standing.frozen(promoted=False, reset=False)) is not None
+    assert _reason(ByScore(min_episodes=11), standing) is None
+    assert _reason(ByScore(), _standing(10)) is None
+    with pytest.raises(ValueError, match="min_improvement"):
+        ByScore(min_improvement=-1.0)
+    with pytest.raises(ValueError, match="min_episodes"):
+        ByScore(min_episodes=0)

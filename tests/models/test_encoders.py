@@ -1,0 +1,47 @@
+import numpy as np
+import torch
+from batches import RICH, observations
+
+from ludus.models.encoders import Encoder, EncoderSizes
+from ludus.models.tensors import as_float, share
+
+SIZES = EncoderSizes(channels=(4,), entity_size=8, entity_heads=2, activation="relu")
+
+
+def encode(encoder, observation):
+    return encoder({name: share(array) for name, array in observation.items()})
+
+
+def test_row_does_not_depend_on_padding_or_on_other_rows():
+    encoder = Encoder(RICH.observation.parts, SIZES)
+    observation = observations(RICH, np.random.default_rng(0), (5,))
+    observation["units_length"][:] = [2, 5, 3, 1, 6]
+    observation["units"] = np.nan_to_num(observation["units"], nan=0.5)
+    before = encode(encoder, observation)
+    assert before.features.shape == (5, encoder.size)
+    assert before.entities["units"].embedding.shape == (5, 6, 8)
+    observation["units"][0, 2:] = np.nan
+    alone = encode(encoder, {name: array[:1] for name, array in observation.items()})
+    assert alone.entities["units"].embedding.shape == (1, 2, 8)
+    torch.testing.assert_close(alone.features, before.features[:1], atol=1e-5, rtol=1e-5)
+
+
+def test_empty_list_is_finite():
+    encoder = Encoder(RICH.observation.parts, SIZES)
+    observation = observations(RICH, np.random.default_rng(0), (3,))
+    observation["units_length"][:] = 0
+    observation["units"][:] = np.nan
+    assert encode(encoder, observation).features.isfinite().all()
+
+
+def test_bytes_become_shares_of_255():
+    assert as_float(torch.tensor([0, 51, 255], dtype=torch.uint8)).tolist() == [0.0, np.float32(0.2), 1.0]
+    assert as_float(torch.tensor([0, 51], dtype=torch.int32)).tolist() == [0.0, 51.0]
+    assert as_float(torch.tensor([False, True])).tolist() == [0.0, 1.0]
+
+
+def test_read_only_arrays_are_copied():
+    array = np.zeros(3, np.float32)
+    assert share(array).data_ptr() == array.ctypes.data
+    array.flags.writeable = False
+    assert share(array).tolist() == [0.0, 0.0, 0.0]

@@ -1,0 +1,222 @@
+"""Run folders: made whole, opened by any command, trained by one process at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from ludus.data.records import ModelId, RunStarted
+from ludus.store.files import BadName
+from ludus.store.run_folder import FORMAT, RunFolder, RunFolderError
+from ludus.store.run_lock import Holder, RunLocked, read_holder
+
+LOCKER = (
+    "import sys; from ludus.store.run_folder import RunFolder\n"
+    "with RunFolder.open(sys.argv[1]).lock(): print('locked', flush=True); sys.stdin.read()\n"
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    game: str = "connect_four"
+    rate: float = 0.1
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", Experiment(), seed=2**64 - 1, command=["ludus", "train"])
+
+
+def start_locker(run: RunFolder) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", LOCKER, str(run.path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_a_run_opens_as_it_was_made(run: RunFolder) -> None:
+    opened = RunFolder.open(run.path)
+    assert opened == run
+    assert opened.facts.seed == 2**64 - 1
+    assert opened.facts.command == ("ludus", "train")
+    assert msgspec.json.decode(opened.facts.experiment, type=Experiment) == Experiment()
+    assert sorted(os.listdir(run.path)) == ["checkpoints", "logs", "metrics", "models", "run.json"]
+
+
+def test_its_parts_lie_inside(run: RunFolder) -> None:
+    with run.ledger() as ledger, run.ledger(read_only=True) as reader:
+        ledger.append([RunStarted(0)])
+        assert reader.counts() == {"run_started": 1}
+    run.models.publish(ModelId("main", 0, 0), {"w": np.ones(2)}, parent=None, facts={})
+    file = run.checkpoints("../main").save(1, {}, {})
+    assert file.resolve().is_relative_to(run.path.resolve() / "checkpoints")
+    assert sorted(os.listdir(run.path)) == [
+        "checkpoints", "ledger.db", "logs", "metrics", "models", "run.json"
+    ]  # fmt: skip
+    assert run.metrics.is_dir()
+    assert run.logs.is_dir()
+
+
+def test_experiments_are_json(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "a", b'{"rate": 0.10}', seed=0)
+    assert msgspec.json.decode(RunFolder.open(run.path).facts.experiment) == {"rate": 0.1}
+    assert run.facts.command == tuple(sys.argv)
+    with pytest.raises(ValueError, match="the experiment is not JSON"):
+        RunFolder.create(tmp_path / "b", b"{rate: 1}", seed=0)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        RunFolder.create(tmp_path / "b", Experiment(rate=float("inf")), seed=0)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_out_of_range_are_refused(tmp_path: Path, seed: int) -> None:
+    with pytest.raises(ValueError, match=f"seed {seed}"):
+        RunFolder.create(tmp_path / "run", Experiment(), seed=seed)
+
+
+def test_nothing_is_overwritten(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="is a run already; resume it"):
+        RunFolder.create(run.path, Experiment(), seed=0)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("")
+    with pytest.raises(RunFolderError, match=r"holds other things \(thesis\.tex\)"):
+        RunFolder.create(tmp_path / "home", Experiment(), seed=0)
+    with pytest.raises(RunFolderError, match="is a file"):
+        RunFolder.create(tmp_path / "home" / "thesis.tex", Experiment(), seed=0)
+    (tmp_path / "half" / "models").mkdir(parents=True)  # a creation that was killed
+    assert RunFolder.create(tmp_path / "half", Experiment(), seed=0).path.is_dir()
+
+
+def test_what_is_not_a_run_is_named_with_what_to_do(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=rf"no run folder {tmp_path}/rum; runs there are {run.path}"):
+        RunFolder.open(tmp_path / "rum")
+    with pytest.raises(RunFolderError, match=rf"{tmp_path} is not a run folder.*runs there are {run.path}"):
+        RunFolder.open(tmp_path)
+    with pytest.raises(RunFolderError, match=r"no run folder .*; start one with `ludus train`"):
+        RunFolder.open(tmp_path / "no" / "where")
+    (run.path / "run.json").write_text('{"format": 1}')
+    with pytest.raises(RunFolderError, match=r"run\.json is damaged"):
+        RunFolder.open(run.path)
+
+
+def test_a_newer_format_is_refused_with_both_versions(run: RunFolder) -> None:
+    (run.path / "run.json").write_text(f'{{"format": {FORMAT + 4}, "ludus": "9.0", "novelty": []}}')
+    with pytest.raises(RunFolderError, match=rf"format {FORMAT + 4} \(ludus 9\.0\).*up to {FORMAT}"):
+        RunFolder.open(run.path)
+
+
+def test_new_names_are_the_first_free(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "runs"
+    names = [RunFolder.name_new("connect_four", root=root) for _ in range(3)]
+    assert names == [root / f"connect_four-{number:03d}" for number in (1, 2, 3)]
+    names[1].rmdir()
+    assert RunFolder.name_new("connect_four", root=root) == names[1]
+    assert RunFolder.create(names[0], Experiment(), seed=0).path == names[0]
+    assert RunFolder.name_new("../../x", root=root).resolve().parent == root.resolve()
+    with pytest.raises(BadName, match="recipe"):
+        RunFolder.name_new("a\nb", root=root)
+
+
+def test_a_run_is_trained_by_one_process(run: RunFolder) -> None:
+    process = start_locker(run)
+    with pytest.raises(RunLocked, match=f"process {process.pid} on host {socket.gethostname()}"), run.lock():
+        pass
+    holder = run.holder()
+    assert holder is not None
+    assert holder.pid == process.pid
+    process.communicate(timeout=10)  # leaves in good order
+    assert run.holder() is None
+    with run.lock() as own:
+        assert own.pid == os.getpid()
+        assert run.holder() == own
+        with pytest.raises(RunLocked, match=f"process {os.getpid()}"), run.lock():
+            pass
+        assert run.holder() == own
+    assert run.holder() is None
+
+
+def test_a_killed_holder_never_keeps_the_lock(run: RunFolder) -> None:
+    process = start_locker(run)
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a zombie
+    try:
+        named = read_holder(run.path / "lock.json")
+        assert named is not None
+        assert named.pid == process.pid
+        assert run.holder() is None
+        with run.lock() as own:
+            assert own.pid == os.getpid()
+    finally:
+        end(process)
+
+
+def test_a_reused_process_number_is_not_the_holder(run: RunFolder) -> None:
+    process = start_locker(run)
+    named = run.holder()
+    assert named is not None
+    impostor = msgspec.structs.replace(named, started="an earlier process")
+    end(process)
+    living = msgspec.structs.replace(impostor, pid=os.getppid())
+    (run.path / "lock.json").write_bytes(msgspec.json.encode(living))
+    assert run.holder() is None
+    with run.lock() as own:
+        assert run.holder() == own
+
+
+def test_a_living_holder_is_respected_where_the_kernel_forgot_it(run: RunFolder) -> None:
+    process = start_locker(run)
+    try:
+        text = (run.path / "lock.json").read_bytes()
+        (run.path / "lock.json").unlink()
+        (run.path / "lock.json").write_bytes(text)  # another file: nobody has locked this one
+        with pytest.raises(RunLocked, match=f"process {process.pid}"), run.lock():
+            pass
+    finally:
+        end(process)
+
+
+def test_a_holder_elsewhere_is_shown_but_the_kernel_decides(run: RunFolder) -> None:
+    elsewhere = Holder(7, "some-other-host", "then")
+    (run.path / "lock.json").write_bytes(msgspec.json.encode(elsewhere))
+    assert run.holder() == elsewhere
+    with run.lock() as own:
+        assert run.holder() == own
+
+
+def test_a_forked_child_does_not_keep_the_lock(run: RunFolder) -> None:
+    code = (
+        "import os, sys, time; from ludus.store.run_folder import RunFolder\n"
+        "with RunFolder.open(sys.argv[1]).lock():\n"
+        "    child = os.fork()\n"
+        "    if child == 0: os.close(1); time.sleep(60); os._exit(0)\n"
+        "    print(child, flush=True); os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", code, str(run.path)]
+    orphan = int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout)
+    try:
+        with run.lock():
+            pass
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+
+
+def test_taking_the_lock_clears_what_the_dead_left(run: RunFolder) -> None:
+    aside = run.path / "models" / f".{'a' * 16}.tmp"
+    aside.write_bytes(b"half")
+    with run.lock():
+        assert not aside.exists()
