@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import torch
 
-from ludus.config import decode
+from ludus.config import ConfigError, decode, encode
+from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import IntArray, Tree
 from ludus.experiment import Experiment
 from ludus.league.league import League
+from ludus.league.players import unknown
 from ludus.models.policy import Policy
 from ludus.runtime.program import Progress
 from ludus.runtime.serial import run_serial
 from ludus.runtime.weight_board import LocalBoard
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.metrics_file import MetricsFile
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.actor import Actor, StreamNumbers
 from ludus.workers.buffer import Buffer
 from ludus.workers.controller import Controller
 from ludus.workers.evaluator import Evaluator
+from ludus.workers.exploitability import ExactGame, Probs
 from ludus.workers.learner import Learner
-from ludus.workers.shelf import Shelf
+from ludus.workers.shelf import SeatedPlayer, Shelf, load_weights
+from ludus.workers.threads import use_threads
 from ludus.workers.trained_player import TrainedPlayer
+
+CHECKPOINT = "run"
+"""Name of the checkpoints that hold the whole state of a run."""
 
 
 def new_league(experiment: Experiment) -> League:
@@ -59,14 +68,13 @@ class SerialTraining:
     """A run in one process: builds the workers, runs them, saves and resumes them."""
 
     def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
-        torch.set_num_threads(1)
+        use_threads(1)
         self.experiment = experiment
         self.folder = folder
-        spec = experiment.game.spec
         self.league = new_league(experiment)
         ledger = folder.ledger()
         self._ledger = ledger
-        self._checkpoints = folder.checkpoints("serial")
+        self._checkpoints = folder.checkpoints(CHECKPOINT)
         self._metrics = MetricsFile(folder.metrics / "train.jsonl")
 
         board = LocalBoard()
@@ -93,7 +101,7 @@ class SerialTraining:
             game=experiment.game.tables(experiment.actor.num_tables),
             config=experiment.actor,
             desk=self.controller,
-            shelf=shelf,
+            players=shelf,
             pools=pools,
             trajectories=self.learner,
             hand_over_after=experiment.learner.batch_size,
@@ -144,12 +152,19 @@ class SerialTraining:
         other holds the learners, and a resume starts new matches."""
         arrays, facts = self.learner.save()
         saved = {f"learner/{name}": array for name, array in arrays.items()}
-        all_facts: dict[str, Any] = {"learner": facts, "ledger_seq": self.league.num_events}
+        all_facts: dict[str, Any] = {"learner": facts, "events": self.league.num_events}
         if clean:
             actor_arrays, all_facts["actor"] = self.actor.save()
+            all_facts["experiment"] = self._fingerprint()
             saved |= {f"actor/{name}": array for name, array in actor_arrays.items()}
         self._checkpoints.save(self.learner.decisions, saved, all_facts)
         self._saved_at = self.learner.decisions
+
+    def _fingerprint(self) -> str:
+        """The tables of a checkpoint fit only the experiment that they were played under; a longer budget
+        changes nothing about them."""
+        settings = encode(replace(self.experiment, budget=1))
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def _resume(self) -> None:
         self.controller.follow_ledger()
@@ -158,7 +173,8 @@ class SerialTraining:
         exact = (
             checkpoint is not None
             and "actor" in checkpoint.facts
-            and checkpoint.facts["ledger_seq"] == self.league.num_events
+            and checkpoint.facts["events"] == self.league.num_events
+            and checkpoint.facts["experiment"] == self._fingerprint()
         )
         if checkpoint is not None:
             self.learner.load(_under("learner/", checkpoint.arrays), checkpoint.facts["learner"])
@@ -225,8 +241,97 @@ class SerialTraining:
         )
 
 
+def load_players(
+    experiment: Experiment,
+    folder: RunFolder,
+    league: League,
+    names: Iterable[str],
+    *,
+    weights: Literal["live", "average"] = "live",
+    greedy: bool = False,
+) -> dict[str, SeatedPlayer]:
+    """Players of a run by name: bots of the game, frozen players as they are pinned, learning players as the
+    latest checkpoint has them."""
+    bots = experiment.game.bots()
+    seated: dict[str, SeatedPlayer] = {}
+    for name in names:
+        if name in bots:
+            seated[name] = SeatedPlayer(bot=bots[name])
+            continue
+        player = league.players.get(name)
+        if player is None:
+            known = [*league.standings, *league.candidates.frozen(), *bots]
+            raise ConfigError(unknown("player", name, known))
+        policies = build_policies(experiment, experiment.seed)
+        if player.learning:
+            model, arrays = _learned(experiment, folder, name, weights)
+        else:
+            assert player.model is not None
+            model = ModelId.parse(player.model)
+            arrays = folder.models.fetch(model, player.weights)
+        load_weights(policies, arrays)
+        seated[name] = SeatedPlayer(policies=policies, model=model, greedy=greedy)
+    return seated
+
+
+def _learned(
+    experiment: Experiment, folder: RunFolder, player: str, weights: Literal["live", "average"]
+) -> tuple[ModelId, Tree]:
+    checkpoint = folder.checkpoints(CHECKPOINT).load_latest()
+    if checkpoint is None:
+        raise RunFolderError(f"{folder.path} has no checkpoint yet; its snapshots can be named instead")
+    trained = TrainedPlayer(
+        player, build_policies(experiment, 0), experiment.algorithm, experiment.learner, seed=0
+    )
+    trained.load(_under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
+    return trained.model, trained.weights() if weights == "live" else trained.average_weights()
+
+
+def exact_report(training: SerialTraining) -> dict[str, float] | None:
+    """NashConv of the first learning player's live and averaged weights and of the equilibrium mixture of
+    the frozen players, by what it is; None where the game tree cannot be walked."""
+    experiment = training.experiment
+    root = experiment.game.tree()
+    if root is None:
+        return None
+    game = ExactGame(root)
+    try:
+        _ = game.tree
+    except ValueError:
+        return None  # a game whose information states do not hold all that a seat has seen
+    (policy,) = build_policies(experiment, experiment.seed)
+    if policy.state_arrays:
+        return None
+
+    def table(weights: Tree) -> Probs:
+        load_weights((policy,), weights)
+        return game.probabilities(policy)
+
+    player, trained = next(iter(training.learner.players.items()))
+    report = {
+        f"live weights of {player}": game.nash_conv(table(trained.weights())),
+        f"averaged weights of {player}": game.nash_conv(table(trained.average_weights())),
+    }
+    frozen = training.league.candidates.frozen()
+    if experiment.game.spec.num_seats == 2 and frozen:
+        tables = [table(training.controller.fetch_frozen(frozen_player)[1]) for frozen_player in frozen]
+        mixture, weights = game.equilibrium_mixture(tables)
+        count = int((weights > 1e-6).sum())
+        report[f"equilibrium mixture of the league ({count} of {len(frozen)} frozen players)"] = (
+            game.nash_conv(mixture)
+        )
+    return report
+
+
 def _under(prefix: str, arrays: Tree) -> Tree:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-__all__ = ["SerialTraining", "build_policies", "load_experiment", "new_league"]
+__all__ = [
+    "SerialTraining",
+    "build_policies",
+    "exact_report",
+    "load_experiment",
+    "load_players",
+    "new_league",
+]

@@ -66,7 +66,10 @@ class Experiment:
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
         bots = self.game.bots()
-        for place, names in (("league.bots", self.league.bots), ("evaluation.opponents", self.evaluation.opponents)):
+        for place, names in (
+            ("league.bots", self.league.bots),
+            ("evaluation.opponents", self.evaluation.opponents),
+        ):
             for bot in names:
                 if bot not in bots:
                     raise ValueError(

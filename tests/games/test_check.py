@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counting_game import SPEC, Counting, CountingState, CountingTables
 
 from ludus.data.specs import GameSpec
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.check import PROMISES, Report, check_game
 from ludus.games.game import GameBatch, TableView
-from counting_game import SPEC, Counting, CountingState, CountingTables
 
 Spoiler = Callable[[CountingTables], None]
 
@@ -116,7 +116,7 @@ class MovingArrays(CountingTables):
 class WrongDtype(CountingTables):
     def __init__(self, source: Counting, num_tables: int) -> None:
         super().__init__(source, num_tables)
-        self.view: TableView = replace(self.view, score=self.view.score.astype(np.float64))  # type: ignore[arg-type]
+        self.view: TableView = replace(self.view, score=self.view.score.astype(np.float64))
 
 
 class OtherSpec(CountingTables):
@@ -177,7 +177,7 @@ class TreeOfAnother(CountingTables):
 RANDOM = {"random": RandomBot()}
 BROKEN = [
     ("spec", Counting(make_tables=OtherSpec), 0, r"spec differs"),
-    ("calls", Counting(spoil_step=at_move(3, raise_error)), 2, r"RuntimeError: out of paper at table \d"),
+    ("calls", Counting(spoil_step=at_move(3, raise_error)), 3, r"RuntimeError: out of paper at table \d"),
     ("shapes", Counting(make_tables=WrongDtype), 0, r"expected float32\[4, 2\], got float64\[4, 2\]"),
     ("in_place", Counting(make_tables=MovingArrays), 1, r"reward became another array"),
     ("observation", Counting(spoil_step=at_move(2, observe("now", np.nan))), 2, r"now\[0\] is nan"),

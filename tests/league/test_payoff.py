@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from league_rows import match_of, result_of
+from msgspec.structs import replace
 from scipy.stats import binom
 
 from ludus.league.payoff import Payoff, PayoffBook, PayoffRules, pair_counts, wilson_interval
@@ -113,7 +114,17 @@ def test_self_play_never_enters() -> None:
 def test_line_ups_count_for_every_two_players_that_meet_but_not_for_the_same() -> None:
     match = match_of(("a", "b"), ("b", "c"))
     counts = pair_counts(match, result_of(match, (60, 10, 30)))
-    assert counts == {("a", "b"): (60, 10, 30), ("a", "c"): (60, 10, 30), ("b", "c"): (60, 10, 30)}
+    row = (60, 10, 30, counts["a", "b"][3])
+    assert counts == {("a", "b"): row, ("a", "c"): row, ("b", "c"): row}
+
+
+def test_mean_scores_are_half_the_difference_and_antisymmetric() -> None:
+    payoff = Payoff(NO_DECAY)
+    match = match_of("b", "a", episodes=10)
+    result = result_of(match, (4, 0, 6))
+    payoff.record(match, replace(result, score_sum=(7.0, -7.0)))
+    payoff.record(match, replace(result, score_sum=(5.0, -5.0)))
+    assert payoff.mean_scores(["b", "a", "nobody"]).tolist() == [[0, 0.6, 0], [-0.6, 0, 0], [0, 0, 0]]
 
 
 def test_three_teams_are_folded_pairwise_and_fade_once() -> None:

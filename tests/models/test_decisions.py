@@ -59,6 +59,13 @@ def test_no_legal_option_is_named():
         decide("move", torch.zeros(1, 2, 2), legal[None], None, Drawn(uniforms[None]))
 
 
+def test_logits_that_are_not_numbers_are_named():
+    logits = torch.zeros(3, 4)
+    logits[2, 1] = torch.nan
+    with pytest.raises(ValueError, match="head 'move', row 2: logits are not finite"):
+        decide("move", logits, None, None, Drawn(torch.zeros(3, 1)))
+
+
 def test_head_out_of_use_may_have_no_legal_option():
     legal = torch.tensor([[True, True], [False, False]])
     in_use = torch.tensor([True, False])

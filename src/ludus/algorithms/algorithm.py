@@ -32,17 +32,23 @@ class Reference:
 
 
 class Algorithm(Protocol):
-    """Two pure steps. `prepare` runs once per batch without gradient; `loss` once per minibatch."""
+    """Two pure steps. `prepare` runs once per batch without gradient; `loss` once per minibatch.
+
+    A subclass has to give these two only.
+    """
 
     @property
     def needs_sequences(self) -> bool:
         """`loss` wants whole trajectories [T+1, B] instead of single decisions [rows]."""
+        return False
 
     @property
     def references(self) -> Mapping[str, Reference]:
         """Copies of the weights that `prepare` needs, by name."""
+        return {}
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         """Add columns to `batch.extra`; torch tensors on the learner's device."""
+        ...
 
     def loss(self, policy: Policy, batch: Batch) -> Loss: ...

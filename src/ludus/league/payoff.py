@@ -66,30 +66,38 @@ def wilson_interval(points: float, games: float, confidence: float = 0.95) -> tu
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def pair_counts(match: Match, result: Result) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """Wins, draws and losses of every two different players (in alphabetical order) that met in a row.
+def pair_counts(match: Match, result: Result) -> dict[tuple[str, str], tuple[int, int, int, float]]:
+    """Wins, draws, losses and margin of every two different players (in alphabetical order) in a row.
+
+    The margin is half the difference of their score sums: in a zero-sum game of two, the first one's sum.
 
     A line-up counts for each of its players: every player of one side has met every player of the other.
     A row of self-play is empty, and nobody meets themselves.
     """
-    counts: dict[tuple[str, str], tuple[int, int, int]] = {}
+    counts: dict[tuple[str, str], tuple[int, int, int, float]] = {}
     if match.is_self_play:
         return counts
     for pair in result.pairs:
+        ahead = (result.score_sum[pair.side] - result.score_sum[pair.other]) / 2
         for a in dict.fromkeys(match.sides[pair.side].players):
             for b in dict.fromkeys(match.sides[pair.other].players):
                 if a == b:
                     continue
-                key, wins, losses = (a, b), pair.wins, pair.losses
+                key, wins, losses, margin = (a, b), pair.wins, pair.losses, ahead
                 if b < a:
-                    key, wins, losses = (b, a), losses, wins
-                before = counts.get(key, (0, 0, 0))
-                counts[key] = (before[0] + wins, before[1] + pair.draws, before[2] + losses)
+                    key, wins, losses, margin = (b, a), losses, wins, -ahead
+                before = counts.get(key, (0, 0, 0, 0.0))
+                counts[key] = (
+                    before[0] + wins,
+                    before[1] + pair.draws,
+                    before[2] + losses,
+                    before[3] + margin,
+                )
     return counts
 
 
 class Payoff:
-    """Decayed wins and draws per ordered pair of players, in arrays that grow with the league.
+    """Decayed wins, draws and margins per ordered pair of players, in arrays that grow with the league.
 
     Reading never changes it: players that have not met, or that it has never heard of, have 0 games
     and a win rate of 0.5.
@@ -101,21 +109,24 @@ class Payoff:
         # The last row and column stay zero: index -1 is every player that has not played yet.
         self._wins: Floats = np.zeros((8, 8))
         self._draws: Floats = np.zeros((8, 8))
+        self._margins: Floats = np.zeros((8, 8))
 
     def record(self, match: Match, result: Result) -> None:
         """Fold one finished match. Self-play changes nothing."""
         fade = self.rules.decay ** (result.episodes / self.rules.decay_games)
-        for (a, b), (wins, draws, losses) in pair_counts(match, result).items():
+        for (a, b), (wins, draws, losses, margin) in pair_counts(match, result).items():
             i, j = self._row(a), self._row(b)
             self._wins[i, j] = self._wins[i, j] * fade + wins
             self._wins[j, i] = self._wins[j, i] * fade + losses
             self._draws[i, j] = self._draws[j, i] = self._draws[i, j] * fade + draws
+            self._margins[i, j] = self._margins[i, j] * fade + margin
+            self._margins[j, i] = -self._margins[i, j]
 
     def forget(self, player: str) -> None:
         """Drop all games of a player whose weights started again."""
         if player in self._index:
             row = self._index[player]
-            for table in (self._wins, self._draws):
+            for table in self._tables:
                 table[row, :] = 0.0
                 table[:, row] = 0.0
 
@@ -142,6 +153,19 @@ class Payoff:
         """Win rate of each player (row) against each (column); 0.5 on the diagonal."""
         return self._rates(*self._gather(players, players))
 
+    def mean_scores(self, players: Sequence[str]) -> Floats:
+        """Mean score of each player (row) against each (column): half the mean difference of their scores.
+
+        Antisymmetric, and 0 below `min_games`. Where a win is worth more or less, as in poker, this and not
+        the win rate says who should play whom.
+        """
+        games, _ = self._gather(players, players)
+        index = [self._find(name) for name in players]
+        known = (games >= self.rules.min_games) & (games > 0)
+        means = np.zeros(games.shape)
+        np.divide(self._margins[np.ix_(index, index)], games, out=means, where=known)
+        return means
+
     def counts(self, players: Sequence[str]) -> tuple[Floats, Floats]:
         """(games, points) of each player (row) against each (column), points being wins + draws / 2."""
         return self._gather(players, players)
@@ -154,7 +178,7 @@ class Payoff:
     def fingerprint(self) -> bytes:
         """Everything that was folded, bit for bit."""
         size = len(self._index)
-        tables = [np.ascontiguousarray(table[:size, :size]).tobytes() for table in (self._wins, self._draws)]
+        tables = [np.ascontiguousarray(table[:size, :size]).tobytes() for table in self._tables]
         return msgspec.msgpack.encode((list(self._index), tables))
 
     def _rates(self, games: Floats, points: Floats) -> Floats:
@@ -175,8 +199,14 @@ class Payoff:
     def _row(self, player: str) -> int:
         row = self._index.setdefault(player, len(self._index))
         if row == len(self._wins) - 1:
-            self._wins, self._draws = (np.pad(table, (0, len(table))) for table in (self._wins, self._draws))
+            self._wins, self._draws, self._margins = (
+                np.pad(table, (0, len(table))) for table in self._tables
+            )
         return row
+
+    @property
+    def _tables(self) -> tuple[Floats, Floats, Floats]:
+        return self._wins, self._draws, self._margins
 
 
 class PayoffBook:

@@ -88,7 +88,13 @@ class Drawn:
         self._columns = iter(uniforms.unbind(-1))
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
-        action, log_prob = draw(logits, next(self._columns))
+        try:
+            action, log_prob = draw(logits, next(self._columns))
+        except RuntimeError as error:  # the draw fell off the end, as it does when there are no numbers
+            broken = ~logits.isfinite().all(-1)
+            if not bool(broken.any()):
+                raise
+            raise ValueError(f"head {head!r}, {_place(_first(broken))}: logits are not finite") from error
         return Decision(action, log_prob, None, None)
 
     def counts(self, wrong: Tensor) -> Tensor:
@@ -244,9 +250,16 @@ def _require_legal(
         return decision
     wrong = chooser.counts(~allowed if in_use is None else ~allowed & in_use)
     if bool(wrong.any()):
-        row = tuple(wrong.nonzero()[0].tolist())
-        place = f"row {row[0]}" if len(row) == 1 else f"model {row[0]}, row {row[1]}"
+        row = _first(wrong)
         if not bool(legal[row].any()):
-            raise ValueError(f"head {name!r}, {place}: no option is legal")
-        raise ValueError(f"head {name!r}, {place}: action {int(decision.action[row])} is not legal")
+            raise ValueError(f"head {name!r}, {_place(row)}: no option is legal")
+        raise ValueError(f"head {name!r}, {_place(row)}: action {int(decision.action[row])} is not legal")
     return decision._replace(log_prob=torch.where(allowed, decision.log_prob, 0.0))
+
+
+def _first(rows: Tensor) -> tuple[int, ...]:
+    return tuple(rows.nonzero()[0].tolist())
+
+
+def _place(row: tuple[int, ...]) -> str:
+    return f"row {row[0]}" if len(row) == 1 else f"model {row[0]}, row {row[1]}"

@@ -76,14 +76,14 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_size)) if bias else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.weight.dim() == 2:
-            return functional.linear(inputs, self.weight, self.bias)
+        weight, bias = self.weight, self.bias
+        if weight.dim() == 2:
+            return functional.linear(inputs, weight, bias)
         rows = inputs if inputs.dim() == 3 else inputs.flatten(1, -2)
-        transposed = self.weight.mT
-        if self.bias is None:
-            outputs = torch.bmm(rows, transposed)
+        if bias is None:
+            outputs = torch.bmm(rows, weight.mT)
         else:
-            outputs = torch.baddbmm(self.bias.unsqueeze(1), rows, transposed)
+            outputs = torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
         return outputs if inputs.dim() == 3 else outputs.reshape(*inputs.shape[:-1], -1)
 
 

@@ -1,4 +1,4 @@
-"""A league on connect four: self-play mixed with prioritised play against its own past. The default recipe."""
+"""A league on connect four: self-play mixed with prioritised play against its own past (the default)."""
 
 from __future__ import annotations
 

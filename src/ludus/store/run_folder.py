@@ -111,6 +111,14 @@ class RunFolder:
         except UNREADABLE as error:
             raise RunFolderError(f"{path / _RUN_FILE} is damaged: {error}") from error
 
+    def with_experiment(self, experiment: bytes | object) -> RunFolder:
+        """The same run with another experiment from now on; the one before stays beside it, numbered."""
+        kept = sum(1 for _ in self.path.glob("run.*.json"))
+        atomic_write(self.path / f"run.{kept + 1}.json", (self.path / _RUN_FILE).read_bytes())
+        facts = msgspec.structs.replace(self.facts, experiment=msgspec.Raw(_as_json(experiment)))
+        atomic_write(self.path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        return RunFolder(self.path, facts)
+
     @staticmethod
     def name_new(recipe: str, *, root: str | Path = "runs") -> Path:
         """Makes the first free folder of `root/recipe-001`, 002 and so on, for this caller alone."""

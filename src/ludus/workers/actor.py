@@ -17,7 +17,7 @@ from ludus.games.game import Actions, GameBatch, allocate_actions
 from ludus.games.seeding import mix
 from ludus.runtime.program import Progress
 from ludus.workers.seating import MatchDesk, Seating
-from ludus.workers.shelf import SeatedPlayer, Shelf
+from ludus.workers.shelf import Players, SeatedPlayer
 
 
 class TrajectoryDesk(Protocol):
@@ -26,7 +26,6 @@ class TrajectoryDesk(Protocol):
     def put(self, player: str, kind: int, slots: IntArray) -> None: ...
     def complete(self, player: str) -> None:
         """All that the synchronous schedule asked for has been put."""
-
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +60,7 @@ class Actor:
         game: GameBatch,
         config: ActorConfig,
         desk: MatchDesk,
-        shelf: Shelf,
+        players: Players,
         pools: tuple[SlotPool, ...],
         trajectories: TrajectoryDesk,
         hand_over_after: int | None,
@@ -70,7 +69,7 @@ class Actor:
         self.name = name
         self._game = game
         self._spec = game.spec
-        self._shelf = shelf
+        self._players = players
         self._seed = np.uint64(seed)
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self.seating = Seating(game.spec, config.num_tables, config.matches, desk)
@@ -111,7 +110,7 @@ class Actor:
         """
         if not self._started:
             self._begin()
-        self._shelf.refresh()
+        self._players.refresh()
         decisions = self._act()
         if self._hand_over_due():
             self._acted = True
@@ -135,7 +134,7 @@ class Actor:
 
     def _begin(self) -> None:
         tables = np.arange(self._game.num_tables)
-        self.seating.start(tables, self._shelf.model_names())
+        self.seating.start(tables, self._players.model_names())
         self._reset(tables)
         self._started = True
 
@@ -154,7 +153,7 @@ class Actor:
             players = self.seating.player_of_seat[tables, seats]
             for rows in _groups(players):
                 player = self.seating.player_ids[players[rows[0]]]
-                self._act_as(self._shelf.get(player), kind, tables[rows], columns[rows], seats[rows])
+                self._act_as(self._players.get(player), kind, tables[rows], columns[rows], seats[rows])
         return total
 
     def _act_as(
@@ -170,7 +169,9 @@ class Actor:
         owners = self.seating.owner_of_seat[tables, seats]
         trains = owners >= 0
         uniforms = self._rng.random((len(tables), policy.num_draws), dtype=np.float32)
-        acted = policy.act(observation, legal, state, uniforms, want_value=bool(trains.any()))
+        acted = policy.act(
+            observation, legal, state, uniforms, greedy=seated.greedy, want_value=bool(trains.any())
+        )
         put(self._actions[kind], at, acted.action)
         if acted.state:
             self._next_state.append((kind, tables, columns, acted.state))
@@ -253,7 +254,7 @@ class Actor:
             return
         self._end_trajectories(ended, trains)
         self.episodes += len(ended)
-        models = self._shelf.model_names()
+        models = self._players.model_names()
         free = self.seating.finish_episodes(ended, view.score[ended], models)
         if len(free):
             self.seating.start(free, models)
@@ -279,7 +280,7 @@ class Actor:
         """Truncated episodes: the value of the last observation stands for the future that was cut."""
         players = self.seating.player_of_seat[tables, seats]
         for rows in _groups(players):
-            policy = self._shelf.get(self.seating.player_ids[players[rows[0]]]).policies[kind]
+            policy = self._players.get(self.seating.player_ids[players[rows[0]]]).policies[kind]
             observation, legal = self._look(kind, tables[rows], columns[rows])
             for mask in legal.values():
                 mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts

@@ -35,6 +35,7 @@ class LearnerDesk(Protocol):
     def report(self, player: str) -> LearnerProgress: ...
     def weights_of(self, player: str) -> tuple[ModelId, Tree, Tree]:
         """Model id, live and averaged weights."""
+
     def reset(self, event: PlayerReset, weights: Tree | None) -> None: ...
 
 

@@ -64,8 +64,7 @@ class Learner:
             before = trained.decisions
             taken = self.buffers[player].take()
             batches = {
-                kind: self._pools[kind].stack(slots, trained.oldest_version)
-                for kind, slots in taken.items()
+                kind: self._pools[kind].stack(slots, trained.oldest_version) for kind, slots in taken.items()
             }
             handed_over = sum(self._pools[kind].count_decisions(slots) for kind, slots in taken.items())
             measured = trained.update(batches, self.progress)

@@ -15,6 +15,17 @@ from ludus.models.weights import replace_weights
 from ludus.runtime.weight_board import WeightBoard
 
 
+class Players(Protocol):
+    """Where an actor finds its players. `Shelf` while training."""
+
+    def get(self, player: str) -> SeatedPlayer: ...
+    def refresh(self) -> None:
+        """Take newer weights, if there are any."""
+
+    def model_names(self) -> dict[str, str]:
+        """Model id by player, of all that have one."""
+
+
 class FrozenModels(Protocol):
     """Where the pinned weights of frozen players come from."""
 
@@ -28,7 +39,8 @@ class SeatedPlayer:
     bot: Bot | None = None
     policies: tuple[Policy, ...] = ()
     model: ModelId | None = None
-    learning: bool = False
+    greedy: bool = False
+    """Always the most probable action."""
 
 
 class Shelf:
@@ -82,7 +94,7 @@ class Shelf:
             seated = SeatedPlayer(bot=self._bots[player])
         elif self._board.newest(player) is not None:
             model, weights = self._board.fetch(player)
-            seated = SeatedPlayer(policies=self._build(), model=model, learning=True)
+            seated = SeatedPlayer(policies=self._build(), model=model)
             load_weights(seated.policies, weights)
             self._learning[player] = seated
             return seated
@@ -94,6 +106,22 @@ class Shelf:
         while len(self._others) > self._capacity:
             self._others.popitem(last=False)
         return seated
+
+
+class FixedPlayers:
+    """Players that are all known beforehand and never change: for evaluation."""
+
+    def __init__(self, players: Mapping[str, SeatedPlayer]) -> None:
+        self._players = players
+
+    def get(self, player: str) -> SeatedPlayer:
+        return self._players[player]
+
+    def refresh(self) -> None:
+        """Nothing here ever changes."""
+
+    def model_names(self) -> dict[str, str]:
+        return {name: str(seated.model) for name, seated in self._players.items() if seated.model}
 
 
 def load_weights(policies: tuple[Policy, ...], weights: Mapping[str, Array]) -> None:

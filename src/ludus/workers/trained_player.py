@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.data.batch import Batch
 from ludus.data.records import ModelId
-from ludus.data.schedules import Linear, Schedule, at
+from ludus.data.schedules import Schedule, at
 from ludus.data.trees import Array, Tree
 from ludus.models.average import WeightAverage
 from ludus.models.policy import Policy
@@ -30,7 +30,7 @@ class LearnerConfig:
     """Decisions in one gradient step."""
     epochs: int = 2
     """Passes over a batch."""
-    learning_rate: Schedule = Linear(start=1e-3, end=1e-4)
+    learning_rate: Schedule = 3e-4
     max_gradient_norm: float = 0.5
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999

@@ -156,16 +156,21 @@ class _Tables:
     ) -> None:
         """Record one step of these tables: row i belongs to `tables[i]`."""
         view = self.view
-        view.reward[tables, 0] = reward
-        self._total[tables] += reward
-        self._steps[tables] += 1
-        cut = ~terminated & (truncated | (self._steps[tables] >= self.spec.max_length))
-        ended = terminated | cut
-        if ended.any():
-            view.over[tables] = terminated
-            view.truncated[tables] = cut
-            view.to_act[tables[ended]] = False
-            view.score[tables[ended], 0] = self._total[tables[ended]]
+        rows = self._rows(tables)
+        view.reward[rows, 0] = reward
+        self._total[rows] += reward
+        self._steps[rows] += 1
+        cut = (truncated | (self._steps[rows] >= self.spec.max_length)) & ~terminated
+        ended = tables[terminated | cut]
+        if len(ended):
+            view.over[rows] = terminated
+            view.truncated[rows] = cut
+            view.to_act[ended] = False
+            view.score[ended, 0] = self._total[ended]
+
+    def _rows(self, tables: IntArray) -> IntArray | slice:
+        """The index of these tables; a slice if it is all of them, as mostly, which is far cheaper."""
+        return slice(None) if len(tables) == self.num_tables else tables
 
 
 class SingleTables(_Tables):
@@ -186,7 +191,7 @@ class SingleTables(_Tables):
 
     def step(self, actions: Actions) -> None:
         moves = self._codec.decode(actions[0])
-        listed = moves.tolist() if self._codec.single else moves
+        listed = moves.tolist() if moves.ndim == 1 else moves
         running = np.flatnonzero(self.view.to_act[:, 0])
         parts, calls = self._parts, self._step_calls
         ends: list[tuple[float, bool, bool]] = []
@@ -228,15 +233,16 @@ class VectorTables(_Tables):
         running = np.flatnonzero(self.view.to_act[:, 0])
         if len(running):
             observation, *outcome, _ = self._env.step(self._codec.decode(actions[0]))
-            self._show(running, observation)
-            self._advance(running, *(array[running] for array in outcome))
+            rows = self._rows(running)
+            self._show(rows, observation)
+            self._advance(running, *(array[rows] for array in outcome))
 
     def close(self) -> None:
         self._env.close()
 
-    def _show(self, tables: IntArray, observation: Any) -> None:
+    def _show(self, rows: IntArray | slice, observation: Any) -> None:
         for array, read in self._parts:
-            array[tables] = read(observation)[tables]
+            array[rows] = read(observation)[rows]
 
 
 def _small(seeds: NDArray[np.uint64]) -> list[int]:

@@ -119,8 +119,10 @@ class ActionCodec:
 
     def decode(self, heads: Tree) -> Array:
         """[tables] (or [tables, heads]) in the environment's count, from head -> [tables, 1]."""
-        moves = np.stack([heads[name][:, 0] for name in self.spec.heads], axis=1) + self.start
-        return moves[:, 0] if self.single else moves
+        if self.single:
+            moves: Array = heads["move"][:, 0] + self.start[0]
+            return moves
+        return np.stack([heads[name][:, 0] for name in self.spec.heads], axis=1) + self.start
 
 
 def _several_heads(sizes: list[int]) -> ActionSpec:

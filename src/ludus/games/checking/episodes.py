@@ -121,8 +121,8 @@ def replay(
                         put(tree, place, row)
             if noise:
                 _disturb(tables.spec, actions, idle, rng)
-            tables.step(actions)
             evidence.step = step + 1
+            tables.step(actions)
             for i, goes_on in enumerate(running):
                 if goes_on:
                     same[i] = _compare(evidence, promise, tables, places[i], episodes[i], step + 1)

@@ -64,8 +64,8 @@ class WatchedTables:
         before = {name: array.copy() for name, array in flat_view(self.view).items()}
         running = np.flatnonzero(~self.ended)
         self.acted |= self.view.to_act
-        self.batch.step(actions)
         self.evidence.step += 1
+        self.batch.step(actions)
         self.steps[running] += 1
         self.total[running] += self.view.reward[running]
         self._unchanged("ended_stays", np.setdiff1d(np.arange(self.batch.num_tables), running), before)

@@ -1,0 +1,70 @@
+"""An algorithm of your own: imitate what you did yourself, the more the better it turned out.
+
+    ludus train examples/my_algorithm.py:experiment
+
+Weighting each action by exp(advantage / temperature) is one step of multiplicative weights, which games like. In
+about ten seconds on one core the player beats a random one in nine games of ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ludus.algorithms.advantages import advantage_columns
+from ludus.algorithms.algorithm import Algorithm, Loss
+from ludus.algorithms.critic import critic_loss
+from ludus.algorithms.losses import detached, masked_mean
+from ludus.data.batch import Batch
+from ludus.experiment import Experiment
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.league.matchmaking import SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.policy import Policy
+from ludus.workers.actor import ActorConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightedImitation(Algorithm):
+    """Advantage-weighted regression: no ratios, no clipping, no gradient through the weights."""
+
+    gamma: float = 1.0
+    lambda_: float = 0.95
+    temperature: float = 0.5
+    """In units of the deviation of the advantages: lower is greedier."""
+    max_weight: float = 20.0
+    """So that no single decision drowns the others."""
+    entropy: float = 0.01
+    value_weight: float = 0.5
+
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        """Once per batch: advantages, value targets, and how much each decision is worth imitating."""
+        columns = advantage_columns(policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=True)
+        weight = (columns["advantage"] / self.temperature).exp().clamp(max=self.max_weight)
+        return batch.with_extra(weight=weight, target=columns["target"])
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        """Once per minibatch: rows that are not `valid` never count."""
+        unrolled, valid = policy.unroll(batch), batch.valid
+        policy_loss = -masked_mean(batch.extra["weight"] * unrolled.log_prob.sum(-1), valid)
+        value_loss = critic_loss(policy, unrolled.value, batch.extra["target"], valid)
+        entropy = masked_mean(unrolled.entropy.sum(-1), valid)
+        return Loss(
+            total=policy_loss + self.value_weight * value_loss - self.entropy * entropy,
+            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+        )
+
+
+def experiment() -> Experiment:
+    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=15_000))
+    return Experiment(
+        name="weighted_imitation",
+        game=TicTacToe(),
+        budget=50_000,
+        algorithm=WeightedImitation(temperature=0.5),
+        actor=ActorConfig(num_tables=128),
+        learner=LearnerConfig(batch_size=2_048, minibatch_size=512, epochs=4, learning_rate=2e-3),
+        league=LeagueRules(roles={"main": main}, bots=("random",)),
+    )

@@ -1,0 +1,53 @@
+"""Middleware of your own: prints the entropy after every update and ends the run when nothing is left to learn.
+
+    ludus train examples/my_middleware.py:experiment
+
+Against somebody who always shows rock, that is long before the budget is spent: the run ends with "entropy ... is
+below 0.05".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ludus.experiment import Experiment
+from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
+from ludus.league.matchmaking import UniformPast
+from ludus.league.rules import LeagueRules, Role
+from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StopWhenSettled:
+    """Called around every step of every worker; only a learner that made an update reports an entropy."""
+
+    player: str = "main"
+    entropy: float = 0.05
+    """In nats, of the decisions of the latest batch."""
+
+    def __call__(self, worker: Worker, step: Callable[[], Progress]) -> Progress:
+        progress = step()
+        entropy = progress.statistics.get(f"{self.player}/entropy")
+        if entropy is not None:
+            print(f"{worker.name}: {progress.count} decisions, entropy {entropy:.3f}")
+            if entropy < self.entropy:
+                raise StopTraining(f"entropy {entropy:.3f} is below {self.entropy}")
+        return progress
+
+
+def experiment() -> Experiment:
+    main = Role(matchmaking=UniformPast(over="scripted"))
+    return Experiment(
+        name="settled",
+        game=RockPaperScissors(),
+        budget=1_000_000,
+        actor=ActorConfig(num_tables=128),
+        learner=LearnerConfig(batch_size=1_024, minibatch_size=256, learning_rate=3e-3),
+        league=LeagueRules(roles={"main": main}, bots=("rock",)),
+        evaluation=EvaluationConfig(opponents=("rock",)),
+        middleware=(StopWhenSettled(entropy=0.05),),
+    )

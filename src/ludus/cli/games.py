@@ -1,0 +1,33 @@
+"""`ludus games`: which games can be named here, and what is missing for the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ludus.games.catalog import list_games
+
+
+@click.command("games")
+@click.option("--json", "as_json", is_flag=True)
+def command(as_json: bool) -> None:
+    """List the games, how to name them, and the command that adds what is not installed."""
+    entries = list_games()
+    if as_json:
+        click.echo(json.dumps([asdict(entry) for entry in entries]))
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("address", no_wrap=True)
+    table.add_column("game")
+    table.add_column("here")
+    for entry in entries:
+        table.add_row(entry.address, entry.description, "yes" if entry.installed else escape(entry.install))
+    console = Console()
+    console.print(table)
+    console.print("A game of your own: FILE.py:CLASS. See `ludus check`.", highlight=False)

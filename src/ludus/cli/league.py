@@ -1,0 +1,105 @@
+"""`ludus league`: players, ratings with error bars, payoff and equilibrium of a run, live or finished."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ludus.assemble import load_experiment, new_league
+from ludus.cli.experiments import open_run
+from ludus.cli.tables import league_table, payoff_table
+from ludus.league.league import League
+from ludus.league.summary import LeagueSummary, summarise
+from ludus.store.ledger import Ledger
+
+FOLLOW_S = 2.0
+
+
+@click.command("league")
+@click.argument("run", required=False, type=click.Path(file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
+@click.option("--follow", is_flag=True, help="Show it again whenever something has happened.")
+def command(run: str | None, as_json: bool, follow: bool) -> None:
+    """Show the league of RUN (default: the newest run). Reads only; the run may be training."""
+    folder = open_run(run)
+    experiment = load_experiment(folder)
+    league = new_league(experiment)
+    console = Console()
+    with folder.ledger(read_only=True) as ledger:
+        seen = _fold(league, ledger, 0)
+        while True:
+            _show(league, experiment.evaluation.opponents, console, as_json)
+            if not follow:
+                return
+            while (now := _fold(league, ledger, seen)) == seen:
+                time.sleep(FOLLOW_S)
+            seen = now
+
+
+def _fold(league: League, ledger: Ledger, after: int) -> int:
+    for seq, event in ledger.replay(after):
+        league.apply(event)
+        after = seq
+    return after
+
+
+def _show(league: League, opponents: tuple[str, ...], console: Console, as_json: bool) -> None:
+    if not league.players:
+        raise click.ClickException("the run has no players yet: it has not started")
+    summary = summarise(league)
+    if as_json:
+        click.echo(json.dumps(as_plain(league, summary)))
+        return
+    console.print(league_table(league, summary, opponents))
+    if league.num_teams > 1:
+        console.print(payoff_table(summary))
+    book = league.matches
+    console.print(
+        f"{book.issued:,} matches issued: {book.finished:,} finished, {book.void:,} void, "
+        f"{len(book.open_matches):,} open",
+        highlight=False,
+    )
+
+
+def as_plain(league: League, summary: LeagueSummary) -> dict[str, Any]:
+    """The league as JSON: one entry per player, the payoff as matrices in the same order."""
+    players = []
+    for player, rating in zip(summary.players, summary.ratings, strict=True):
+        interval = rating.interval()
+        standing = league.standings.get(player.id)
+        players.append(
+            {
+                "id": player.id,
+                "role": player.role,
+                "parent": player.parent,
+                "model": player.model,
+                "weights": player.weights,
+                "reason": player.reason,
+                "decisions": standing.decisions if standing else player.parent_decisions,
+                "elo": rating.elo,
+                "elo_interval": list(interval) if interval else None,
+                "games": rating.games,
+                "equilibrium": summary.equilibrium.get(player.id, 0.0),
+                "score": summary.scores.get(player.id),
+                "opponents": dict(league.opponent_law(player.id)) if player.learning else None,
+            }
+        )
+    book = league.matches
+    return {
+        "players": players,
+        "anchor": summary.anchor,
+        "win_rates": summary.win_rates.tolist(),
+        "games": summary.games.tolist(),
+        "matches": {
+            "issued": book.issued,
+            "finished": book.finished,
+            "void": book.void,
+            "open": len(book.open_matches),
+        },
+        "events": league.num_events,
+        "digest": league.state_digest(),
+    }

@@ -1,0 +1,128 @@
+"""What `ludus train` shows while it trains: a live table in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from types import TracebackType
+from typing import Literal, Self
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ludus.assemble import SerialTraining
+from ludus.cli.tables import league_table
+from ludus.league.summary import summarise
+from ludus.runtime.program import Progress
+
+Style = Literal["live", "lines", "json", "quiet"]
+
+REDRAW_S = {"live": 1.0, "lines": 10.0, "json": 1.0}
+LEAGUE_S = 5.0
+"""The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
+
+
+class TrainView:
+    """Call it after every round; it draws when it is time."""
+
+    def __init__(self, training: SerialTraining, style: Style, console: Console) -> None:
+        self._training = training
+        self._style = style
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False) if style == "live" else None
+        self._started = self._drawn = self._rated = time.monotonic()
+        self._decisions_before = training.learner.decisions
+        self._league: Table | None = None
+        self._statistics: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._draw(time.monotonic())
+            self._live.__exit__(kind, error, trace)
+
+    def __call__(self, training: SerialTraining, progress: dict[str, Progress]) -> None:
+        if progress["learner"].statistics:
+            self._statistics.update(progress["learner"].statistics)
+        now = time.monotonic()
+        if self._style != "quiet" and now - self._drawn >= REDRAW_S[self._style]:
+            self._drawn = now
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        if self._live is not None:
+            self._live.update(self._picture(now), refresh=True)
+        elif self._style == "lines":
+            self._console.print(self._line(now), highlight=False, soft_wrap=True)
+        elif self._style == "json":
+            click.echo(json.dumps(self._numbers(now)))
+
+    def _numbers(self, now: float) -> dict[str, float]:
+        learner = self._training.learner
+        elapsed = max(now - self._started, 1e-9)
+        rate = (learner.decisions - self._decisions_before) / elapsed
+        left = (self._training.experiment.budget - learner.decisions) / rate if rate else 0.0
+        return {
+            "decisions": learner.decisions,
+            "progress": learner.progress,
+            "decisions_per_s": rate,
+            "left_s": max(left, 0.0),
+            "episodes": self._training.actor.episodes,
+            "matches": self._training.league.matches.finished,
+            "updates": sum(trained.step for trained in learner.players.values()),
+            "stale": sum(trained.stale for trained in learner.players.values()),
+            "skipped": sum(trained.skipped for trained in learner.players.values()),
+            **self._statistics,
+        }
+
+    def _line(self, now: float) -> str:
+        numbers = self._numbers(now)
+        entropy = next((value for name, value in numbers.items() if name.endswith("/entropy")), None)
+        return (
+            f"{numbers['progress']:6.1%}  {numbers['decisions']:>12,.0f} decisions  "
+            f"{numbers['decisions_per_s']:>8,.0f}/s  {numbers['matches']:>6,.0f} matches  "
+            + (f"entropy {entropy:.3f}  " if entropy is not None else "")
+            + f"{_duration(numbers['left_s'])} left"
+        )
+
+    def _picture(self, now: float) -> Group:
+        numbers = self._numbers(now)
+        experiment = self._training.experiment
+        if self._league is None or now - self._rated >= LEAGUE_S:
+            self._rated = now
+            league = self._training.league
+            self._league = league_table(league, summarise(league), experiment.evaluation.opponents)
+        head = Text.assemble(
+            (experiment.name, "bold"),
+            f" on {experiment.game.spec.name}   ",
+            (str(self._training.folder.path), "dim"),
+        )
+        figures = Text(
+            f"{numbers['decisions']:,.0f} of {experiment.budget:,} decisions   "
+            f"{numbers['decisions_per_s']:,.0f}/s   {numbers['updates']:,.0f} updates   "
+            f"{numbers['matches']:,.0f} matches   {numbers['episodes']:,.0f} episodes   "
+            f"{_duration(numbers['left_s'])} left"
+        )
+        bar = ProgressBar(total=1.0, completed=numbers["progress"])
+        return Group(head, bar, figures, self._losses(numbers), self._league)
+
+    @staticmethod
+    def _losses(numbers: dict[str, float]) -> Text:
+        shown = {name: value for name, value in numbers.items() if "/" in name}
+        return Text("   ".join(f"{name} {value:.4g}" for name, value in shown.items()), style="dim")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"

@@ -1,0 +1,79 @@
+"""The `ludus` command. Each subcommand is a file of its own and is imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ludus.config import ConfigError
+from ludus.store.files import StoreError
+
+COMMANDS = {
+    "train": "train a league, or go on with one",
+    "league": "players, ratings, payoff and equilibrium of a run",
+    "eval": "matches between any players, snapshots and bots",
+    "games": "the games that can be named, and what is missing for the others",
+    "check": "does a game keep its promises?",
+    "recipes": "the experiments that ship, and every setting of one",
+    "doctor": "this machine, what is installed, and what to change",
+}
+"""Command -> what it does; the function is `ludus.cli.NAME:command` (`evaluate` for eval)."""
+
+FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
+
+
+class LazyCommands(click.Group):
+    """Imports a command's file on demand, so that `ludus games` never loads torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"ludus.cli.{'evaluate' if cmd_name == 'eval' else cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ludus")
+def ludus() -> None:
+    """Trains leagues of agents for competitive games."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted (state saved)."""
+    try:
+        code = ludus.main(args=arguments, prog_name="ludus", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        code = BAD_USAGE
+    except click.ClickException as error:
+        error.show()
+        code = FAILED
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except (ConfigError, StoreError) as error:
+        if os.environ.get("LUDUS_TRACEBACK"):
+            raise
+        click.echo(f"error: {error}", err=True)
+        code = BAD_USAGE if isinstance(error, ConfigError) else FAILED
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        click.echo("error: this command needs PyTorch: pip install 'ludus[train]'", err=True)
+        code = FAILED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

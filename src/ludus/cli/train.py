@@ -1,0 +1,105 @@
+"""`ludus train`: trains a league, or goes on with one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from ludus.assemble import SerialTraining, exact_report, load_experiment
+from ludus.cli.experiments import find_experiment, open_run, parse_settings
+from ludus.cli.live_view import Style, TrainView
+from ludus.cli.main import INTERRUPTED
+from ludus.cli.tables import league_table
+from ludus.config import ConfigError, apply_overrides, encode
+from ludus.experiment import Experiment
+from ludus.league.summary import summarise
+from ludus.runtime import serial
+from ludus.store.run_folder import RunFolder
+
+DEFAULT_RECIPE = "connect_four"
+
+
+@click.command("train")
+@click.argument("experiment", required=False, metavar="[RECIPE|FILE.py:NAME|FILE.yaml]")
+@click.option("--run", type=click.Path(file_okay=False), help="Run folder; default: a new one under runs/.")
+@click.option("--resume", is_flag=True, help="Go on with --run (default: the newest run).")
+@click.option("--runtime", type=click.Choice(["serial"]), help="Where the workers run.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated."
+)
+@click.option("--quiet", is_flag=True, help="Show nothing until the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
+def command(
+    experiment: str | None,
+    run: str | None,
+    resume: bool,
+    runtime: str | None,
+    settings: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Train a league. The default recipe is connect_four; `ludus recipes` lists the others.
+
+    \b
+    ludus train kuhn --set budget=2e6 --set learner.learning_rate=3e-4
+    ludus train my_file.py:experiment --run runs/mine
+    ludus train --run runs/mine --resume
+    """
+    if runtime is not None:
+        settings = (*settings, f"runtime={runtime}")
+    folder, chosen = _resumed(experiment, run, settings) if resume else _new(experiment, run, settings)
+    console = Console()
+    style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
+    if not as_json and not quiet:
+        console.print(f"run folder: {folder.path}", highlight=False)
+    with folder.lock():
+        training = SerialTraining(chosen, folder)
+        try:
+            with TrainView(training, style, console) as view:
+                reason = training.run(view)
+            _show_end(training, reason, console, as_json)
+        finally:
+            training.close()
+    return INTERRUPTED if reason == serial.INTERRUPTED else 0
+
+
+def _new(address: str | None, run: str | None, settings: tuple[str, ...]) -> tuple[RunFolder, Experiment]:
+    experiment = find_experiment(address or DEFAULT_RECIPE, settings)
+    if run is not None and (Path(run) / "run.json").exists():
+        raise ConfigError(f"{run} already holds a run; go on with it by --resume, or name another folder")
+    path = Path(run) if run is not None else RunFolder.name_new(experiment.name)
+    return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=sys.argv), experiment
+
+
+def _resumed(address: str | None, run: str | None, settings: tuple[str, ...]) -> tuple[RunFolder, Experiment]:
+    if address is not None:
+        raise ConfigError(f"--resume takes the experiment from the run folder; leave out {address!r}")
+    folder = open_run(run)
+    experiment = load_experiment(folder)
+    changed = apply_overrides(experiment, parse_settings(settings))
+    if changed != experiment:
+        with folder.lock():
+            folder = folder.with_experiment(encode(changed))
+    return folder, changed
+
+
+def _show_end(training: SerialTraining, reason: str, console: Console, as_json: bool) -> None:
+    exact = exact_report(training)
+    if as_json:
+        click.echo(json.dumps({"end": reason, "run": str(training.folder.path), "nash_conv": exact}))
+        return
+    league = training.league
+    console.print(league_table(league, summarise(league), training.experiment.evaluation.opponents))
+    if exact is not None:
+        console.print("NashConv, exact (what best responses gain, summed over the seats; 0: unbeatable)")
+        for what, value in exact.items():
+            console.print(f"  {value:.4f}  {what}", highlight=False)
+    path = training.folder.path
+    console.print(f"{reason} after {training.learner.decisions:,} decisions: {path}", highlight=False)
+    if reason != serial.FINISHED:
+        console.print(f"go on:    ludus train --run {path} --resume", highlight=False)
+    console.print(f"look:     ludus league {path}\nmeasure:  ludus eval {path}", highlight=False)

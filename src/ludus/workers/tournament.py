@@ -1,0 +1,78 @@
+"""Plays given pairs of players against each other and adds up the results: what `ludus eval` does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ludus.data.records import Match, Result, Side
+from ludus.data.trajectory import SlotPool, TrajectoryLayout
+from ludus.data.trees import IntArray
+from ludus.games.game import GameSource
+from ludus.workers.actor import Actor, ActorConfig
+from ludus.workers.shelf import Players
+
+
+class Tournament:
+    """Every line-up plays at least `episodes` episodes, seats in rotation, on `num_tables` tables."""
+
+    def __init__(
+        self,
+        game: GameSource,
+        players: Players,
+        line_ups: Sequence[tuple[str, ...]],
+        *,
+        episodes: int,
+        num_tables: int = 64,
+        seed: int = 0,
+    ) -> None:
+        teams = game.spec.num_teams
+        self._line_ups = tuple(line_ups)
+        tables = min(num_tables, -(-episodes // teams))
+        self._per_table = -(-episodes // (tables * teams)) * teams
+        self._waiting = deque(enumerate(line_ups))
+        self.results: dict[int, Result] = {}
+        """By position of the line-up."""
+        layouts = [TrajectoryLayout(kind=kind, unroll_length=1) for kind in game.spec.kinds]
+        self._actor = Actor(
+            name="tournament",
+            game=game.tables(tables),
+            config=ActorConfig(
+                num_tables=tables, matches=1, episodes_per_table=self._per_table, unroll_length=1
+            ),
+            desk=self,
+            players=players,
+            pools=tuple(SlotPool(layout, 1) for layout in layouts),
+            trajectories=self,
+            hand_over_after=None,
+            seed=seed,
+        )
+
+    def run(self) -> dict[int, Result]:
+        while len(self.results) < len(self._line_ups):
+            self._actor.step()
+        self._actor.close()
+        return self.results
+
+    # --- the desk of the actor ---
+
+    def next_match(self, tables: int) -> Match:
+        """The next line-up; when none is left, tables that are done go on with the last one unrecorded."""
+        number, players = self._waiting.popleft() if self._waiting else (-1, self._line_ups[-1])
+        return Match(
+            id=number + 1,
+            purpose="evaluation",
+            sides=tuple(Side(players=(player,)) for player in players),
+            tables=tables,
+            episodes_per_table=self._per_table,
+        )
+
+    def report(self, result: Result) -> None:
+        if result.match_id > 0:
+            self.results[result.match_id - 1] = result
+
+    def put(self, player: str, kind: int, slots: IntArray) -> None:
+        raise AssertionError(f"{player!r} does not train in a tournament")
+
+    def complete(self, player: str) -> None:
+        raise AssertionError(f"{player!r} does not train in a tournament")

@@ -1,0 +1,159 @@
+"""Games by address: built in, of another library, from a file; and the check on all that ship."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ludus.games.catalog import list_games, resolve
+from ludus.games.check import check_game
+from ludus.games.lift import Lifted
+
+BUILTIN = [entry.address for entry in list_games() if ":" not in entry.address]
+
+FILE = """
+from dataclasses import dataclass
+from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.games.game import Turn
+
+
+class Guess:
+    def __init__(self, numbers: int = 3):
+        self.spec = GameSpec.symmetric(
+            name=f"guess_{numbers}", num_seats=1, max_length=1, zero_sum=False,
+            observation=ObservationSpec(parts={"nothing": Vector(size=1)}),
+            action=ActionSpec(heads={"number": Choice(num=numbers)}),
+        )
+
+    def reset(self, seed):
+        self.right = seed % 3
+        return Turn(observations={0: [0]})
+
+    def step(self, actions):
+        return Turn(observations={}, reward=[float(actions[0] == self.right)], over=True)
+
+
+def one_table(numbers: int = 4):
+    return Guess(numbers)
+
+
+def a_class():
+    return Guess
+
+
+def a_source():
+    return TicTacToe()
+
+
+def nonsense():
+    return 7
+
+
+instance = TicTacToe()
+table = Guess()
+number = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("games") / "guess.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_every_builtin_game_keeps_its_promises(name: str) -> None:
+    report = check_game(resolve(name), episodes=12, max_steps=300, bot_seconds=0.3)
+    assert report.ok, str(report)
+    assert report.game
+
+
+def test_the_catalog_lists_the_games_that_ship() -> None:
+    assert {"rock_paper_scissors", "kuhn", "leduc", "tic_tac_toe", "connect_four"} <= set(BUILTIN)
+    for entry in list_games():
+        assert entry.description
+        assert "\n" not in entry.description
+        assert entry.installed == (entry.install is None)
+
+
+def test_importing_and_listing_import_no_game() -> None:
+    code = (
+        "import sys; from ludus.games.catalog import list_games; list_games();"
+        "print([m for m in sys.modules if m.startswith(('ludus.games.builtin.', 'ludus.games.adapters.'))])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_options_reach_the_game() -> None:
+    with_threats, without = resolve("connect_four"), resolve("connect_four", threats=False)
+    assert (
+        with_threats.spec.kinds[0].observation.parts.keys() > without.spec.kinds[0].observation.parts.keys()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "game"),
+    [
+        ("Guess", "guess_3"),
+        ("one_table", "guess_4"),
+        ("a_class", "guess_3"),
+        ("a_source", "tic_tac_toe"),
+        ("instance", "tic_tac_toe"),
+    ],
+)
+def test_games_in_a_file(file: Path, name: str, game: str) -> None:
+    source = resolve(f"{file}:{name}")
+    assert source.spec.name == game
+    assert check_game(source, episodes=4, bot_seconds=0.1).ok
+
+
+def test_options_reach_a_lifted_game(file: Path) -> None:
+    source = resolve(f"{file}:Guess", numbers=8)
+    assert isinstance(source, Lifted)
+    assert source.spec.name == "guess_8"
+    assert resolve(f"{file}:one_table", numbers=9).spec.name == "guess_9"
+
+
+def test_a_game_in_a_module() -> None:
+    assert resolve("ludus.games.builtin.kuhn:Kuhn").spec == resolve("kuhn").spec
+
+
+def test_gymnasium_games_by_id() -> None:
+    pytest.importorskip("gymnasium")
+    source = resolve("gymnasium:CartPole-v1", max_length=20)
+    assert source.spec.name == "CartPole-v1"
+    assert source.spec.max_length == 20
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("conect_four", "no game 'conect_four'; did you mean 'connect_four'"),
+        ("zzz", "no game 'zzz'; there are .*kuhn"),
+        ("gymnasium:", "name a game after the colon, such as 'gymnasium:CartPole-v1'"),
+        ("{file}:Gues", "did you mean 'Guess'"),
+        ("{file}:number", "is 3; expected a GameSource"),
+        ("{file}:table", "is a table of its own, so name its class"),
+        ("{file}:nonsense", "returns 7; expected a GameSource or a Game"),
+        ("missing/guess.py:Guess", "no Python file 'missing/guess.py'"),
+        ("no_such_package.game:Guess", "no module 'no_such_package'"),
+    ],
+)
+def test_wrong_addresses_name_the_nearest(file: Path, address: str, message: str) -> None:
+    with pytest.raises((ValueError, TypeError, AttributeError, ImportError, OSError), match=message):
+        resolve(address.format(file=file))
+
+
+def test_wrong_options_name_the_nearest(file: Path) -> None:
+    with pytest.raises(ValueError, match="'connect_four' has no option 'threat'; did you mean 'threats'"):
+        resolve("connect_four", threat=True)
+    with pytest.raises(ValueError, match="has no option 'number'; did you mean 'numbers'"):
+        resolve(f"{file}:Guess", number=3)
+    with pytest.raises(ValueError, match="has no option 'sise'"):
+        resolve(f"{file}:instance", sise=4)
