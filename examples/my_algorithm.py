@@ -2,8 +2,8 @@
 
     ludus train examples/my_algorithm.py:experiment
 
-Weighting each action by exp(advantage / temperature) is one step of multiplicative weights, which games like. In
-about ten seconds on one core the player beats a random one in nine games of ten.
+Weighting each action by exp(advantage / temperature) is a step of multiplicative weights, which suits games.
+After 40,000 decisions, within ten seconds on one core, the player beats a random one in six games of seven.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
+from ludus.models.networks import ActorCritic
 from ludus.models.policy import Policy
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -32,11 +33,11 @@ class WeightedImitation(Algorithm):
 
     gamma: float = 1.0
     lambda_: float = 0.95
-    temperature: float = 0.5
+    temperature: float = 1.0
     """In units of the deviation of the advantages: lower is greedier."""
     max_weight: float = 20.0
     """So that no single decision drowns the others."""
-    entropy: float = 0.01
+    entropy: float = 0.1
     value_weight: float = 0.5
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
@@ -58,13 +59,14 @@ class WeightedImitation(Algorithm):
 
 
 def experiment() -> Experiment:
-    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=15_000))
+    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=20_000))
     return Experiment(
         name="weighted_imitation",
         game=TicTacToe(),
-        budget=50_000,
-        algorithm=WeightedImitation(temperature=0.5),
+        budget=55_000,
+        model=ActorCritic(activation="relu"),
+        algorithm=WeightedImitation(temperature=1.0),
         actor=ActorConfig(num_tables=128),
-        learner=LearnerConfig(batch_size=2_048, minibatch_size=512, epochs=4, learning_rate=2e-3),
+        learner=LearnerConfig(batch_size=2_048, minibatch_size=512, epochs=4, learning_rate=3e-3),
         league=LeagueRules(roles={"main": main}, bots=("random",)),
     )

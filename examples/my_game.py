@@ -1,25 +1,31 @@
-"""A game of your own: liar's dice. Each of two seats hides one die; they bid in turn how many dice show a face.
+"""A game of your own: liar's dice. Two seats hide one die each and bid in turn how many dice show a face.
 
     ludus check examples/my_game.py:LiarsDice
     ludus train examples/my_game.py:experiment
 
-In about ten seconds on one core the player beats a random one in four games of five.
+After 12,000 decisions the player beats a random one in six games of seven, and the script `doubter` in half,
+which needs no look at the die. After 24,000, in about ten seconds on one core, it beats it in three of four.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
+from ludus.data.trees import Tree
 from ludus.experiment import Experiment
-from ludus.games.game import Turn
+from ludus.games.bots import StrategyBot
+from ludus.games.game import Bot, Turn
 from ludus.games.lift import Lifted
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
 
 FACES = 6
@@ -27,6 +33,16 @@ BIDS = 2 * FACES
 """Bid b says that at least b // FACES + 1 dice show face b % FACES; every bid must be above the last one."""
 LIAR = BIDS
 """The action that doubts the last bid and ends the game."""
+NONE = -1
+"""No bid yet; as an index it is the last flag of the observation, which no bid uses."""
+
+
+@dataclass(frozen=True)
+class Doubter(StrategyBot):
+    """Doubts every bid and opens with the lowest: who does not look at the own die gets half the games."""
+
+    def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return np.eye(BIDS + 1)[np.where(legal[:, LIAR], LIAR, 0)]
 
 
 class LiarsDice:
@@ -38,9 +54,12 @@ class LiarsDice:
         max_length=BIDS + 1,
     )
 
+    def bots(self) -> Mapping[str, Bot]:
+        return {"doubter": Doubter()}
+
     def reset(self, seed: int) -> Turn:
         self.dice = np.random.default_rng(seed).integers(FACES, size=2)
-        self.bid, self.mover = -1, 0
+        self.bid, self.mover = NONE, 0
         return self.turn()
 
     def step(self, actions: Mapping[int, int]) -> Turn:
@@ -54,22 +73,21 @@ class LiarsDice:
 
     def turn(self) -> Turn:
         """What the mover sees: its own die and the last bid, but never the other die."""
-        die = np.eye(FACES)[self.dice[self.mover]]
-        last_bid = np.eye(BIDS + 1)[self.bid]  # before the first bid that is -1: the last flag
+        die, last_bid = np.zeros(FACES), np.zeros(BIDS + 1)
+        die[self.dice[self.mover]] = last_bid[self.bid] = 1.0
         legal = np.arange(BIDS + 1) > self.bid
-        legal[LIAR] = self.bid >= 0
-        return Turn(
-            observations={self.mover: {"die": die, "last_bid": last_bid}}, legal={self.mover: legal}
-        )
+        legal[LIAR] = self.bid != NONE
+        return Turn(observations={self.mover: {"die": die, "last_bid": last_bid}}, legal={self.mover: legal})
 
 
 def experiment() -> Experiment:
-    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=15_000))
+    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=12_000))
     return Experiment(
         name="liars_dice",
         game=Lifted(LiarsDice),
-        budget=50_000,
+        budget=36_000,
         actor=ActorConfig(num_tables=256),
         learner=LearnerConfig(batch_size=2_048, minibatch_size=512, epochs=4, learning_rate=3e-3),
         league=LeagueRules(roles={"main": main}, bots=("random",)),
+        evaluation=EvaluationConfig(opponents=("random", "doubter")),
     )

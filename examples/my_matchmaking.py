@@ -1,9 +1,9 @@
-"""A matchmaking rule of your own: half of the matches are against whoever beats the player most.
+"""A matchmaking rule of your own: every match is against whoever beats the player most.
 
     ludus train examples/my_matchmaking.py:experiment
 
-At first that is the scripted player, and later the player's own past. In about ten seconds on one core it holds its
-own against the script, which wins and blocks wherever it can.
+At first that is the script `rules`, which wins and blocks where it can and takes nineteen points in twenty.
+After 20,000 decisions, within ten seconds on one core, the player holds it to a draw in nearly every game.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ludus.experiment import Experiment
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.league.matchmaking import Candidates, Law, Matchmaker, Mixture, SelfPlay, uniform
+from ludus.league.matchmaking import Candidates, Law, Matchmaker, uniform
 from ludus.league.payoff import Payoff
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
@@ -38,14 +38,11 @@ class Nemesis(Matchmaker):
 
 
 def experiment() -> Experiment:
-    main = Role(
-        matchmaking=Mixture(branches=((0.5, SelfPlay()), (0.5, Nemesis(margin=0.02)))),
-        promotion=BySteps(every=15_000),
-    )
+    main = Role(matchmaking=Nemesis(margin=0.02), promotion=BySteps(every=10_000))
     return Experiment(
         name="nemesis",
         game=TicTacToe(),
-        budget=50_000,
+        budget=30_000,
         actor=ActorConfig(num_tables=128),
         learner=LearnerConfig(batch_size=2_048, minibatch_size=512, epochs=4, learning_rate=2e-3),
         league=LeagueRules(roles={"main": main}, bots=("random", "rules")),

@@ -41,8 +41,10 @@ CHECKPOINT = "run"
 
 def new_league(experiment: Experiment) -> League:
     spec = experiment.game.spec
+    rules = experiment.league
+    bots = dict.fromkeys((*rules.bots, *experiment.evaluation.opponents))
     return League(
-        experiment.league,
+        replace(rules, bots=tuple(bots)),
         num_teams=spec.num_teams,
         seats_per_team=tuple(len(seats) for seats in spec.seats_of_team),
         seed=experiment.seed,
@@ -132,7 +134,7 @@ class SerialTraining:
                 watch(self, progress)
 
         reason = run_serial(
-            (self.actor, self.learner, self.controller),
+            (self.learner, self.controller, self.actor),
             middleware=self.experiment.middleware,
             finished=lambda: self.learner.decisions >= self.experiment.budget,
             after_round=after_round,
@@ -155,15 +157,16 @@ class SerialTraining:
         all_facts: dict[str, Any] = {"learner": facts, "events": self.league.num_events}
         if clean:
             actor_arrays, all_facts["actor"] = self.actor.save()
+            all_facts["buffers"] = self.learner.save_buffers()
             all_facts["experiment"] = self._fingerprint()
             saved |= {f"actor/{name}": array for name, array in actor_arrays.items()}
         self._checkpoints.save(self.learner.decisions, saved, all_facts)
         self._saved_at = self.learner.decisions
 
     def _fingerprint(self) -> str:
-        """The tables of a checkpoint fit only the experiment that they were played under; a longer budget
-        changes nothing about them."""
-        settings = encode(replace(self.experiment, budget=1))
+        """The tables of a checkpoint fit only the experiment that they were played under; how long it runs
+        and who looks on changes nothing about them."""
+        settings = encode(replace(self.experiment, budget=1, checkpoint_every=1, middleware=()))
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def _resume(self) -> None:
@@ -183,39 +186,58 @@ class SerialTraining:
             assert checkpoint is not None
             self._go_on(checkpoint)
         else:
-            self._start_again(starts)
+            self._start_again(starts, checkpoint)
         for player in self.learner.players:
             self.learner.publish(player)
 
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self.actor.load(_under("actor/", checkpoint.arrays), checkpoint.facts["actor"])
+        self.learner.load_buffers(checkpoint.facts["buffers"])
 
-    def _start_again(self, starts: int) -> None:
+    def _start_again(self, starts: int, checkpoint: Checkpoint | None) -> None:
         """Open matches are void; weights that were published after the checkpoint keep their ids, so the
         players go on under a new incarnation."""
         self.controller.start(starts)
+        if checkpoint is not None:
+            self.controller.repeat_resets(after=checkpoint.facts["events"])
         for player, trained in self.learner.players.items():
-            standing = self.league.standings[player]
+            weights = self.controller.start_weights(player)
+            if checkpoint is None and weights is not None:
+                trained.restart_from(weights)
             if starts:
-                trained.incarnation = max(trained.incarnation, standing.incarnation) + 1
+                trained.incarnation = max(trained.incarnation, self.league.standings[player].incarnation) + 1
 
     # --- building ---
 
     def _new_pools(self, template: tuple[Policy, ...]) -> tuple[SlotPool, ...]:
-        actor, learner = self.experiment.actor, self.experiment.learner
+        """Every stream writes into one slot; the others wait in the buffers."""
+        actor = self.experiment.actor
         streams = StreamNumbers(self.experiment.game.spec, actor.num_tables)
         pools = []
         for kind, policy in enumerate(template):
             layout = TrajectoryLayout(
                 kind=policy.kind, unroll_length=actor.unroll_length, state=policy.state_arrays
             )
-            waiting = -(-learner.buffer_size // actor.unroll_length)
-            pools.append(SlotPool(layout, 2 * streams.count(kind) + 2 * waiting))
+            waiting = len(self._learning_players) * self._slots_per_buffer
+            pools.append(SlotPool(layout, streams.count(kind) + waiting))
         return tuple(pools)
+
+    @property
+    def _learning_players(self) -> list[str]:
+        rules = self.experiment.league
+        return [player for role in rules.roles for player in rules.players_of(role)]
+
+    @property
+    def _slots_per_buffer(self) -> int:
+        """Twice what full trajectories need, since many are cut short, and one for each seat at the tables,
+        since a hand-over cuts them all."""
+        actor, learner = self.experiment.actor, self.experiment.learner
+        full = -(-learner.buffer_size // actor.unroll_length)
+        return 2 * full + actor.num_tables * self.experiment.game.spec.num_seats
 
     def _new_learner(self, pools: tuple[SlotPool, ...], board: LocalBoard) -> Learner:
         experiment = self.experiment
-        ids = [player for role in experiment.league.roles for player in experiment.league.players_of(role)]
+        ids = self._learning_players
 
         def free(kind: int, slots: IntArray) -> None:
             self.actor.free(kind, slots)
@@ -233,7 +255,15 @@ class SerialTraining:
         return Learner(
             name="learner",
             players=players,
-            buffers={player: Buffer(pools, experiment.learner.buffer_size, free) for player in ids},
+            buffers={
+                player: Buffer(
+                    pools,
+                    max_decisions=experiment.learner.buffer_size,
+                    max_slots=self._slots_per_buffer,
+                    free=free,
+                )
+                for player in ids
+            },
             pools=pools,
             board=board,
             free=free,

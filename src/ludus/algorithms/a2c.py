@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ludus.algorithms.advantages import advantage_columns
-from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.checks import require_above, require_between
 from ludus.algorithms.critic import critic_loss
 from ludus.algorithms.losses import approximate_kl, detached, explained_variance, masked_mean
@@ -18,7 +18,7 @@ from ludus.models.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class A2C:
+class A2C(Algorithm):
     """Uses each batch once; `lambda_` 1 gives n-step returns up to the end of the trajectory.
 
     Nothing corrects for data of older weights: `kl` among the statistics tells how old it is.
@@ -35,14 +35,6 @@ class A2C:
     def __post_init__(self) -> None:
         require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
         require_above(self, 0, huber=self.huber)
-
-    @property
-    def needs_sequences(self) -> bool:
-        return False
-
-    @property
-    def references(self) -> Mapping[str, Reference]:
-        return {}
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         columns = advantage_columns(

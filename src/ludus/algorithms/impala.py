@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.checks import require_above, require_between, require_one_of
 from ludus.algorithms.critic import critic_loss, update_value_scale
 from ludus.algorithms.losses import Ratio, approximate_kl, detached, explained_variance, masked_mean
@@ -21,7 +21,7 @@ from ludus.models.policy import Policy, Unrolled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Impala:
+class Impala(Algorithm):
     """Learns from trajectories of somewhat older weights; works on whole trajectories."""
 
     gamma: float = 0.99
@@ -47,10 +47,6 @@ class Impala:
     @property
     def needs_sequences(self) -> bool:
         return True
-
-    @property
-    def references(self) -> Mapping[str, Reference]:
-        return {}
 
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:

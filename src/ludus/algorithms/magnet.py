@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ludus.algorithms.advantages import advantage_columns
-from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.algorithm import Algorithm, Loss, Reference
 from ludus.algorithms.checks import require_above, require_between
 from ludus.algorithms.critic import critic_loss
 from ludus.algorithms.divergence import kl_of_heads, uniform_log_probs
@@ -21,7 +21,7 @@ from ludus.models.policy import Policy, Unrolled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MagnetPolicyGradient:
+class MagnetPolicyGradient(Algorithm):
     """Maximises advantage - magnet_weight * KL(policy, magnet) - step_weight * KL(policy, last policy)."""
 
     gamma: float = 1.0
@@ -48,10 +48,6 @@ class MagnetPolicyGradient:
     def __post_init__(self) -> None:
         require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
         require_above(self, 0, clip=self.clip, reward_scale=self.reward_scale, huber=self.huber)
-
-    @property
-    def needs_sequences(self) -> bool:
-        return False
 
     @property
     def references(self) -> Mapping[str, Reference]:

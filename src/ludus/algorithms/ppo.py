@@ -9,7 +9,7 @@ from typing import Any, get_args
 import torch
 
 from ludus.algorithms.advantages import advantage_columns
-from ludus.algorithms.algorithm import Loss, Reference
+from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.checks import require_above, require_between, require_one_of
 from ludus.algorithms.critic import critic_loss
 from ludus.algorithms.losses import (
@@ -26,7 +26,7 @@ from ludus.models.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PPO:
+class PPO(Algorithm):
     """Several epochs on the same batch, each step held back where the policy has moved far enough."""
 
     gamma: float = 0.99
@@ -50,14 +50,6 @@ class PPO:
         require_above(self, 0, clip=self.clip, value_clip=self.value_clip, huber=self.huber)
         require_above(self, 1, dual_clip=self.dual_clip)
         require_one_of(self, get_args(Ratio), ratio=self.ratio)
-
-    @property
-    def needs_sequences(self) -> bool:
-        return False
-
-    @property
-    def references(self) -> Mapping[str, Reference]:
-        return {}
 
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:

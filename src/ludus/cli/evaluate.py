@@ -66,10 +66,7 @@ def command(
     line_ups: Sequence[tuple[str, ...]] = (
         [(player,) for player in chosen]
         if teams == 1
-        else [
-            (first, *itertools.repeat(other, teams - 1))
-            for first, other in zip(itertools.repeat(chosen[0]), chosen[1:], strict=False)
-        ]
+        else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]]
     )
     tournament = Tournament(
         experiment.game, FixedPlayers(seated), line_ups, episodes=episodes, num_tables=tables, seed=seed

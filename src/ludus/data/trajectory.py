@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.batch import Batch
-from ludus.data.specs import ArraySpec, SeatKind
+from ludus.data.specs import ArraySpec, SeatKind, length_name
 from ludus.data.trees import Array, IntArray, Tree, allocate
 
 
@@ -73,10 +73,29 @@ class SlotPool:
         self.rows: Tree = allocate(layout.rows, (num_slots, layout.unroll_length + 1), new)
         self.slots: Tree = allocate(layout.slot, (num_slots,), new)
 
-    def count_decisions(self, slots: IntArray) -> int:
-        """Decisions in these slots, whatever their age."""
+    def num_decisions(self, slots: IntArray) -> IntArray:
+        """Decisions in each of these slots, whatever their age."""
         before_end = np.arange(self.layout.unroll_length + 1) < self.slots["length"][slots][:, None]
-        return int((self.rows["decision"][slots] & before_end).sum())
+        counts: IntArray = (self.rows["decision"][slots] & before_end).sum(1)
+        return counts
+
+    def are_finite(self, slots: IntArray) -> NDArray[np.bool_]:
+        """Which of these slots hold no NaN and no infinity. Padding of entities may be anything."""
+        finite = np.ones(len(slots), np.bool_)
+        for name, array in (*self.rows.items(), *self.slots.items()):
+            if array.dtype.kind != "f":
+                continue
+            held = array[slots]
+            length = self.rows.get(length_name(name))
+            if length is not None:
+                held[np.arange(held.shape[2]) >= length[slots][..., None]] = 0.0
+            finite &= np.isfinite(held).reshape(len(slots), -1).all(1)
+        return finite
+
+    def clear(self, slots: IntArray) -> None:
+        """Forget what these slots hold, so that no row of it is ever read again as a bootstrap."""
+        for array in (*self.rows.values(), *self.slots.values()):
+            array[slots] = 0
 
     def stack(self, slots: IntArray, oldest_version: int = 0) -> Batch:
         """Copy these slots into a batch, time first.
@@ -222,7 +241,7 @@ class TrajectoryWriter:
         self._write(slot, row + 1, columns, np.zeros(len(streams), np.bool_))
         rows["decision"][slot, row + 1] = False
         self.row[streams] = row + 1
-        self._close(streams, bootstrap=True)
+        self._close(streams)
 
     def flush(self, streams: IntArray, state: Mapping[str, Array]) -> None:
         """Hand over what the streams have so far; open decisions move to a new slot.
@@ -285,9 +304,9 @@ class TrajectoryWriter:
         rows["decision"][slot, row] = True
         rows["first"][slot, row] = first
 
-    def _close(self, streams: IntArray, *, bootstrap: bool = False) -> None:
+    def _close(self, streams: IntArray) -> None:
         self.open[streams] = False
-        full = streams[self.row[streams] >= self._last_row - (0 if bootstrap else 1)]
+        full = streams[self.row[streams] >= self._last_row - 1]  # the last row is for bootstraps only
         if len(full):
             self._finish(full, self._last_row)
             self.slot[full] = -1

@@ -12,6 +12,7 @@ from ludus.runtime.program import Middleware, Progress, StopTraining, Worker, wr
 
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
+STOPPED = "stopped by middleware"
 
 
 def run_serial(
@@ -24,17 +25,21 @@ def run_serial(
     """Step the workers in turn until `finished`, a `StopTraining` or a signal to stop.
 
     Returns why it ended: "finished", "interrupted", or the text of the `StopTraining`. A signal lets the
-    round end first, so the workers are always between two steps when this returns.
+    round end first. A `StopTraining` ends it at once, but still between two steps: order the workers so
+    that those in front are idle until the last one has stepped, and going on from the first is exact.
     """
     steps = [(worker.name, wrap(worker, middleware)) for worker in workers]
     with _stop_signals() as stopped:
         while not finished():
             if stopped():
                 return INTERRUPTED
+            done: dict[str, Progress] = {}
             try:
-                after_round({name: step() for name, step in steps})
+                for name, step in steps:
+                    done[name] = step()
+                after_round(done)
             except StopTraining as request:
-                return str(request) or "stopped by middleware"
+                return str(request) or STOPPED
     return FINISHED
 
 

@@ -15,7 +15,8 @@ from ludus.data.trajectory import SlotPool, TrajectoryWriter
 from ludus.data.trees import Array, IntArray, Tree, allocate, put, take
 from ludus.games.game import Actions, GameBatch, allocate_actions
 from ludus.games.seeding import mix
-from ludus.runtime.program import Progress
+from ludus.models.policy import Acted, Policy
+from ludus.runtime.program import IDLE, Progress
 from ludus.workers.seating import MatchDesk, Seating
 from ludus.workers.shelf import Players, SeatedPlayer
 
@@ -114,11 +115,11 @@ class Actor:
         decisions = self._act()
         if self._hand_over_due():
             self._acted = True
-            return Progress(count=decisions)
+            return IDLE
         self._acted = False
+        self.seating.count_step(self._players.model_name)
         self._history.append(tuple(_copied(tree) for tree in self._actions))
         self._game.step(self._actions)
-        self.seating.steps += 1
         self._commit_state()
         self._after_step()
         return Progress(count=decisions)
@@ -134,7 +135,7 @@ class Actor:
 
     def _begin(self) -> None:
         tables = np.arange(self._game.num_tables)
-        self.seating.start(tables, self._players.model_names())
+        self.seating.start(tables)
         self._reset(tables)
         self._started = True
 
@@ -169,23 +170,15 @@ class Actor:
         owners = self.seating.owner_of_seat[tables, seats]
         trains = owners >= 0
         uniforms = self._rng.random((len(tables), policy.num_draws), dtype=np.float32)
-        acted = policy.act(
-            observation, legal, state, uniforms, greedy=seated.greedy, want_value=bool(trains.any())
+        acted = _act_on_finite(
+            policy, observation, legal, state, uniforms, greedy=seated.greedy, want_value=bool(trains.any())
         )
         put(self._actions[kind], at, acted.action)
         if acted.state:
             self._next_state.append((kind, tables, columns, acted.state))
         if not trains.any():
             return
-        assert seated.model is not None
-        columns_of_row: Tree = {
-            **{f"observation.{name}": array for name, array in observation.items()},
-            **{f"legal.{name}": array for name, array in legal.items()},
-            **{f"action.{name}": array for name, array in acted.action.items()},
-            "log_prob": acted.log_prob,
-            "value": acted.value,
-            "version": np.full(len(tables), seated.model.step, np.int64),
-        }
+        columns_of_row = _columns(seated, observation, legal, acted)
         if not trains.all():
             columns_of_row, state = take(columns_of_row, trains), take(state, trains)
             tables, seats, owners = tables[trains], seats[trains], owners[trains]
@@ -254,10 +247,9 @@ class Actor:
             return
         self._end_trajectories(ended, trains)
         self.episodes += len(ended)
-        models = self._players.model_names()
-        free = self.seating.finish_episodes(ended, view.score[ended], models)
+        free = self.seating.finish_episodes(ended, view.score[ended], self._players.model_name)
         if len(free):
-            self.seating.start(free, models)
+            self.seating.start(free)
         self._reset(ended)
 
     def _end_trajectories(self, ended: IntArray, trains: NDArray[np.bool_]) -> None:
@@ -280,24 +272,16 @@ class Actor:
         """Truncated episodes: the value of the last observation stands for the future that was cut."""
         players = self.seating.player_of_seat[tables, seats]
         for rows in _groups(players):
-            policy = self._players.get(self.seating.player_ids[players[rows[0]]]).policies[kind]
+            seated = self._players.get(self.seating.player_ids[players[rows[0]]])
+            policy = seated.policies[kind]
             observation, legal = self._look(kind, tables[rows], columns[rows])
             for mask in legal.values():
                 mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
             state = take(self._state[kind], (tables[rows], columns[rows]))
             uniforms = np.zeros((len(rows), policy.num_draws), np.float32)
-            acted = policy.act(observation, legal, state, uniforms)
-            self.writers[kind].truncate(
-                streams[rows],
-                {
-                    **{f"observation.{name}": array for name, array in observation.items()},
-                    **{f"legal.{name}": array for name, array in legal.items()},
-                    **{f"action.{name}": array for name, array in acted.action.items()},
-                    "log_prob": acted.log_prob,
-                    "value": acted.value,
-                },
-                self._clock(tables[rows]),
-            )
+            acted = _act_on_finite(policy, observation, legal, state, uniforms)
+            columns_of_row = _columns(seated, observation, legal, acted)
+            self.writers[kind].truncate(streams[rows], columns_of_row, self._clock(tables[rows]))
 
     def _reset(self, tables: IntArray) -> None:
         """Start the next episode at these tables; streams that change hands are handed over first."""
@@ -305,16 +289,12 @@ class Actor:
             writer = self.writers[kind]
             here = np.repeat(tables, len(seats_of_kind))
             seats = np.tile(seats_of_kind, len(tables))
-            owners = np.full(len(writer.owner), -1, np.int64)
             streams = self._streams.of(kind, here, seats, self.seating.side_of_seat[here, seats])
-            owners[streams] = self.seating.owner_of_seat[here, seats]
-            of_tables = self._streams.at_tables(kind, tables)
-            changed = of_tables[writer.owner[of_tables] != owners[of_tables]]
-            if len(changed):
-                held = changed[writer.slot[changed] >= 0]
-                no_state = {name: array[held] for name, array in self._no_state(kind).items()}
-                writer.flush(held, no_state)
-                writer.owner[changed] = owners[changed]
+            owners = self.seating.owner_of_seat[here, seats]
+            changed = writer.owner[streams] != owners
+            if changed.any():
+                writer.flush(streams[changed], {})  # between episodes nothing is open: no memory is needed
+                writer.owner[streams[changed]] = owners[changed]
             for array in self._state[kind].values():
                 array[tables] = 0
         names = self.seating.episode_seeds(tables)
@@ -323,10 +303,6 @@ class Actor:
             seeds = mix(seeds, part)
         self._table_seeds[tables] = seeds
         self._game.reset(tables, seeds)
-
-    def _no_state(self, kind: int) -> Tree:
-        """Between episodes nothing is open, so a flush never needs memory."""
-        return allocate(self.pools[kind].layout.state, (len(self.writers[kind].owner),))
 
     # --- what survives a stop ---
 
@@ -418,10 +394,6 @@ class StreamNumbers:
     def of(self, kind: int, tables: IntArray, seats: IntArray, sides: IntArray) -> IntArray:
         return (tables * self._sides + sides) * self._places[kind] + self._place[seats]
 
-    def at_tables(self, kind: int, tables: IntArray) -> IntArray:
-        per_table = self._sides * self._places[kind]
-        return (tables[:, None] * per_table + np.arange(per_table)).ravel()
-
     def places(self, kind: int, streams: IntArray, side_of_seat: IntArray) -> tuple[IntArray, IntArray]:
         """(table, seat) where each stream sits now."""
         place = streams % self._places[kind]
@@ -432,6 +404,33 @@ class StreamNumbers:
             self._place[seats_of_kind] == place[:, None]
         )
         return tables, seats_of_kind[fits.argmax(1)]
+
+
+def _act_on_finite(
+    policy: Policy, observation: Tree, legal: Tree, state: Tree, uniforms: Array, **how: bool
+) -> Acted:
+    """`policy.act`. Where a game shows NaN or infinity, it goes on as if it had shown 0: the trajectory
+    keeps what was shown, and the learner refuses it."""
+    try:
+        return policy.act(observation, legal, state, uniforms, **how)
+    except ValueError:
+        if all(np.isfinite(array).all() for array in observation.values()):
+            raise
+        finite = {n: np.nan_to_num(a, posinf=0.0, neginf=0.0) for n, a in observation.items()}
+        return policy.act(finite, legal, state, uniforms, **how)
+
+
+def _columns(seated: SeatedPlayer, observation: Tree, legal: Tree, acted: Acted) -> Tree:
+    """What a trajectory keeps of each row."""
+    assert seated.model is not None
+    return {
+        **{f"observation.{name}": array for name, array in observation.items()},
+        **{f"legal.{name}": array for name, array in legal.items()},
+        **{f"action.{name}": array for name, array in acted.action.items()},
+        "log_prob": acted.log_prob,
+        "value": acted.value,
+        "version": np.full(len(acted.value), seated.model.step, np.int64),
+    }
 
 
 def _groups(players: IntArray) -> list[IntArray]:

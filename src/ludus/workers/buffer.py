@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,42 +16,47 @@ class Buffer:
     """Slot numbers by kind of seat. When it overflows, the oldest trajectories are dropped and counted."""
 
     def __init__(
-        self, pools: tuple[SlotPool, ...], max_decisions: int, free: Callable[[int, IntArray], None]
+        self,
+        pools: tuple[SlotPool, ...],
+        *,
+        max_decisions: int,
+        max_slots: int,
+        free: Callable[[int, IntArray], None],
     ) -> None:
         self._pools = pools
         self._max_decisions = max_decisions
+        self._max_slots = max_slots
+        """Trajectories may be cut short, so that few decisions take many slots."""
         self._free = free
-        self._waiting: deque[tuple[int, int]] = deque()
-        """(kind, slot), oldest first."""
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        """(kind, slot, decisions in it), oldest first."""
         self._complete = False
         self.decisions = 0
         self.dropped = 0
         """Decisions thrown away because the buffer was full."""
 
     def put(self, kind: int, slots: IntArray) -> None:
-        lengths = self._pools[kind].slots["length"]
-        for slot in slots.tolist():
-            self._waiting.append((kind, slot))
-            self.decisions += int(lengths[slot])
-        while self.decisions > self._max_decisions and len(self._waiting) > 1:
-            old_kind, old_slot = self._waiting.popleft()
-            length = int(self._pools[old_kind].slots["length"][old_slot])
-            self.decisions -= length
-            self.dropped += length
+        counts = self._pools[kind].num_decisions(slots).tolist()
+        self._waiting.extend((kind, slot, count) for slot, count in zip(slots.tolist(), counts, strict=True))
+        self.decisions += sum(counts)
+        while self._overflows and len(self._waiting) > 1:
+            old_kind, old_slot, count = self._waiting.popleft()
+            self.decisions -= count
+            self.dropped += count
             self._free(old_kind, np.array([old_slot]))
 
     def complete(self) -> None:
-        """A synchronous hand-over has ended: what is here now is one batch."""
-        self._complete = True
+        """A synchronous hand-over has ended: what is here now, if anything, is one batch."""
+        self._complete = bool(self._waiting)
 
     @property
     def ready(self) -> bool:
-        return self._complete and bool(self._waiting)
+        return self._complete
 
     def take(self) -> dict[int, IntArray]:
         """All that waits, by kind. The caller frees the slots when it is done with them."""
         taken: dict[int, list[int]] = {}
-        for kind, slot in self._waiting:
+        for kind, slot, _ in self._waiting:
             taken.setdefault(kind, []).append(slot)
         self._waiting.clear()
         self.decisions = 0
@@ -61,3 +67,17 @@ class Buffer:
         """Forget everything (the player was reset)."""
         for kind, slots in self.take().items():
             self._free(kind, slots)
+
+    def save(self) -> dict[str, Any]:
+        """Which slots wait, to go on with the same pools."""
+        return {"waiting": list(self._waiting), "complete": self._complete, "dropped": self.dropped}
+
+    def load(self, facts: Mapping[str, Any]) -> None:
+        self._waiting = deque((kind, slot, count) for kind, slot, count in facts["waiting"])
+        self.decisions = sum(count for _, _, count in self._waiting)
+        self._complete = facts["complete"]
+        self.dropped = facts["dropped"]
+
+    @property
+    def _overflows(self) -> bool:
+        return self.decisions > self._max_decisions or len(self._waiting) > self._max_slots

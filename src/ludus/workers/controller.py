@@ -14,6 +14,7 @@ from ludus.data.records import (
     MatchFinished,
     MatchIssued,
     MatchLeased,
+    MatchVoid,
     ModelId,
     PlayerAdded,
     PlayerReset,
@@ -63,7 +64,6 @@ class Controller:
         self._episodes_per_table = episodes_per_table
         self._holder = holder
         self._next_match_id = ledger.next_match_id()
-        self._reported: dict[str, LearnerProgress] = {}
 
     # --- starting ---
 
@@ -74,6 +74,17 @@ class Controller:
             self.follow_ledger()
         self._commit([RunStarted(start)])
         self._commit(self.league.initial_events())
+
+    def repeat_resets(self, after: int) -> None:
+        """The learner is as it was at event `after`: reset again the players that were reset since."""
+        for _, event in self._ledger.replay(after=after):
+            if isinstance(event, PlayerReset):
+                self._learner.reset(event, self.start_weights(event.player))
+
+    def start_weights(self, player: str) -> Tree | None:
+        """The weights that a learning player starts from; None: fresh ones."""
+        model = self.league.players[player].model
+        return None if model is None else self._models.fetch(ModelId.parse(model))
 
     def follow_ledger(self) -> None:
         """Fold what the ledger has and the league has not seen."""
@@ -101,7 +112,10 @@ class Controller:
         return match
 
     def report(self, result: Result) -> None:
-        """Record a result; when this returns, it is on disk."""
+        """Record a result; when this returns, it is on disk. A score that is no number makes a match void."""
+        if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
+            self._commit([MatchVoid(result.match_id, "a score is not finite")])
+            return
         match = self.league.matches.open_matches[result.match_id].match
         events: list[AnyEvent] = [MatchFinished(result)]
         if self._evaluator.is_score(match):
@@ -126,12 +140,11 @@ class Controller:
         consumes:  the learners' counters
         produces:  ledger events; models in the pool
         """
-        progress = [self._learner.report(player) for player in self.league.standings]
-        news = [event for event in progress if self._reported.get(event.player) != event]
+        progress = {player: self._learner.report(player) for player in self.league.standings}
+        news = [event for player, event in progress.items() if not self._is_known(player, event)]
         if not news:
             return IDLE
         self._commit(news)
-        self._reported |= {event.player: event for event in news}
         for snapshot in self.league.due_snapshots():
             self._freeze(snapshot)
         for reset in self.league.due_resets():
@@ -168,9 +181,13 @@ class Controller:
         self._commit([event])
 
     def _reset(self, event: PlayerReset) -> None:
-        start = ModelId.parse(event.model) if event.model else None
         self._commit([event])
-        self._learner.reset(event, self._models.fetch(start) if start else None)
+        self._learner.reset(event, self.start_weights(event.player))
+
+    def _is_known(self, player: str, event: LearnerProgress) -> bool:
+        standing = self.league.standings[player]
+        known = (standing.incarnation, standing.step, standing.decisions)
+        return known == (event.incarnation, event.step, event.decisions)
 
     def _score(self, player: str, result: Result) -> ScoreMeasured:
         mean = result.score_sum[0] / result.episodes

@@ -13,7 +13,7 @@ class EvaluationConfig:
     """What every new snapshot is measured against."""
 
     opponents: tuple[str, ...] = ("random",)
-    """Scripted players; they join the league as frozen opponents that are only evaluated against."""
+    """Scripted players; those that are not among the bots of the league join it."""
     past: int = 3
     """How many of the latest earlier snapshots it also meets."""
     episodes: int = 512

@@ -59,22 +59,50 @@ class Learner:
         total = 0
         statistics: dict[str, float] = {}
         for player, trained in self.players.items():
-            if not self.buffers[player].ready:
-                continue
+            if self.buffers[player].ready:
+                before = trained.decisions
+                measured = self._train(player)
+                total += trained.decisions - before
+                statistics |= {f"{player}/{name}": value for name, value in measured.items()}
+        return Progress(count=total, statistics=statistics) if statistics else IDLE
+
+    def _train(self, player: str) -> dict[str, float]:
+        """One update; returns what it measured."""
+        trained = self.players[player]
+        taken = self._take_finite(player)
+        measured: dict[str, float] = {}
+        if taken:
             before = trained.decisions
-            taken = self.buffers[player].take()
+            handed_over = sum(int(self._pools[kind].num_decisions(taken[kind]).sum()) for kind in taken)
             batches = {
                 kind: self._pools[kind].stack(slots, trained.oldest_version) for kind, slots in taken.items()
             }
-            handed_over = sum(self._pools[kind].count_decisions(slots) for kind, slots in taken.items())
             measured = trained.update(batches, self.progress)
             trained.stale += handed_over - (trained.decisions - before)
             for kind, slots in taken.items():
                 self._free(kind, slots)
             self.publish(player)
-            total += trained.decisions - before
-            statistics |= {f"{player}/{name}": value for name, value in measured.items()}
-        return Progress(count=total, statistics=statistics) if statistics else IDLE
+        return {
+            **measured,
+            "stale": trained.stale,
+            "skipped": trained.skipped,
+            "refused": trained.refused,
+            "dropped": self.buffers[player].dropped,
+        }
+
+    def _take_finite(self, player: str) -> dict[int, IntArray]:
+        """The waiting trajectories, except those with a NaN or an infinity: one would spoil the batch."""
+        taken: dict[int, IntArray] = {}
+        for kind, slots in self.buffers[player].take().items():
+            finite = self._pools[kind].are_finite(slots)
+            if not finite.all():
+                refused = slots[~finite]
+                self.players[player].refused += int(self._pools[kind].num_decisions(refused).sum())
+                self._pools[kind].clear(refused)
+                self._free(kind, refused)
+            if finite.any():
+                taken[kind] = slots[finite]
+        return taken
 
     def publish(self, player: str) -> None:
         trained = self.players[player]
@@ -110,6 +138,7 @@ class Learner:
         """Nothing to let go of."""
 
     def save(self) -> tuple[Tree, dict[str, Any]]:
+        """The players. What waits in their buffers lies in the actors' slots: see `save_buffers`."""
         arrays: Tree = {}
         facts: dict[str, Any] = {}
         for player, trained in self.players.items():
@@ -127,3 +156,10 @@ class Learner:
                     if name.startswith(prefix)
                 }
                 trained.load(saved, facts[player])
+
+    def save_buffers(self) -> dict[str, Any]:
+        return {player: buffer.save() for player, buffer in self.buffers.items()}
+
+    def load_buffers(self, facts: Mapping[str, Any]) -> None:
+        for player, buffer in self.buffers.items():
+            buffer.load(facts[player])

@@ -6,7 +6,7 @@ joins the block's next match at once; every started episode counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +23,10 @@ class MatchDesk(Protocol):
 
     def next_match(self, tables: int) -> Match: ...
     def report(self, result: Result) -> None: ...
+
+
+ModelNames = Callable[[str], str]
+"""Player -> the id of the weights that it plays with now."""
 
 
 class Seating:
@@ -74,7 +78,7 @@ class Seating:
 
     # --- matches ---
 
-    def start(self, tables: IntArray, models: Mapping[str, str]) -> None:
+    def start(self, tables: IntArray) -> None:
         """Give these tables their next match and seat its players for their first episode."""
         self.round[tables] += 1
         for block in np.unique(self._block_of_table[tables]):
@@ -82,7 +86,7 @@ class Seating:
             for round_ in np.unique(self.round[of_block]):
                 number = self._rounds[block].get(int(round_))
                 if number is None:
-                    number = self._take_match(models)
+                    number = self._take_match()
                     self._rounds[block][int(round_)] = number
                 here = of_block[self.round[of_block] == round_]
                 self.match[here] = number
@@ -99,9 +103,13 @@ class Seating:
     def count_decisions(self, tables: IntArray, seats: IntArray) -> None:
         np.add.at(self._tally["decisions"], (self.match[tables], self.side_of_seat[tables, seats]), 1)
 
-    def finish_episodes(
-        self, tables: IntArray, score: NDArray[np.float32], models: Mapping[str, str]
-    ) -> IntArray:
+    def count_step(self, models: ModelNames) -> None:
+        """All tables are about to be stepped; a match that was not played before begins with these models."""
+        self.steps += 1
+        for number in self._matches.keys() - self._first_models.keys():
+            self._first_models[number] = self._side_models(self._matches[number], models)
+
+    def finish_episodes(self, tables: IntArray, score: NDArray[np.float32], models: ModelNames) -> IntArray:
         """Count the ended episodes (score: [len(tables), teams]) and report the matches they complete.
 
         Seats the tables that stay in their match for their next episode; returns those that do not.
@@ -173,7 +181,7 @@ class Seating:
             "owner_by_rotation": np.zeros((capacity, teams, seats), np.int64),
         }
 
-    def _take_match(self, models: Mapping[str, str]) -> int:
+    def _take_match(self) -> int:
         match = self._desk.next_match(self._block_size)
         capacity = len(self._tally["episodes"])
         number = next((n for n in range(capacity) if n not in self._matches), capacity)
@@ -185,7 +193,6 @@ class Seating:
         for array in self._tally.values():
             array[number] = 0
         self._matches[number] = match
-        self._first_models[number] = self._side_models(match, models)
         for rotation, sides in enumerate(self._side_by_rotation):
             for seat, side_number in enumerate(sides):
                 side = match.sides[side_number]
@@ -204,10 +211,10 @@ class Seating:
         self.steps[tables] = 0
 
     @staticmethod
-    def _side_models(match: Match, models: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(",".join(models.get(player, "") for player in side.players) for side in match.sides)
+    def _side_models(match: Match, models: ModelNames) -> tuple[str, ...]:
+        return tuple(",".join(models(player) for player in side.players) for side in match.sides)
 
-    def _report(self, number: int, models: Mapping[str, str]) -> None:
+    def _report(self, number: int, models: ModelNames) -> None:
         match = self._matches.pop(number)
         tally = {name: array[number] for name, array in self._tally.items()}
         num_sides = len(match.sides)

@@ -22,8 +22,8 @@ class Players(Protocol):
     def refresh(self) -> None:
         """Take newer weights, if there are any."""
 
-    def model_names(self) -> dict[str, str]:
-        """Model id by player, of all that have one."""
+    def model_name(self, player: str) -> str:
+        """The id of its present weights; "" for a bot."""
 
 
 class FrozenModels(Protocol):
@@ -41,6 +41,10 @@ class SeatedPlayer:
     model: ModelId | None = None
     greedy: bool = False
     """Always the most probable action."""
+
+    @property
+    def model_name(self) -> str:
+        return "" if self.model is None else str(self.model)
 
 
 class Shelf:
@@ -80,14 +84,8 @@ class Shelf:
                 seated.model, weights = self._board.fetch(player)
                 load_weights(seated.policies, weights)
 
-    def model_names(self) -> dict[str, str]:
-        """Model id by player, of all in memory that have one."""
-        return {
-            player: str(seated.model)
-            for shelf in (self._learning, self._others)
-            for player, seated in shelf.items()
-            if seated.model is not None
-        }
+    def model_name(self, player: str) -> str:
+        return self.get(player).model_name
 
     def _load(self, player: str) -> SeatedPlayer:
         if player in self._bots:
@@ -120,8 +118,8 @@ class FixedPlayers:
     def refresh(self) -> None:
         """Nothing here ever changes."""
 
-    def model_names(self) -> dict[str, str]:
-        return {name: str(seated.model) for name, seated in self._players.items() if seated.model}
+    def model_name(self, player: str) -> str:
+        return self._players[player].model_name
 
 
 def load_weights(policies: tuple[Policy, ...], weights: Mapping[str, Array]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ludus.data.records import Match, Result, Side
+from ludus.data.specs import ArraySpec
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import IntArray
 from ludus.games.game import GameSource
@@ -33,7 +34,10 @@ class Tournament:
         self._waiting = deque(enumerate(line_ups))
         self.results: dict[int, Result] = {}
         """By position of the line-up."""
-        layouts = [TrajectoryLayout(kind=kind, unroll_length=1) for kind in game.spec.kinds]
+        layouts = [
+            TrajectoryLayout(kind=kind, unroll_length=1, state=self._memory_of(index, players))
+            for index, kind in enumerate(game.spec.kinds)
+        ]
         self._actor = Actor(
             name="tournament",
             game=game.tables(tables),
@@ -47,6 +51,11 @@ class Tournament:
             hand_over_after=None,
             seed=seed,
         )
+
+    def _memory_of(self, kind: int, players: Players) -> Mapping[str, ArraySpec]:
+        """What the policies of one kind of seat remember; all have the same shape, bots have none."""
+        seated = (players.get(player) for line_up in self._line_ups for player in line_up)
+        return next((one.policies[kind].state_arrays for one in seated if one.policies), {})
 
     def run(self) -> dict[int, Result]:
         while len(self.results) < len(self._line_ups):

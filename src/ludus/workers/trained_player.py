@@ -94,6 +94,8 @@ class TrainedPlayer:
         """Gradient steps refused because the loss or the gradient was not finite."""
         self.stale = 0
         """Decisions not trained on because the weights that made them were too old."""
+        self.refused = 0
+        """Decisions not trained on because their trajectory held a NaN or an infinity."""
 
     @property
     def model(self) -> ModelId:
@@ -239,14 +241,8 @@ class TrainedPlayer:
         for index, parameter in enumerate(self._parameters):
             for key, value in self._optimiser.state.get(parameter, {}).items():
                 arrays[f"optimiser.{index}.{key}"] = value.detach().numpy().copy()
-        return arrays, {
-            "incarnation": self.incarnation,
-            "step": self.step,
-            "decisions": self.decisions,
-            "skipped": self.skipped,
-            "stale": self.stale,
-            "rng": self._rng.bit_generator.state,
-        }
+        counters = {name: getattr(self, name) for name in _COUNTERS}
+        return arrays, {**counters, "rng": self._rng.bit_generator.state}
 
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
         self.restart_from(_under("live.", arrays))
@@ -262,9 +258,12 @@ class TrainedPlayer:
                 self._optimiser.state[parameter] = {
                     key: torch.from_numpy(np.array(array)) for key, array in state.items()
                 }
-        for name in ("incarnation", "step", "decisions", "skipped", "stale"):
+        for name in _COUNTERS:
             setattr(self, name, facts[name])
         self._rng.bit_generator.state = facts["rng"]
+
+
+_COUNTERS = ("incarnation", "step", "decisions", "skipped", "stale", "refused")
 
 
 class _Pick:

@@ -1,0 +1,228 @@
+"""The command line as a person uses it: in this process where that is enough, as a program where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ludus.cli.experiments import recipe_names
+from ludus.cli.main import COMMANDS, main
+
+TINY = [
+    "--set", "budget=6000", "--set", "actor.num_tables=32", "--set", "actor.matches=2",
+    "--set", "actor.episodes_per_table=4", "--set", "learner.batch_size=1000", "--set", "checkpoint_every=2000",
+    "--set", "evaluation.episodes=32", "--set", "league.roles.main.promotion.every=2000",
+    "--set", "model.hidden=16",
+]  # fmt: skip
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ludus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in an empty folder: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        shown = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, shown.out, shown.err
+
+    return run
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_train_then_league_then_eval_then_resume(ludus: Run) -> None:
+    code, out, _ = ludus("train", "kuhn", "--run", "mine", *TINY)
+    assert code == 0
+    assert "finished after" in out
+    for what in ("live weights", "averaged weights", "equilibrium mixture"):
+        assert what in out
+
+    code, out, _ = ludus("league", "mine", "--json")
+    league = json.loads(out)
+    ids = [player["id"] for player in league["players"]]
+    assert code == 0
+    assert {"main", "main.1", "main.2", "random", "equilibrium"} <= set(ids)
+    counts = league["matches"]
+    assert counts["issued"] == counts["finished"] + counts["void"] + counts["open"]
+    main_player = league["players"][ids.index("main")]
+    assert main_player["decisions"] >= 6000
+    assert main_player["opponents"] == {"main": 1.0}
+
+    code, out, _ = ludus("eval", "mine", "main", "main.1", "random", "--episodes", "40", "--json")
+    rows = lines(out)
+    assert code == 0
+    assert [row["players"] for row in rows] == [["main", "main.1"], ["main", "random"]]
+    for row in rows:
+        assert row["episodes"] >= 40
+        assert row["wins"] + row["draws"] + row["losses"] == row["episodes"]
+        low, high = row["win_rate_interval"]
+        assert low <= row["win_rate"] <= high
+    assert rows[0]["models"][0].startswith("main:")
+
+    code, out, _ = ludus("train", "--run", "mine", "--resume", "--set", "budget=9000", "--json")
+    assert code == 0
+    assert lines(out)[-1]["end"] == "finished"
+    _, out, _ = ludus("league", "mine", "--json")
+    assert json.loads(out)["players"][0]["decisions"] >= 9000
+
+
+def test_the_tables_show_the_players(ludus: Run) -> None:
+    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+    code, out, _ = ludus("league", "mine")
+    assert code == 0
+    assert "main.1" in out
+    assert "matches issued" in out
+    code, out, _ = ludus("eval", "mine", "--episodes", "32")
+    assert code == 0
+    assert "main.1" in out
+    assert "scissors" in out
+
+
+def test_a_game_with_one_seat_is_ranked_by_score(ludus: Run) -> None:
+    code, out, _ = ludus("train", "cartpole", "--run", "pole", *TINY[:-2], "--set", "evaluation.episodes=8")
+    assert code == 0
+    assert "mean score" in out
+    _, out, _ = ludus("league", "pole", "--json")
+    scores = [player["score"] for player in json.loads(out)["players"] if player["role"] == "frozen"]
+    assert scores
+    assert scores[0] is not None
+    assert scores[0][0] >= 8
+    code, out, _ = ludus("eval", "pole", "main", "--episodes", "8", "--json")
+    assert lines(out)[0]["score"] >= 8
+
+
+def test_an_experiment_in_yaml_overrides_its_recipe(ludus: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("recipe: rps\nname: mine\nlearner:\n  epochs: 1\nmodel.hidden: [8]\n")
+    code, _, _ = ludus("train", "mine.yaml", "--run", "mine", *TINY[:-2], "--quiet")
+    assert code == 0
+    experiment = json.loads((tmp_path / "mine" / "run.json").read_text())["experiment"]
+    assert experiment["name"] == "mine"
+    assert experiment["learner"]["epochs"] == 1
+    assert experiment["model"]["hidden"] == [8]
+    assert experiment["learner"]["batch_size"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["train", "kuhnn"], 2, "kuhn"),
+        (["train", "kuhn", "--set", "learner.bach_size=3"], 2, "learner.batch_size"),
+        (["train", "kuhn", "--set", "learner.batch_size=many"], 2, "many"),
+        (["train", "kuhn", "--set", "learner.batch_size=0"], 2, "batch_size"),
+        (["train", "kuhn", "--set", "learner.batch_size"], 2, "PATH=VALUE"),
+        (["train", "kuhn", "--set", "actor.episodes_per_table=3"], 2, "multiple"),
+        (["train", "kuhn", "--set", "league.bots=randm"], 2, "randm"),
+        (["train", "kuhn", "--set", "league.roles.main.promotion.every=0"], 2, "every"),
+        (["train", "nowhere.py:experiment"], 2, "nowhere.py"),
+        (["train", "nowhere.yaml"], 2, "nowhere.yaml"),
+        (["train", "--resume", "--run", "nowhere"], 1, "nowhere"),
+        (["train", "kuhn", "--resume"], 2, "kuhn"),
+        (["league", "nowhere"], 1, "nowhere"),
+        (["league"], 1, "runs/"),
+        (["check", "kuhnn"], 1, "kuhn"),
+        (["chek"], 2, "chek"),
+        (["eval", "--episodes", "some"], 2, "some"),
+    ],
+)
+def test_bad_input_names_the_thing(ludus: Run, arguments: list[str], code: int, named: str) -> None:
+    got, _, err = ludus(*arguments)
+    assert (got, named in err) == (code, True), err
+
+
+def test_a_run_folder_is_not_written_over(ludus: Run) -> None:
+    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+    before = Path("mine/run.json").read_bytes()
+    code, _, err = ludus("train", "kuhn", "--run", "mine", *TINY)
+    assert code == 2
+    assert "--resume" in err
+    assert Path("mine/run.json").read_bytes() == before
+
+
+def test_eval_names_the_nearest_player(ludus: Run) -> None:
+    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+    code, _, err = ludus("eval", "mine", "main", "rok")
+    assert code == 2
+    assert "'rock'" in err
+
+
+def test_check_passes_and_fails_with_exit_codes(ludus: Run, tmp_path: Path) -> None:
+    assert ludus("check", "rock_paper_scissors", "--episodes", "8")[0] == 0
+    (tmp_path / "broken.py").write_text(
+        "from ludus.games.builtin.rock_paper_scissors import RockPaperScissors\n"
+        "class Broken(RockPaperScissors):\n"
+        "    def bots(self):\n"
+        "        return {}\n"
+    )
+    code, out, _ = ludus("check", "broken.py:Broken", "--episodes", "8")
+    assert code == 1
+    assert "FAIL" in out
+    assert "bots" in out
+
+
+def test_the_lists_are_complete(ludus: Run) -> None:
+    code, out, _ = ludus("recipes", "--json")
+    assert code == 0
+    assert [row["recipe"] for row in json.loads(out)] == recipe_names()
+    assert all(row["what it does"] for row in json.loads(out))
+    code, out, _ = ludus("recipes", "kuhn", "--json")
+    settings = {row["path"]: row["meaning"] for row in json.loads(out)}
+    for path in (
+        "learner.batch_size",
+        "actor.unroll_length",
+        "learner.buffer_size",
+        "league.roles.main.count",
+    ):
+        assert settings[path]
+    code, out, _ = ludus("games", "--json")
+    assert "connect_four" in {entry["address"] for entry in json.loads(out)}
+    code, out, _ = ludus("doctor")
+    assert code == 0
+    assert "cores" in out
+    code, out, _ = ludus("--help")
+    assert all(command in out for command in COMMANDS)
+
+
+def test_interrupting_saves_and_a_second_start_is_refused(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "ludus.cli.main"]
+    start = [*program, "train", "kuhn", "--run", "mine", "--json", "--set", "actor.num_tables=64"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    training = subprocess.Popen(start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    assert training.stdout is not None
+    assert "decisions" in json.loads(training.stdout.readline())
+    second = subprocess.run(
+        [*program, "train", "--run", "mine", "--resume"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert second.returncode == 1
+    assert str(training.pid) in second.stderr
+    training.send_signal(signal.SIGINT)
+    out, _ = training.communicate(timeout=60)
+    assert training.returncode == 130
+    end = lines(out)[-1]
+    assert end["end"] == "interrupted"
+    deadline = time.monotonic() + 60
+    again = subprocess.Popen(
+        [*program, "train", "--run", "mine", "--resume", "--json"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert again.stdout is not None
+    first = json.loads(again.stdout.readline())
+    assert first["decisions"] > 0
+    again.send_signal(signal.SIGTERM)
+    again.communicate(timeout=max(1.0, deadline - time.monotonic()))
+    assert again.returncode == 130

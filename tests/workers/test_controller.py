@@ -1,0 +1,199 @@
+"""The controller: ledger first, league after; snapshots, scores, and results that are no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ludus.assemble import SerialTraining
+from ludus.config import encode
+from ludus.data.records import (
+    AnyEvent,
+    LearnerProgress,
+    Match,
+    MatchFinished,
+    MatchIssued,
+    MatchLeased,
+    MatchVoid,
+    ModelId,
+    Pair,
+    PlayerAdded,
+    Result,
+    ScoreMeasured,
+)
+from ludus.experiment import Experiment
+from ludus.games.adapters.gymnasium import Gymnasium
+from ludus.games.builtin.connect_four import ConnectFour
+from ludus.games.game import GameSource
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.networks import ActorCritic
+from ludus.runtime.program import IDLE
+from ludus.store.ledger import Ledger
+from ludus.store.run_folder import RunFolder
+from ludus.workers.actor import ActorConfig
+from ludus.workers.controller import Controller
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def experiment(game: GameSource, **changes: object) -> Experiment:
+    base = Experiment(
+        name="tiny",
+        game=game,
+        budget=100,
+        model=ActorCritic(hidden=(4,)),
+        actor=ActorConfig(num_tables=4, matches=1, episodes_per_table=2, unroll_length=4),
+        learner=LearnerConfig(batch_size=32, minibatch_size=32, buffer_size=128),
+        league=LeagueRules(roles={"main": Role(promotion=BySteps(every=30))}, bots=("random",)),
+        evaluation=EvaluationConfig(opponents=("random",), past=0, episodes=4),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def new_training(path: Path, described: Experiment) -> SerialTraining:
+    return SerialTraining(described, RunFolder.create(path, encode(described), seed=0, command=()))
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[SerialTraining]:
+    with closing(new_training(tmp_path / "run", experiment(ConnectFour()))) as made:
+        yield made
+
+
+@pytest.fixture
+def controller(training: SerialTraining) -> Controller:
+    return training.controller
+
+
+def on_disk(training: SerialTraining) -> list[AnyEvent]:
+    """What another process reads now."""
+    with Ledger(training.folder.ledger_path, read_only=True) as ledger:
+        return [event for _, event in ledger.replay()]
+
+
+def result_of(match: Match, score: float = 0.0) -> Result:
+    sides = len(match.sides)
+    pairs = tuple(Pair(a, b, match.episodes, 0, 0) for a in range(sides) for b in range(a + 1, sides))
+    return Result(
+        match_id=match.id,
+        episodes=match.episodes,
+        steps=9,
+        decisions=(1,) * sides,
+        pairs=pairs,
+        score_sum=(score,) * sides,
+        score_square_sum=(score**2,) * sides,
+        first_models=("",) * sides,
+        last_models=("main:0:0",) * sides,
+    )
+
+
+def test_a_match_is_on_disk_before_anybody_plays_it(training: SerialTraining, controller: Controller) -> None:
+    first, second = controller.next_match(4), controller.next_match(3)
+    assert on_disk(training)[-4:] == [
+        MatchIssued(first),
+        MatchLeased(first.id, "actor"),
+        MatchIssued(second),
+        MatchLeased(second.id, "actor"),
+    ]
+    assert (second.id, second.tables, second.episodes_per_table) == (first.id + 1, 3, 2)
+    assert set(training.league.matches.open_matches) == {first.id, second.id}
+
+
+def test_a_result_is_on_disk_when_the_report_returns(
+    training: SerialTraining, controller: Controller
+) -> None:
+    match = controller.next_match(4)
+    result = result_of(match)
+    controller.report(result)
+    assert on_disk(training)[-1] == MatchFinished(result)
+    assert training.league.matches.finished == 1
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_no_number_makes_the_match_void(
+    score: float, training: SerialTraining, controller: Controller
+) -> None:
+    match = controller.next_match(4)
+    controller.report(result_of(match, score))
+    assert on_disk(training)[-1] == MatchVoid(match.id, "a score is not finite")
+    assert (training.league.matches.void, training.league.matches.finished) == (1, 0)
+    controller.next_match(4)
+
+
+def test_progress_is_noted_once(training: SerialTraining, controller: Controller) -> None:
+    controller.step()
+    noted = on_disk(training)
+    assert [event for event in noted if isinstance(event, LearnerProgress)] == [
+        LearnerProgress("main", 0, 0, 0)
+    ]
+    assert controller.step() is IDLE
+    assert on_disk(training) == noted
+
+
+def test_the_first_snapshot_is_of_the_weights_at_the_start(
+    training: SerialTraining, controller: Controller
+) -> None:
+    controller.step()
+    snapshot = on_disk(training)[-1]
+    assert isinstance(snapshot, PlayerAdded)
+    assert (snapshot.player, snapshot.parent, snapshot.model) == ("main.1", "main", "main:0:0")
+    model, weights = controller.fetch_frozen("main.1")
+    assert model == ModelId("main", 0, 0)
+    live = training.learner.players["main"].weights()
+    assert all((weights[name] == live[name]).all() for name in live)
+
+
+def test_snapshots_are_evaluated_before_training_goes_on(
+    training: SerialTraining, controller: Controller
+) -> None:
+    assert controller.next_match(4).purpose == "training"
+    controller.step()
+    match = controller.next_match(4)
+    assert match.purpose == "evaluation"
+    assert [side.players for side in match.sides] == [("main.1",), ("random",)]
+    assert not any(side.trains for side in match.sides)
+    assert controller.next_match(4).purpose == "training", "while it is being measured"
+    controller.report(result_of(match))
+    assert controller.next_match(4).purpose == "training", "and afterwards"
+
+
+def test_snapshots_know_their_parents(training: SerialTraining) -> None:
+    training.run()
+    frozen = [e for e in on_disk(training) if isinstance(e, PlayerAdded) and e.role == "frozen"]
+    assert len(frozen) > 2
+    models = [ModelId.parse(event.model or "") for event in frozen]
+    assert training.folder.models.lineage(models[-1]) == tuple(reversed(models))
+    assert [event.parent_decisions for event in frozen] == sorted(event.parent_decisions for event in frozen)
+    for model, event in zip(models, frozen, strict=True):
+        for variant in ("live", "average"):
+            assert training.folder.models.entry(model, variant).facts == {"decisions": event.parent_decisions}
+
+
+@pytest.mark.parametrize("player", ["main", "random"])
+def test_only_frozen_players_have_frozen_weights(player: str, controller: Controller) -> None:
+    with pytest.raises(ValueError, match=f"player '{player}' .* has no frozen weights"):
+        controller.fetch_frozen(player)
+
+
+def test_the_best_of_a_one_team_game_is_tagged(tmp_path: Path) -> None:
+    game = Gymnasium(env_id="CartPole-v1", max_length=30)
+    described = experiment(game, budget=300, evaluation=EvaluationConfig(opponents=(), episodes=8))
+    with closing(new_training(tmp_path / "run", described)) as training:
+        training.run()
+        events = on_disk(training)
+        scores = [event for event in events if isinstance(event, ScoreMeasured)]
+        assert len(scores) > 2
+        results = {e.result.last_models[0]: e.result for e in events if isinstance(e, MatchFinished)}
+        for score in scores:
+            result = results[score.model]
+            assert score.mean == result.score_sum[0] / result.episodes
+            variance = result.score_square_sum[0] / result.episodes - score.mean**2
+            assert score.standard_error == pytest.approx((max(variance, 0) / result.episodes) ** 0.5)
+        best = max(scores, key=lambda score: score.mean)
+        tagged = training.folder.models.resolve("main@best")
+        assert next(s.mean for s in scores if s.model == str(tagged)) == best.mean
