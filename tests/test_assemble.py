@@ -218,6 +218,30 @@ def test_stopping_and_going_on_changes_nothing(
     assert_same(uninterrupted(name), run_whole(tmp_path, experiment))
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("stopped_at", ["learner", "controller", "actor"])
+def test_stopping_around_an_update_changes_nothing(
+    stopped_at: str, after: bool, uninterrupted: Callable[[str], Outcome], tmp_path: Path
+) -> None:
+    updating = False
+
+    def stop(worker: Worker, step: Callable[[], Progress]) -> Progress:
+        nonlocal updating
+        updating = updating or training.learner.buffers["main"].ready
+        if updating and worker.name == stopped_at:
+            if after:
+                step()
+            raise StopTraining
+        return step()
+
+    experiment = EXPERIMENTS["connect_four"]
+    for _ in range(2):
+        updating = False
+        with closing(open_training(tmp_path, replace(experiment, middleware=(stop,)))) as training:
+            training.run()
+    assert_same(uninterrupted("connect_four"), run_whole(tmp_path, experiment))
+
+
 def test_a_longer_budget_goes_on_exactly_too(tmp_path: Path) -> None:
     base = EXPERIMENTS["connect_four"]
     constant = replace(base.learner, learning_rate=1e-3)  # a schedule would run over the budget

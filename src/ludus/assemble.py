@@ -20,7 +20,7 @@ from ludus.league.league import League
 from ludus.league.players import unknown
 from ludus.models.policy import Policy
 from ludus.runtime.program import Progress
-from ludus.runtime.serial import run_serial
+from ludus.runtime.serial import FINISHED, run_serial
 from ludus.runtime.weight_board import LocalBoard
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.metrics_file import MetricsFile
@@ -115,7 +115,8 @@ class SerialTraining:
     # --- running ---
 
     def run(self, watch: Callable[[SerialTraining, dict[str, Progress]], None] | None = None) -> str:
-        """Train until the budget is spent or somebody stops it; the state is saved either way."""
+        """Train until the budget is spent or somebody stops it; the state is saved either way. At the end of
+        the budget, what has been learned is frozen and measured."""
 
         def after_round(progress: dict[str, Progress]) -> None:
             learned = progress["learner"]
@@ -139,6 +140,14 @@ class SerialTraining:
             finished=lambda: self.learner.decisions >= self.experiment.budget,
             after_round=after_round,
         )
+        if reason == FINISHED:
+            self.controller.freeze_all()
+            reason = run_serial(
+                (self.actor,),
+                middleware=self.experiment.middleware,
+                finished=lambda: not self.controller.is_measuring,
+                after_round=lambda _: None,
+            )
         self.save(clean=True)
         return reason
 

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: in this process where that is enough, as a program where it is not."""
+"""The command line as a person uses it: in this process where that is enough, else as a program."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from ludus.cli.main import COMMANDS, main
 
 TINY = [
     "--set", "budget=6000", "--set", "actor.num_tables=32", "--set", "actor.matches=2",
-    "--set", "actor.episodes_per_table=4", "--set", "learner.batch_size=1000", "--set", "checkpoint_every=2000",
-    "--set", "evaluation.episodes=32", "--set", "league.roles.main.promotion.every=2000",
+    "--set", "actor.episodes_per_table=4", "--set", "learner.batch_size=1000",
+    "--set", "checkpoint_every=2000", "--set", "evaluation.episodes=32",
+    "--set", "league.roles.main.promotion.every=2000",
     "--set", "model.hidden=16",
 ]  # fmt: skip
 

@@ -26,7 +26,7 @@ from ludus.workers.tournament import Tournament
 @click.argument("run", required=False, type=click.Path(file_okay=False))
 @click.argument("players", nargs=-1)
 @click.option("--episodes", "-n", default=400, show_default=True, help="At least so many per pair.")
-@click.option("--weights", type=click.Choice(["live", "average"]), default="live", show_default=True,
+@click.option("--weights", type=click.Choice(["live", "average"]), default="average", show_default=True,
               help="Which weights a learning player uses.")  # fmt: skip
 @click.option("--greedy", is_flag=True, help="Always the most probable action.")
 @click.option("--tables", default=64, show_default=True, help="Tables played at the same time.")

@@ -27,7 +27,9 @@ def command(as_json: bool) -> None:
     table.add_column("game")
     table.add_column("here")
     for entry in entries:
-        table.add_row(entry.address, entry.description, "yes" if entry.installed else escape(entry.install or ""))
+        table.add_row(
+            entry.address, entry.description, "yes" if entry.installed else escape(entry.install or "")
+        )
     console = Console()
     console.print(table)
     console.print("A game of your own: FILE.py:CLASS. See `ludus check`.", highlight=False)

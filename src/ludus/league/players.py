@@ -15,6 +15,8 @@ SCRIPTED = "scripted"
 
 INITIAL = "initial"
 BY_HAND = "by hand"
+FINAL = "final"
+UNPROMPTED = (INITIAL, BY_HAND, FINAL)
 """Reasons of snapshots that no promotion rule asked for. They never lead to a reset."""
 
 MAX_ID_LENGTH = 64

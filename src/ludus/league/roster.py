@@ -11,10 +11,9 @@ from ludus.data.records import LearnerProgress, Match, PlayerAdded, PlayerReset,
 from ludus.league.draws import reset_draw
 from ludus.league.matchmaking import Candidates
 from ludus.league.players import (
-    BY_HAND,
     FROZEN,
-    INITIAL,
     SCRIPTED,
+    UNPROMPTED,
     Player,
     Standing,
     check_player_id,
@@ -136,7 +135,7 @@ class Roster:
         return players, sorted(self._removed), standings, sorted(self._scores.items())
 
     def _freeze(self, parent: Standing, reason: str) -> None:
-        promoted = reason not in (INITIAL, BY_HAND)
+        promoted = reason not in UNPROMPTED
         probability = self._rules.roles[parent.player.role].reset_probability
         drawn = reset_draw(self._seed, parent.player.joined, parent.snapshots) < probability
         self._standings[parent.player.id] = parent.frozen(

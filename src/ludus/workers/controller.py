@@ -24,6 +24,8 @@ from ludus.data.records import (
 )
 from ludus.data.trees import Tree
 from ludus.league.league import League
+from ludus.league.players import FINAL
+from ludus.league.promotion import Snapshot
 from ludus.runtime.program import IDLE, Progress
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool
@@ -150,6 +152,19 @@ class Controller:
         for reset in self.league.due_resets():
             self._reset(reset)
         return Progress(count=len(news))
+
+    def freeze_all(self) -> None:
+        """Training has ended: freeze every learning player as it is now, unless its latest snapshot is."""
+        self.step()
+        for player, standing in list(self.league.standings.items()):
+            history = self.league.candidates.history_of(player)
+            if not history or self.league.players[history[-1]].model != str(standing.latest_model):
+                self._freeze(self.league.snapshot_of(player, Snapshot(reason=FINAL)))
+
+    @property
+    def is_measuring(self) -> bool:
+        """Evaluation matches are due or open."""
+        return self._evaluator.is_busy
 
     def close(self) -> None:
         self._ledger.close()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ludus.data.records import Match
 from ludus.league.league import League
+
+MOST_TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,31 +31,49 @@ class EvaluationConfig:
 
 
 class Evaluator:
-    """A pure reader of the league: what has not been measured and is not being measured comes next."""
+    """Reads the league: what has not been measured and is not being measured comes next."""
 
     def __init__(self, config: EvaluationConfig, league: League) -> None:
         self._config = config
         self._league = league
+        self._tries: Counter[tuple[str, ...]] = Counter()
+        """Matches asked for; one that ends void is tried again, but not for ever."""
 
     def next_sides(self) -> tuple[str, ...] | None:
         """The sides of the evaluation match that is needed most, or None."""
-        open_sides = {
+        sides = next(self._due(), None)
+        if sides is not None:
+            self._tries[sides] += 1
+        return sides
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is due or being measured."""
+        return bool(self._open_sides()) or next(self._due(), None) is not None
+
+    def _due(self) -> Iterator[tuple[str, ...]]:
+        waiting = self._open_sides()
+        for sides in self._wanted():
+            if not self._measured(sides) and sides not in waiting and self._tries[sides] < MOST_TRIES:
+                yield sides
+
+    def _wanted(self) -> Iterator[tuple[str, ...]]:
+        """Every snapshot against the opponents and its latest predecessors, oldest first."""
+        frozen = self._league.candidates.frozen()
+        for index, player in enumerate(frozen):
+            if self._league.num_teams == 1:
+                yield (player,)
+                continue
+            past = frozen[max(0, index - self._config.past) : index]
+            for other in (*self._config.opponents, *past):
+                yield (player, *(other,) * (self._league.num_teams - 1))
+
+    def _open_sides(self) -> set[tuple[str, ...]]:
+        return {
             tuple(side.players[0] for side in held.match.sides)
             for held in self._league.matches.open_matches.values()
             if held.match.purpose == "evaluation"
         }
-        frozen = self._league.candidates.frozen()
-        for index, player in enumerate(frozen):
-            if self._league.num_teams == 1:
-                if player not in self._league.scores and (player,) not in open_sides:
-                    return (player,)
-                continue
-            past = frozen[max(0, index - self._config.past) : index]
-            for other in (*self._config.opponents, *past):
-                sides = (player, *(other,) * (self._league.num_teams - 1))
-                if not self._measured(player, other) and sides not in open_sides:
-                    return sides
-        return None
 
     def episodes_per_table(self, tables: int) -> int:
         """Enough for the configured number of episodes, and every side equally often on every team."""
@@ -63,5 +85,7 @@ class Evaluator:
         """The result of this match is a score and not a win rate."""
         return match.purpose == "evaluation" and len(match.sides) == 1
 
-    def _measured(self, player: str, other: str) -> bool:
-        return self._league.payoffs.view("evaluation").games(player, other) > 0
+    def _measured(self, sides: tuple[str, ...]) -> bool:
+        if len(sides) == 1:
+            return sides[0] in self._league.scores
+        return self._league.payoffs.view("evaluation").games(sides[0], sides[1]) > 0
