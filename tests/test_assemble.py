@@ -47,7 +47,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.runtime.program import Progress, StopTraining, Worker
-from ludus.runtime.serial import FINISHED
+from ludus.runtime.serial import FINISHED, STOPPED
 from ludus.store.ledger import Ledger
 from ludus.store.metrics_file import read_metrics
 from ludus.store.run_folder import RunFolder
@@ -242,13 +242,39 @@ def test_stopping_around_an_update_changes_nothing(
     assert_same(uninterrupted("connect_four"), run_whole(tmp_path, experiment))
 
 
-def test_a_longer_budget_goes_on_exactly_too(tmp_path: Path) -> None:
-    base = EXPERIMENTS["connect_four"]
-    constant = replace(base.learner, learning_rate=1e-3)  # a schedule would run over the budget
-    experiment = replace(base, learner=constant)
-    whole = run_whole(tmp_path / "whole", replace(experiment, budget=250))
-    run_whole(tmp_path / "pieces", replace(experiment, budget=120))
-    assert_same(whole, run_whole(tmp_path / "pieces", replace(experiment, budget=250)))
+def test_a_longer_budget_goes_on_with_the_same_matches(tmp_path: Path) -> None:
+    experiment = EXPERIMENTS["connect_four"]
+    before = run_whole(tmp_path, replace(experiment, budget=120))
+    after = run_whole(tmp_path, experiment)
+    assert after.events[: len(before.events)] == before.events
+    assert after.facts["main"]["incarnation"] == 0
+    assert after.facts["main"]["decisions"] >= experiment.budget
+    assert not any(isinstance(event, MatchVoid) for event in check_ledger(tmp_path))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("stopped_at", ["learner", "actor"])
+def test_stopping_at_the_end_changes_nothing(
+    stopped_at: str, after: bool, uninterrupted: Callable[[str], Outcome], tmp_path: Path
+) -> None:
+    """Around the last update, and while what was learned is measured."""
+    experiment = EXPERIMENTS["connect_four"]
+
+    def stop(worker: Worker, step: Callable[[], Progress]) -> Progress:
+        if stopped_at == "learner":
+            buffer = training.learner.buffers["main"]
+            now = buffer.ready and training.learner.decisions + buffer.decisions >= experiment.budget
+        else:
+            now = training.learner.decisions >= experiment.budget
+        if now and worker.name == stopped_at:
+            if after:
+                step()
+            raise StopTraining
+        return step()
+
+    with closing(open_training(tmp_path, replace(experiment, middleware=(stop,)))) as training:
+        assert training.run() == STOPPED
+    assert_same(uninterrupted("connect_four"), run_whole(tmp_path, experiment))
 
 
 def test_other_settings_start_new_matches(tmp_path: Path) -> None:
@@ -368,7 +394,8 @@ def test_several_learning_players(tmp_path: Path) -> None:
     assert min(decisions.values()) > 100
     weights = [trained.weights() for trained in training.learner.players.values()]
     assert any(not np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert set(training.league.candidates.frozen()) == {"main_0.1", "main_1.1", "other.1"}
+    first_and_final = {f"{player}.{number}" for player in decisions for number in (1, 2)}
+    assert set(training.league.candidates.frozen()) == first_and_final
     check_ledger(tmp_path)
 
 
@@ -522,6 +549,9 @@ def test_a_reset_comes_once_after_the_snapshot_that_asked_for_it(tmp_path: Path)
         assert after.incarnation == number + 1
     assert began_again == [True] * len(pairs)
     assert games == [0.0] * len(pairs), "what the old weights won says nothing about the new ones"
+    with closing(open_training(tmp_path, experiment)) as again:
+        again.run()
+    assert again.league.candidates.frozen() == training.league.candidates.frozen(), "nothing more to freeze"
     models = [event.model for event in story if isinstance(event, PlayerAdded)]
     assert len(models) == len(set(models))
     assert {model.split(":")[1] for model in models if model} >= {"0", "1"}
@@ -585,9 +615,10 @@ def test_middleware_sees_every_step_of_every_worker(tmp_path: Path) -> None:
     experiment = replace(EXPERIMENTS["connect_four"], middleware=(look,), budget=200)
     with closing(open_training(tmp_path, experiment)) as training:
         training.run(lambda _, progress: rounds.append(progress))
-    assert [name for name, _ in seen] == ["learner", "controller", "actor"] * len(rounds)
-    for name in ("learner", "controller", "actor"):
-        assert [count for other, count in seen if other == name] == [done[name].count for done in rounds]
+    in_turn = [(name, progress.count) for done in rounds for name, progress in done.items()]
+    assert seen[: len(in_turn)] == in_turn
+    assert [name for name, _ in in_turn] == (["learner", "controller", "actor"] * len(rounds))[: len(in_turn)]
+    assert {name for name, _ in seen[len(in_turn) :]} == {"actor"}, "what was learned is measured at the end"
     assert sum(count for name, count in seen if name == "learner") == training.learner.decisions
 
 

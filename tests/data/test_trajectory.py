@@ -125,7 +125,9 @@ class SlowStream:
     def _close(self) -> None:
         self.open = False
         if len(self.rows) >= self.unroll_length:
-            self._hand_over(self.rows[: self.unroll_length], (self.rows[self.unroll_length :] or [None])[0])
+            self._hand_over(
+                self.rows[: self.unroll_length], next(iter(self.rows[self.unroll_length :]), None)
+            )
             self.rows = []
 
     def _hand_over(self, rows: list[Row], bootstrap: Row | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ludus.runtime.program import IDLE, Progress, StopTraining, Worker, wrap
+from ludus.runtime.program import IDLE, Middleware, Progress, StopTraining, Worker, wrap
 
 
 class Counter:
@@ -33,7 +33,7 @@ def test_without_middleware_it_is_the_step_itself() -> None:
 def test_the_first_middleware_is_outermost_and_sees_the_worker() -> None:
     calls: list[str] = []
 
-    def layer(label: str) -> Callable[[Worker, Callable[[], Progress]], Progress]:
+    def layer(label: str) -> Middleware:
         def around(worker: Worker, step: Callable[[], Progress]) -> Progress:
             calls.append(f"{label} before {worker.name}")
             progress = step()

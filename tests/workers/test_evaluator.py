@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from ludus.data.records import (
@@ -160,4 +162,4 @@ def test_enough_episodes_and_every_side_on_every_team(
 @pytest.mark.parametrize(("name", "value", "least"), [("episodes", 0, 1), ("past", -1, 0)])
 def test_settings_that_make_no_sense_are_refused(name: str, value: int, least: int) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least {least}, got {value}"):
-        EvaluationConfig(**{name: value})
+        EvaluationConfig(**cast(Any, {name: value}))

@@ -75,7 +75,7 @@ def test_a_free_table_joins_the_next_match_at_once(play: Play) -> None:
     """No table ever waits: each is reset in the step in which its episode ends, and nothing else is."""
     playing = [episode for episode in play.tables.log if not episode.ended]
     assert sorted(episode.table for episode in playing) == list(range(play.num_tables))
-    steps = defaultdict(int)
+    steps: dict[int, int] = defaultdict(int)
     for episode in play.tables.log:
         steps[episode.table] += episode.steps
     assert set(steps.values()) == {sum(one.steps for one in play.tables.log if one.table == 0)}
@@ -95,7 +95,7 @@ def test_results_equal_a_slow_recount(play: Play) -> None:
             for one, team in enumerate(team_of_side):
                 seats = play.spec.seats_of_team[team]
                 decisions[one] += sum(len(episode.decisions.get(seat, ())) for seat in seats)
-            scores += [by_side, np.square(by_side)]
+            scores += np.array([by_side, np.square(by_side)])
             for (a, b), counts in pairs.items():
                 counts[0 if by_side[a] > by_side[b] else 1 if by_side[a] == by_side[b] else 2] += 1
         assert (result.steps, result.decisions) == (steps, tuple(decisions))

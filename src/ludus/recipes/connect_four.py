@@ -6,7 +6,7 @@ from ludus.algorithms.ppo import PPO
 from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
+from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
@@ -19,9 +19,9 @@ def experiment() -> Experiment:
     return Experiment(
         name="connect_four",
         game=ConnectFour(threats=True),
-        budget=6_000_000,
-        model=ActorCritic(hidden=(128, 128)),
-        algorithm=PPO(gamma=1.0, lambda_=0.95, clip=0.2, entropy=Linear(start=0.1, end=0.02)),
+        budget=8_000_000,
+        model=ActorCritic(hidden=(128, 128), separate_critic=False),
+        algorithm=PPO(gamma=1.0, lambda_=0.95, clip=0.2, entropy=Linear(start=0.1, end=0.01)),
         actor=ActorConfig(num_tables=512, matches=4, episodes_per_table=4, unroll_length=16),
         learner=LearnerConfig(
             batch_size=16_384,
@@ -32,8 +32,11 @@ def experiment() -> Experiment:
         league=LeagueRules(
             roles={
                 "main": Role(
-                    matchmaking=Mixture(branches=((0.75, SelfPlay()), (0.25, PFSP(weighting="squared")))),
+                    matchmaking=Mixture(
+                        branches=((0.7, SelfPlay()), (0.2, PFSP(weighting="squared")), (0.1, UniformPast()))
+                    ),
                     promotion=BySteps(every=1_000_000),
+                    snapshot_weights="average",
                 )
             },
             bots=("random", "alpha_beta_2"),

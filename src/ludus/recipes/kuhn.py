@@ -20,10 +20,10 @@ def experiment() -> Experiment:
     return Experiment(
         name="kuhn",
         game=Kuhn(),
-        budget=3_000_000,
+        budget=2_000_000,
         model=ActorCritic(hidden=(128, 128)),
         algorithm=MagnetPolicyGradient(magnet=Reference(copy_every=40), magnet_weight=0.2, step_weight=1.0),
-        actor=ActorConfig(num_tables=512, matches=2, episodes_per_table=32, unroll_length=16),
+        actor=ActorConfig(num_tables=512, matches=2, episodes_per_table=32, unroll_length=8),
         learner=LearnerConfig(
             batch_size=4_800,
             minibatch_size=1_200,

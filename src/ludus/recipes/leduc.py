@@ -19,7 +19,7 @@ def experiment() -> Experiment:
     return Experiment(
         name="leduc",
         game=Leduc(),
-        budget=16_000_000,
+        budget=12_000_000,
         model=ActorCritic(hidden=(128, 128)),
         algorithm=MagnetPolicyGradient(
             magnet_weight=Exponential(start=0.3, end=0.03),
@@ -27,13 +27,14 @@ def experiment() -> Experiment:
             lambda_=0.95,
             reward_scale=0.25,
         ),
-        actor=ActorConfig(num_tables=512, matches=2, episodes_per_table=32, unroll_length=16),
+        actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=32, unroll_length=8),
         learner=LearnerConfig(
-            batch_size=6_000,
-            minibatch_size=3_000,
-            epochs=2,
+            batch_size=4_096,
+            minibatch_size=1_024,
+            epochs=4,
             learning_rate=Linear(start=1e-3, end=1e-5),
             max_gradient_norm=5.0,
+            average_decay=0.995,
         ),
         league=LeagueRules(
             roles={

@@ -22,7 +22,7 @@ def run_serial(
     finished: Callable[[], bool],
     after_round: Callable[[dict[str, Progress]], None],
 ) -> str:
-    """Step the workers in turn until `finished`, a `StopTraining` or a signal to stop.
+    """Step the workers in turn until `finished` (asked before every step), a `StopTraining` or a signal.
 
     Returns why it ended: "finished", "interrupted", or the text of the `StopTraining`. A signal lets the
     round end first. A `StopTraining` ends it at once, but still between two steps: order the workers so
@@ -36,6 +36,8 @@ def run_serial(
             done: dict[str, Progress] = {}
             try:
                 for name, step in steps:
+                    if finished():
+                        break
                     done[name] = step()
                 after_round(done)
             except StopTraining as request:

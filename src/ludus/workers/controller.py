@@ -154,11 +154,10 @@ class Controller:
         return Progress(count=len(news))
 
     def freeze_all(self) -> None:
-        """Training has ended: freeze every learning player as it is now, unless its latest snapshot is."""
+        """Training has ended: freeze every learning player that has learned since its snapshot or reset."""
         self.step()
         for player, standing in list(self.league.standings.items()):
-            history = self.league.candidates.history_of(player)
-            if not history or self.league.players[history[-1]].model != str(standing.latest_model):
+            if standing.decisions != standing.interval_start:
                 self._freeze(self.league.snapshot_of(player, Snapshot(reason=FINAL)))
 
     @property
