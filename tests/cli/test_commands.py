@@ -17,13 +17,24 @@ import pytest
 from ludus.cli.experiments import recipe_names
 from ludus.cli.main import COMMANDS, main
 
-TINY = [
-    "--set", "budget=6000", "--set", "actor.num_tables=32", "--set", "actor.matches=2",
-    "--set", "actor.episodes_per_table=4", "--set", "learner.batch_size=1000",
-    "--set", "checkpoint_every=2000", "--set", "evaluation.episodes=32",
-    "--set", "league.roles.main.promotion.every=2000",
-    "--set", "model.hidden=16",
-]  # fmt: skip
+SMALL = {
+    "budget": "6000",
+    "actor.num_tables": "32",
+    "actor.matches": "2",
+    "actor.episodes_per_table": "4",
+    "learner.batch_size": "1000",
+    "checkpoint_every": "2000",
+    "evaluation.episodes": "32",
+}
+
+
+def settings(**more: str) -> list[str]:
+    """A run of a few seconds; `more` is written with __ for a dot."""
+    chosen = SMALL | {path.replace("__", "."): value for path, value in more.items()}
+    return [part for path, value in chosen.items() for part in ("--set", f"{path}={value}")]
+
+
+TINY = settings(league__roles__main__promotion__every="2000", model__hidden="16")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -96,7 +107,7 @@ def test_the_tables_show_the_players(ludus: Run) -> None:
 
 
 def test_a_game_with_one_seat_is_ranked_by_score(ludus: Run) -> None:
-    code, out, _ = ludus("train", "cartpole", "--run", "pole", *TINY[:-2], "--set", "evaluation.episodes=8")
+    code, out, _ = ludus("train", "cartpole", "--run", "pole", *settings(evaluation__episodes="8"))
     assert code == 0
     assert "mean score" in out
     _, out, _ = ludus("league", "pole", "--json")
@@ -110,7 +121,7 @@ def test_a_game_with_one_seat_is_ranked_by_score(ludus: Run) -> None:
 
 def test_an_experiment_in_yaml_overrides_its_recipe(ludus: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("recipe: rps\nname: mine\nlearner:\n  epochs: 1\nmodel.hidden: [8]\n")
-    code, _, _ = ludus("train", "mine.yaml", "--run", "mine", *TINY[:-2], "--quiet")
+    code, _, _ = ludus("train", "mine.yaml", "--run", "mine", *settings(), "--quiet")
     assert code == 0
     experiment = json.loads((tmp_path / "mine" / "run.json").read_text())["experiment"]
     assert experiment["name"] == "mine"

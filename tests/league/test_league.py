@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from league_rows import match_of, play, random_result, result_of, started
+from msgspec.structs import replace
 
 from ludus.data.records import (
     AnyEvent,
@@ -263,14 +264,18 @@ def test_more_than_two_teams_are_filled_by_independent_draws() -> None:
 
 
 def test_a_game_of_one_team() -> None:
-    rules = LeagueRules(roles={"main": Role(promotion=ByScore(), initial_snapshot=False)})
+    promotion = ByScore(min_episodes=10)
+    rules = LeagueRules(roles={"main": Role(promotion=promotion, initial_snapshot=False)})
     league = started(rules, num_teams=1)
-    match = league.next_match(0, **TABLES)
-    assert match.sides == (Side(("main",), trains=True),)
-    league.apply(MatchIssued(match))
-    league.apply(MatchFinished(result_of(match)))
-    assert league.due_snapshots() == []
-    league.apply(ScoreMeasured("main", "main:0:0", 3.0, 0.1, 10))
+    for match_id in range(2):
+        match = league.next_match(match_id, **TABLES)
+        assert match.sides == (Side(("main",), trains=True),)
+        assert league.due_snapshots() == []
+        league.apply(MatchIssued(match))
+        league.apply(MatchFinished(replace(result_of(match), score_sum=(3.0 * match.episodes,))))
+    league.apply(ScoreMeasured("main", "main:0:0", 9.0, 0.1, 10))
+    assert league.scores["main"].mean == 9.0
+    assert league.standings["main"].recent_score == pytest.approx(3.0)
     (added,) = league.due_snapshots()
     assert (added.player, added.model) == ("main.1", "main:0:0")
     league.apply(added)

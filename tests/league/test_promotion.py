@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from league_rows import match_of, result_of
 
-from ludus.data.records import LearnerProgress, ScoreMeasured
+from ludus.data.records import LearnerProgress
 from ludus.league.matchmaking import Candidates
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.league.players import Player, Standing
@@ -88,31 +88,32 @@ def test_max_below_min_is_refused() -> None:
         ByWinRate(min_decisions=9, max_decisions=5)
 
 
-def _scored(standing: Standing, mean: float, model: str = "main:0:1", episodes: int = 10) -> Standing:
-    return standing.measured(ScoreMeasured("main", model, mean, 0.1, episodes))
+def _scored(standing: Standing, mean: float, episodes: int = 100) -> Standing:
+    return standing.played(episodes, mean * episodes, fade=0.0)
 
 
-def test_by_score_keeps_the_best_measured_model() -> None:
+def test_by_score_wants_a_better_recent_mean_than_at_its_last_snapshot() -> None:
     rule = ByScore(min_improvement=1.0)
-    standing = _scored(_standing(10), 5.0, "main:0:1")
-    decision = rule.decide(standing, CANDIDATES, Payoff())
-    assert decision is not None
-    assert decision.model == "main:0:1"
+    standing = _scored(_standing(10), 5.0)
+    assert _reason(rule, standing) == "score 5"
     standing = standing.frozen(promoted=True, reset=False)
     assert _reason(rule, standing) is None
     assert _reason(rule, _scored(standing, 6.0)) is None
-    better = _scored(_scored(standing, 6.5, "main:0:3"), 2.0, "main:0:4")
-    decision = rule.decide(better, CANDIDATES, Payoff())
-    assert decision is not None
-    assert decision.model == "main:0:3"
+    assert _reason(rule, _scored(standing, 6.5)) == "score 6.5"
 
 
-def test_by_score_is_not_satisfied_by_other_snapshots_or_few_episodes() -> None:
+def test_by_score_fades_old_episodes() -> None:
+    standing = _standing(10).played(100, 500.0, fade=1.0).played(100, 900.0, fade=0.5)
+    assert standing.recent_score == pytest.approx((250 + 900) / 150)
+    assert standing.score_episodes == 150
+
+
+def test_by_score_is_not_satisfied_by_other_snapshots_few_episodes_or_few_decisions() -> None:
     standing = _scored(_standing(10), 5.0)
     assert _reason(ByScore(), standing.frozen(promoted=False, reset=False)) is not None
-    assert _reason(ByScore(min_episodes=11), standing) is None
+    assert _reason(ByScore(min_episodes=101), standing) is None
+    assert _reason(ByScore(min_decisions=11), standing) is None
     assert _reason(ByScore(), _standing(10)) is None
-    with pytest.raises(ValueError, match="min_improvement"):
-        ByScore(min_improvement=-1.0)
-    with pytest.raises(ValueError, match="min_episodes"):
-        ByScore(min_episodes=0)
+    for wrong in ({"min_improvement": -1.0}, {"min_episodes": 0}, {"min_decisions": -1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            ByScore(**wrong)  # type: ignore[arg-type]

@@ -221,7 +221,7 @@ class League:
     def snapshot_of(self, player: str, snapshot: Snapshot) -> PlayerAdded:
         """The event that freezes a learning player under the next free id: main.1, main.2, ..."""
         standing = self._roster.standing(player)
-        model = snapshot.model or standing.latest_model
+        model = standing.latest_model
         if model is None:
             raise ValueError(f"{player!r} has not published any weights that could be frozen")
         return PlayerAdded(
@@ -255,8 +255,13 @@ class League:
 
     def _finish_match(self, event: MatchFinished) -> None:
         ended = self.matches.finish(event.result)
-        if not ended.stale:
-            self.payoffs.record(ended.match, event.result)
+        if ended.stale:
+            return
+        self.payoffs.record(ended.match, event.result)
+        if self.num_teams == 1 and ended.match.purpose == "training":
+            fade = self.rules.payoff.fade(event.result.episodes)
+            for player in ended.match.sides[0].players:
+                self._roster.play(player, event.result.episodes, event.result.score_sum[0], fade)
 
     def _check_match(self, match: Match) -> None:
         if len(match.sides) != self.num_teams:

@@ -45,6 +45,10 @@ class PayoffRules:
                 "win rate would stay 0.5; lower min_games or raise decay_games"
             )
 
+    def fade(self, episodes: int) -> float:
+        """What older games count after a row of so many episodes."""
+        return float(self.decay ** (episodes / self.decay_games))
+
     @property
     def memory_games(self) -> float:
         """Decayed games of a pair that has played for ever, one game a row: about decay_games / (1 - decay).
@@ -113,7 +117,7 @@ class Payoff:
 
     def record(self, match: Match, result: Result) -> None:
         """Fold one finished match. Self-play changes nothing."""
-        fade = self.rules.decay ** (result.episodes / self.rules.decay_games)
+        fade = self.rules.fade(result.episodes)
         for (a, b), (wins, draws, losses, margin) in pair_counts(match, result).items():
             i, j = self._row(a), self._row(b)
             self._wins[i, j] = self._wins[i, j] * fade + wins

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ludus.data.records import LearnerProgress, ModelId, PlayerReset, ScoreMeasured
+from ludus.data.records import LearnerProgress, ModelId, PlayerReset
 
 FROZEN = "frozen"
 SCRIPTED = "scripted"
@@ -98,8 +98,11 @@ class Standing:
     """A snapshot asked for a reset that has not happened yet."""
     counter_may_restart: bool = False
     """No report since the reset: its learner may count decisions on, or from zero again."""
-    best_score: ScoreMeasured | None = None
+    score_sum: float = 0.0
+    score_episodes: float = 0.0
+    """Sum of scores and number of episodes of recent training, old ones faded; for games with one team."""
     best_frozen_score: float | None = None
+    """Recent mean score at the best snapshot that a promotion asked for."""
 
     @property
     def decisions_since_snapshot(self) -> int:
@@ -123,14 +126,22 @@ class Standing:
             counter_may_restart=False,
         )
 
-    def measured(self, event: ScoreMeasured) -> Standing:
-        if self.best_score is not None and event.mean <= self.best_score.mean:
-            return self
-        return replace(self, best_score=event)
+    @property
+    def recent_score(self) -> float | None:
+        """Mean score of recent training episodes."""
+        return self.score_sum / self.score_episodes if self.score_episodes else None
+
+    def played(self, episodes: int, score_sum: float, fade: float) -> Standing:
+        """After a training match in a game with one team; what came before counts `fade` as much."""
+        return replace(
+            self,
+            score_sum=self.score_sum * fade + score_sum,
+            score_episodes=self.score_episodes * fade + episodes,
+        )
 
     def frozen(self, *, promoted: bool, reset: bool) -> Standing:
-        """After a snapshot. `promoted`: a promotion rule asked for it, so the best score is now kept."""
-        kept = self.best_score.mean if promoted and self.best_score is not None else self.best_frozen_score
+        """After a snapshot. `promoted`: a promotion rule asked for it, so its score is the one to beat."""
+        kept = self.recent_score if promoted else self.best_frozen_score
         return replace(
             self,
             snapshots=self.snapshots + 1,
@@ -147,5 +158,6 @@ class Standing:
             interval_start=self.decisions,
             reset_pending=False,
             counter_may_restart=True,
-            best_score=None,
+            score_sum=0.0,
+            score_episodes=0.0,
         )

@@ -18,8 +18,6 @@ class Snapshot:
     """Freeze the player now."""
 
     reason: str
-    model: str | None = None
-    """The model to freeze; None: the latest published."""
 
 
 class Promotion(Protocol):
@@ -100,13 +98,17 @@ class ByWinRate(Promotion):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByScore(Promotion):
-    """A snapshot of the best model that evaluation has measured: for games with one team.
+    """A snapshot when the recent mean score of training has grown: for games with one team.
 
-    The measured mean must exceed that of the best model frozen so far by more than `min_improvement`.
+    It must exceed that of the best such snapshot so far by more than `min_improvement`. Which snapshot is
+    really the best, evaluation says: it moves the tag `best`.
     """
 
     min_improvement: float = 0.0
-    min_episodes: int = 1
+    min_episodes: int = 100
+    """Recent episodes that are needed for a mean."""
+    min_decisions: int = 0
+    """At least so many decisions between two snapshots."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.min_improvement) and self.min_improvement >= 0):
@@ -115,11 +117,15 @@ class ByScore(Promotion):
             )
         if self.min_episodes < 1:
             raise ValueError(f"ByScore.min_episodes must be at least 1, got {self.min_episodes}")
+        if self.min_decisions < 0:
+            raise ValueError(f"ByScore.min_decisions must be at least 0, got {self.min_decisions}")
 
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
-        best, kept = standing.best_score, standing.best_frozen_score
-        if best is None or best.episodes < self.min_episodes:
+        score, kept = standing.recent_score, standing.best_frozen_score
+        if score is None or standing.score_episodes < self.min_episodes:
             return None
-        if kept is not None and not best.mean > kept + self.min_improvement:
+        if standing.decisions_since_snapshot < self.min_decisions:
             return None
-        return Snapshot(reason=f"score {best.mean:.6g} over {best.episodes} episodes", model=best.model)
+        if kept is not None and not score > kept + self.min_improvement:
+            return None
+        return Snapshot(reason=f"score {score:.6g}")

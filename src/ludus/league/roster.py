@@ -118,8 +118,11 @@ class Roster:
         if event.player not in self._players:
             raise ValueError(unknown("player", event.player, self._players))
         self._scores[event.player] = event
-        if event.player in self._standings:
-            self._standings[event.player] = self._standings[event.player].measured(event)
+
+    def play(self, player: str, episodes: int, score_sum: float, fade: float) -> None:
+        """Note the scores of a training match in a game with one team."""
+        if player in self._standings:
+            self._standings[player] = self._standings[player].played(episodes, score_sum, fade)
 
     def issue(self, match: Match) -> None:
         """Count a training match for the players that it trains."""

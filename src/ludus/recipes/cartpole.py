@@ -6,8 +6,7 @@ from ludus.algorithms.ppo import PPO
 from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
-from ludus.league.matchmaking import SelfPlay
-from ludus.league.promotion import BySteps
+from ludus.league.promotion import ByScore
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.workers.actor import ActorConfig
@@ -31,7 +30,7 @@ def experiment() -> Experiment:
             buffer_size=16_384,
         ),
         league=LeagueRules(
-            roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=50_000))}, bots=()
+            roles={"main": Role(promotion=ByScore(min_improvement=20, min_episodes=20, min_decisions=10_000))}
         ),
         evaluation=EvaluationConfig(opponents=(), past=0, episodes=100),
         checkpoint_every=50_000,
