@@ -12,26 +12,29 @@ import msgspec
 import numpy as np
 
 from ludus.config import ConfigError, decode, encode
+from ludus.data.flat_tree import ForgetfulSeatError
 from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
-from ludus.data.trees import IntArray, Tree
+from ludus.data.trees import IntArray, Tree, under
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import unknown
 from ludus.models.policy import Policy
+from ludus.models.weights import load_weights
 from ludus.runtime.program import Progress
 from ludus.runtime.serial import FINISHED, run_serial
 from ludus.runtime.weight_board import LocalBoard
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.metrics_file import MetricsFile
 from ludus.store.run_folder import RunFolder, RunFolderError
-from ludus.workers.actor import Actor, StreamNumbers
+from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
 from ludus.workers.controller import Controller
 from ludus.workers.evaluator import Evaluator
 from ludus.workers.exploitability import ExactGame, Probs
 from ludus.workers.learner import Learner
-from ludus.workers.shelf import SeatedPlayer, Shelf, load_weights
+from ludus.workers.shelf import SeatedPlayer, Shelf
+from ludus.workers.streams import StreamNumbers
 from ludus.workers.threads import use_threads
 from ludus.workers.trained_player import TrainedPlayer
 
@@ -126,6 +129,7 @@ class SerialTraining:
                         "decisions": self.learner.decisions,
                         "episodes": self.actor.episodes,
                         "matches": self.league.matches.finished,
+                        "dropped_reward": self.actor.dropped_reward,
                         **learned.statistics,
                     }
                 )
@@ -189,7 +193,7 @@ class SerialTraining:
             and checkpoint.facts["experiment"] == self._fingerprint()
         )
         if checkpoint is not None:
-            self.learner.load(_under("learner/", checkpoint.arrays), checkpoint.facts["learner"])
+            self.learner.load(under("learner/", checkpoint.arrays), checkpoint.facts["learner"])
             self._saved_at = self.learner.decisions
         if exact:
             assert checkpoint is not None
@@ -200,7 +204,7 @@ class SerialTraining:
             self.learner.publish(player)
 
     def _go_on(self, checkpoint: Checkpoint) -> None:
-        self.actor.load(_under("actor/", checkpoint.arrays), checkpoint.facts["actor"])
+        self.actor.load(under("actor/", checkpoint.arrays), checkpoint.facts["actor"])
         self.learner.load_buffers(checkpoint.facts["buffers"])
 
     def _start_again(self, starts: int, checkpoint: Checkpoint | None) -> None:
@@ -322,13 +326,14 @@ def _learned(
     trained = TrainedPlayer(
         player, build_policies(experiment, 0), experiment.algorithm, experiment.learner, seed=0
     )
-    trained.load(_under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
+    trained.load(under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
     return trained.model, trained.weights() if weights == "live" else trained.average_weights()
 
 
 def exact_report(training: SerialTraining) -> dict[str, float] | None:
     """NashConv of the first learning player's live and averaged weights and of the equilibrium mixture of
-    the frozen players, by what it is; None where the game tree cannot be walked."""
+    the frozen players, by what it is; None where the game tree cannot be walked, its information states do
+    not hold all that a seat has seen, or the policies are not one table of action probabilities."""
     experiment = training.experiment
     root = experiment.game.tree()
     if root is None:
@@ -336,11 +341,12 @@ def exact_report(training: SerialTraining) -> dict[str, float] | None:
     game = ExactGame(root)
     try:
         _ = game.tree
-    except ValueError:
-        return None  # a game whose information states do not hold all that a seat has seen
-    (policy,) = build_policies(experiment, experiment.seed)
-    if policy.state_arrays:
+    except ForgetfulSeatError:
         return None
+    policies = build_policies(experiment, experiment.seed)
+    if len(policies) > 1 or policies[0].state_arrays:
+        return None
+    policy = policies[0]
 
     def table(weights: Tree) -> Probs:
         load_weights((policy,), weights)
@@ -360,10 +366,6 @@ def exact_report(training: SerialTraining) -> dict[str, float] | None:
             game.nash_conv(mixture)
         )
     return report
-
-
-def _under(prefix: str, arrays: Tree) -> Tree:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 __all__ = [

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from ludus.algorithms.divergence import kl_categorical, kl_of_heads, uniform_log_probs
+from ludus.models.operators import LOWEST
 from ludus.models.policy import Unrolled
-
-LOWEST = torch.finfo(torch.float32).min
 
 
 def masked(logits: Tensor, legal: Tensor, fill: float = LOWEST) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,3 +187,12 @@ def test_rewards_are_scaled_once_however_often_a_batch_is_prepared() -> None:
     torch.testing.assert_close(once.extra["target"], twice.extra["target"])
     plain = MagnetPolicyGradient().prepare(policy, {}, once)
     torch.testing.assert_close(once.extra["target"], 0.25 * plain.extra["target"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"decay": 1.5}, "Reference.decay must be from 0 to 1, got 1.5"), ({"copy_every": -1}, "got -1")],
+)
+def test_a_reference_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Reference(**changes)

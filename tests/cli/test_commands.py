@@ -86,6 +86,7 @@ def test_train_then_league_then_eval_then_resume(ludus: Run) -> None:
         low, high = row["win_rate_interval"]
         assert low <= row["win_rate"] <= high
     assert rows[0]["models"][0].startswith("main:")
+    assert [row["weights"] for row in rows] == [["average", "average"], ["average", None]]
 
     code, out, _ = ludus("train", "--run", "mine", "--resume", "--set", "budget=9000", "--json")
     assert code == 0
@@ -147,9 +148,15 @@ def test_an_experiment_in_yaml_overrides_its_recipe(ludus: Run, tmp_path: Path) 
         (["train", "kuhn", "--resume"], 2, "kuhn"),
         (["league", "nowhere"], 1, "nowhere"),
         (["league"], 1, "runs/"),
-        (["check", "kuhnn"], 1, "kuhn"),
-        (["chek"], 2, "chek"),
+        (["check", "kuhnn"], 2, "kuhn"),
+        (["chek"], 2, "'check'"),
+        (["train", "mine.py"], 2, "mine.py:experiment"),
+        (["check", "mine.py"], 2, "mine.py:CLASS"),
+        (["train", "kuhn", "--set", "budget=9", "--set", "seed=-1"], 2, "error: seed must be from 0"),
+        (["train", "kuhn", "--run", "/proc/mine"], 1, "error: /proc/mine: "),
         (["eval", "--episodes", "some"], 2, "some"),
+        (["check", "kuhn", "--episodes", "0"], 2, "'--episodes': 0 is not in the range x>=1"),
+        (["eval", "nowhere", "--tables", "0"], 2, "'--tables': 0 is not in the range x>=1"),
     ],
 )
 def test_bad_input_names_the_thing(ludus: Run, arguments: list[str], code: int, named: str) -> None:
@@ -164,6 +171,71 @@ def test_a_run_folder_is_not_written_over(ludus: Run) -> None:
     assert code == 2
     assert "--resume" in err
     assert Path("mine/run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("def experiment(:\n", "invalid syntax"),
+        ("import nowhere\n", "No module named 'nowhere'"),
+        ("def experiment():\n    raise KeyError('ouch')\n", "KeyError: 'ouch'"),
+        ("from ludus.experiment import Experiment\ndef experiment():\n    Experiment(nme='x')\n", "'nme'"),
+    ],
+)
+def test_an_error_in_the_file_of_an_experiment_is_one_line_with_its_place(
+    ludus: Run, tmp_path: Path, source: str, named: str
+) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    code, _, err = ludus("train", "mine.py:experiment")
+    assert code == 2
+    assert named in err
+    assert f"mine.py, line {len(source.splitlines())}" in err
+    assert err.count("\n") == 1
+
+
+def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector\n"
+        "from ludus.experiment import Experiment\n"
+        "from ludus.games.lift import Lifted\n"
+        "class Mine:\n"
+        "    spec = GameSpec.symmetric(name='mine', num_seats=2, max_length=1,\n"
+        "        observation=ObservationSpec(parts={'all': Vector(size=2)}),\n"
+        "        action=ActionSpec(heads={'move': Choice(num=2)}))\n"
+        "    def reset(self, seed):\n"
+        "        return None\n"
+        "def experiment():\n"
+        "    return Experiment(name='mine', game=Lifted(Mine), budget=100)\n"
+    )
+    code, _, err = ludus("train", "mine.py:experiment")
+    assert code == 1
+    assert err == "error: mine, table 0: reset and step give a Turn, got None\n"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["model.hidden=8", "league.roles.main.count=2", "league.roles.+other={type: Role}", "game=Kuhn"],
+)
+def test_what_a_run_has_learned_decides_what_a_resume_can_change(ludus: Run, setting: str) -> None:
+    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+    before = Path("mine/run.json").read_bytes()
+    code, _, err = ludus(
+        "train", "--run", "mine", "--resume", "--set", setting, "--set", "league.bots=random"
+    )
+    assert code == 2
+    assert setting.partition("=")[0].replace("+", "") in err
+    assert Path("mine/run.json").read_bytes() == before
+
+
+def test_a_narrow_terminal_keeps_the_names(ludus: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+    monkeypatch.setenv("COLUMNS", "50")
+    for command in (["league", "mine"], ["eval", "mine", "--episodes", "32"]):
+        code, out, _ = ludus(*command)
+        assert code == 0
+        assert "scissors" in out
+        assert "…" not in out
+        assert max(map(len, out.splitlines())) <= 50
 
 
 def test_eval_names_the_nearest_player(ludus: Run) -> None:

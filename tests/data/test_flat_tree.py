@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.flat_tree import FlatTree, Probs
+from ludus.data.flat_tree import FlatTree, ForgetfulSeatError, Probs
 from ludus.data.tree_game import CHANCE, OVER, TreeState
 from ludus.data.trees import Tree
 from ludus.games.builtin.kuhn import Kuhn
@@ -189,5 +189,5 @@ class Forgetful:
 
 
 def test_forgetting_is_refused() -> None:
-    with pytest.raises(ValueError, match="seat 0 forgets its own decisions at information state 1"):
+    with pytest.raises(ForgetfulSeatError, match="seat 0 forgets its own decisions at information state 1"):
         FlatTree.build(Forgetful())

@@ -152,3 +152,15 @@ def test_a_symmetric_game_has_one_kind_and_a_team_per_seat() -> None:
         name="g", num_seats=4, observation=OBSERVATION, action=ACTION, max_length=2, teams=(0, 1, 0, 1)
     )
     assert paired.seats_of_team == ((0, 2), (1, 3))
+
+
+def test_masks_say_whether_a_head_can_count() -> None:
+    heads = {
+        "order": Choice(num=3),
+        "speed": Choice(num=2, masked=False, when=When(head="order", values=(1, 2))),
+        "turn": Choice(num=2, when=When(head="speed", values=(0,))),
+    }
+    kind = SeatKind(name="k", observation=OBSERVATION, action=ActionSpec(heads=heads))
+    moving, waiting = np.array([True, False, True]), np.array([True, False, False])
+    assert all(kind.can_count(head, {"order": moving}) for head in heads)
+    assert [head for head in heads if kind.can_count(head, {"order": waiting})] == ["order"]

@@ -17,7 +17,7 @@ from ludus.data.specs import (
     When,
 )
 from ludus.data.trees import IntArray, Tree
-from ludus.games.bots import RandomBot, StrategyBot
+from ludus.games.bots import RandomBot, StrategyBot, head_counts
 from ludus.games.builtin.leduc import Leduc
 from ludus.games.game import Actions, TableView
 
@@ -120,6 +120,29 @@ def test_random_bot_names_the_seat_that_cannot_move() -> None:
     game.view.legal[1]["order"][2, 1] = False
     with pytest.raises(ValueError, match="head 'order' has no legal option at table 2, seat 3"):
         RandomBot().act(game, np.array([0, 2]), np.array([1, 3]), np.random.default_rng(0))
+
+
+NESTED = SeatKind(
+    name="nested",
+    observation=ObservationSpec(parts={"wind": Vector(size=1)}),
+    action=ActionSpec(
+        heads={
+            "order": Choice(num=2),
+            "speed": Choice(num=2, when=When(head="order", values=(1,))),
+            "turn": Choice(num=3, when=When(head="speed", values=(0,))),
+        }
+    ),
+)
+
+
+def test_a_head_counts_only_if_the_one_it_depends_on_does() -> None:
+    actions = {"order": np.array([0, 1, 1]), "speed": np.array([0, 0, 1])}
+    counted = {head: head_counts(NESTED, head, actions, 3).tolist() for head in NESTED.action.heads}
+    assert counted == {
+        "order": [True, True, True],
+        "speed": [False, True, True],
+        "turn": [False, True, False],
+    }
 
 
 def test_bots_take_no_rows() -> None:

@@ -47,20 +47,22 @@ def _standing(decisions: int) -> Standing:
 
 
 def test_decisions_count_from_the_last_snapshot() -> None:
-    frozen = _standing(100).frozen(promoted=True, reset=False)
+    frozen = _standing(100).frozen("main:0:1", promoted=True, reset=False)
     assert frozen.decisions_since_snapshot == 0
     assert frozen.progressed(LearnerProgress("main", 0, 6, 130)).decisions_since_snapshot == 30
 
 
 def test_a_learner_resumed_from_an_older_checkpoint_does_not_go_negative() -> None:
-    resumed = _standing(100).frozen(promoted=True, reset=False).progressed(LearnerProgress("main", 1, 4, 80))
+    frozen = _standing(100).frozen("main:0:1", promoted=True, reset=False)
+    resumed = frozen.progressed(LearnerProgress("main", 1, 4, 80))
     assert resumed.decisions_since_snapshot == 0
     assert resumed.progressed(LearnerProgress("main", 1, 9, 150)).decisions_since_snapshot == 50
 
 
 @pytest.mark.parametrize(("reported", "since"), [(30, 30), (130, 30)])
 def test_after_a_reset_the_learner_may_count_on_or_from_zero(reported: int, since: int) -> None:
-    reset = _standing(100).frozen(promoted=True, reset=True).after_reset(PlayerReset("main", 1, None))
+    frozen = _standing(100).frozen("main:0:1", promoted=True, reset=True)
+    reset = frozen.after_reset(PlayerReset("main", 1, None))
     assert reset.latest_model is None
     assert reset.decisions_since_snapshot == 0
     assert reset.progressed(LearnerProgress("main", 1, 0, reported)).decisions_since_snapshot == since
@@ -69,3 +71,11 @@ def test_after_a_reset_the_learner_may_count_on_or_from_zero(reported: int, sinc
 def test_late_reports_of_an_earlier_incarnation_are_ignored() -> None:
     reset = _standing(100).after_reset(PlayerReset("main", 1, None))
     assert reset.progressed(LearnerProgress("main", 0, 99, 10_000)) == reset
+
+
+@pytest.mark.parametrize("start", [None, "clone:0:7"])
+def test_weights_come_from_the_latest_snapshot_and_after_a_reset_from_the_start(start: str | None) -> None:
+    frozen = _standing(100).frozen("main:0:5", promoted=True, reset=True)
+    assert frozen.ancestor == "main:0:5"
+    assert frozen.progressed(LearnerProgress("main", 0, 9, 150)).ancestor == "main:0:5"
+    assert frozen.after_reset(PlayerReset("main", 1, start)).ancestor == start

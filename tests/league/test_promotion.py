@@ -37,7 +37,7 @@ def _reason(rule: Promotion, standing: Standing, payoff: Payoff | None = None) -
 def test_by_steps() -> None:
     assert _reason(BySteps(every=100), _standing(99)) is None
     assert _reason(BySteps(every=100), _standing(100)) == "100 decisions"
-    assert _reason(BySteps(every=100), _standing(100).frozen(promoted=True, reset=False)) is None
+    assert _reason(BySteps(every=100), _standing(100).frozen("main:0:1", promoted=True, reset=False)) is None
     assert _reason(Never(), _standing(10**14)) is None
 
 
@@ -96,7 +96,7 @@ def test_by_score_wants_a_better_recent_mean_than_at_its_last_snapshot() -> None
     rule = ByScore(min_improvement=1.0)
     standing = _scored(_standing(10), 5.0)
     assert _reason(rule, standing) == "score 5"
-    standing = standing.frozen(promoted=True, reset=False)
+    standing = standing.frozen("main:0:1", promoted=True, reset=False)
     assert _reason(rule, standing) is None
     assert _reason(rule, _scored(standing, 6.0)) is None
     assert _reason(rule, _scored(standing, 6.5)) == "score 6.5"
@@ -110,7 +110,7 @@ def test_by_score_fades_old_episodes() -> None:
 
 def test_by_score_is_not_satisfied_by_other_snapshots_few_episodes_or_few_decisions() -> None:
     standing = _scored(_standing(10), 5.0)
-    assert _reason(ByScore(), standing.frozen(promoted=False, reset=False)) is not None
+    assert _reason(ByScore(), standing.frozen("main:0:1", promoted=False, reset=False)) is not None
     assert _reason(ByScore(min_episodes=101), standing) is None
     assert _reason(ByScore(min_decisions=11), standing) is None
     assert _reason(ByScore(), _standing(10)) is None

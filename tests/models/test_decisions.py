@@ -42,6 +42,18 @@ def test_draws_follow_the_distribution():
     torch.testing.assert_close(log_prob, probabilities.log()[action])
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e12])
+def test_illegal_options_get_no_gradient_however_the_loss_is_scaled(scale):
+    legal = torch.tensor([[True, False, True], [False, True, False]])
+    logits = torch.tensor([[0.3, 9.0, -1.0], [2.0, 0.1, -3.0]], requires_grad=True)
+    recorded = Recorded({"move": torch.tensor([2, 1])}, torch.ones(2, dtype=torch.bool))
+    decision = decide("move", logits, legal, None, recorded)
+    (scale * (decision.entropy + decision.log_prob).sum()).backward()
+    assert logits.grad.isfinite().all()
+    assert (logits.grad[~legal] == 0).all()
+    assert (logits.grad[0, legal[0]] != 0).all()
+
+
 def test_greedy_takes_the_likeliest_legal_option():
     logits = torch.tensor([[3.0, 2.0, 1.0]])
     decision = decide("move", logits, torch.tensor([[False, True, True]]), None, Greedy())

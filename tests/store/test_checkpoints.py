@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.store.checkpoints import Checkpoints, DamagedCheckpoints, decode_rng, encode_rng
+from ludus.store.checkpoints import Checkpoints, DamagedCheckpoints
 
 ARRAYS = {
     "policy.weight": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
@@ -47,23 +47,17 @@ def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
         assert np.array_equal(checkpoint.arrays[name], array)
 
 
-@pytest.mark.parametrize("kind", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
-def test_random_generators_go_on_where_they_were(tmp_path: Path, kind: str) -> None:
-    rng = np.random.Generator(getattr(np.random, kind)(5))
+def test_random_generators_go_on_where_they_were(tmp_path: Path) -> None:
+    rng, resumed = (np.random.Generator(np.random.PCG64(seed)) for seed in (5, 6))
     rng.integers(10, size=3, dtype=np.uint32)  # leaves half of a 64-bit draw behind
-    Checkpoints(tmp_path).save(1, {}, {"rng": encode_rng(rng)})
+    Checkpoints(tmp_path).save(1, {}, {"rng": rng.bit_generator.state})
     checkpoint = Checkpoints(tmp_path).load_latest()
     assert checkpoint is not None
-    resumed = decode_rng(checkpoint.facts["rng"])
+    resumed.bit_generator.state = checkpoint.facts["rng"]
     assert rng.integers(10**6, size=700, dtype=np.uint32).tolist() == (
         resumed.integers(10**6, size=700, dtype=np.uint32).tolist()
     )
     assert rng.normal() == resumed.normal()
-
-
-def test_an_unknown_generator_is_refused() -> None:
-    with pytest.raises(ValueError, match="'__import__' is not a bit generator; known are PCG64"):
-        decode_rng({"bit_generator": "__import__"})
 
 
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from table_play import GAMES, SMALL, HandedOver, Play, self_play
 from ludus.algorithms.advantages import advantage_columns
 from ludus.data.batch import Batch
 from ludus.models.networks import ActorCritic
-from ludus.workers.shelf import load_weights
+from ludus.models.weights import load_weights
 
 WITH_MEMORY = ActorCritic(hidden=(16,), channels=(4,), entity_size=8, memory=16)
 STEPS = 70
@@ -105,7 +105,7 @@ def test_rows_are_what_was_played(play: Play) -> None:
 
 def test_reward_before_the_first_decision_is_dropped_and_counted(play: Play) -> None:
     early = sum(episode.early_reward for episode in play.tables.log)
-    assert sum(writer.dropped_reward for writer in play.actor.writers) == pytest.approx(early)
+    assert play.actor.dropped_reward == pytest.approx(early)
 
 
 def slow_advantages(batch: Batch, length: int, log: Log, *, timed: bool, gamma: float, lambda_: float) -> Any:

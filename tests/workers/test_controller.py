@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ludus.assemble import SerialTraining
@@ -22,6 +23,7 @@ from ludus.data.records import (
     ModelId,
     Pair,
     PlayerAdded,
+    PlayerReset,
     Result,
     ScoreMeasured,
 )
@@ -29,6 +31,7 @@ from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.game import GameSource
+from ludus.league.matches import UnknownMatchError
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
@@ -125,6 +128,28 @@ def test_a_score_that_is_no_number_makes_the_match_void(
     controller.next_match(4)
 
 
+def test_what_cannot_be_a_result_never_reaches_the_ledger(
+    training: SerialTraining, controller: Controller
+) -> None:
+    match = controller.next_match(4)
+    before = on_disk(training)
+    with pytest.raises(ValueError, match=f"result of match {match.id} is refused: pairs of sides"):
+        controller.report(msgspec.structs.replace(result_of(match), pairs=()))
+    with pytest.raises(UnknownMatchError, match="match 77 was never issued"):
+        controller.report(msgspec.structs.replace(result_of(match), match_id=77))
+    assert on_disk(training) == before, "a row that no league can fold would end the run for good"
+    controller.report(result_of(match))
+    assert on_disk(training)[-1] == MatchFinished(result_of(match))
+
+
+def test_a_reset_voids_what_is_left(training: SerialTraining, controller: Controller) -> None:
+    match = controller.next_match(4)
+    training.league.apply(PlayerReset("main", 1, None))
+    controller.report(result_of(match))
+    assert on_disk(training)[-1] == MatchVoid(match.id, "a player was reset")
+    assert (training.league.matches.void, training.league.matches.finished) == (1, 0)
+
+
 def test_progress_is_noted_once(training: SerialTraining, controller: Controller) -> None:
     controller.step()
     noted = on_disk(training)
@@ -172,6 +197,19 @@ def test_snapshots_know_their_parents(training: SerialTraining) -> None:
     for model, event in zip(models, frozen, strict=True):
         for variant in ("live", "average"):
             assert training.folder.models.entry(model, variant).facts == {"decisions": event.parent_decisions}
+
+
+def test_the_first_snapshot_after_a_reset_has_no_parent(tmp_path: Path) -> None:
+    role = Role(promotion=BySteps(every=60), initial_snapshot=False, reset_probability=1.0)
+    described = experiment(
+        ConnectFour(), budget=200, league=LeagueRules(roles={"main": role}, bots=("random",))
+    )
+    with closing(new_training(tmp_path / "run", described)) as training:
+        training.run()
+        frozen = [e.model for e in on_disk(training) if isinstance(e, PlayerAdded) and e.role == "frozen"]
+        assert len(frozen) > 1
+        for model in frozen:
+            assert training.folder.models.lineage(ModelId.parse(model or "")) == (ModelId.parse(model or ""),)
 
 
 @pytest.mark.parametrize("player", ["main", "random"])

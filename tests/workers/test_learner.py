@@ -179,7 +179,7 @@ def test_it_goes_on_from_what_it_saved() -> None:
     arrays, facts = second.learner.save()
     buffers = second.learner.save_buffers()
     for trained in second.learner.players.values():
-        trained.reset({name: array * 0 for name, array in trained.weights().items()})
+        trained.reset({name: array * 0 for name, array in trained.weights().items()}, incarnation=1)
     for buffer in second.learner.buffers.values():
         buffer.take()
     second.learner.load(arrays, facts)

@@ -12,8 +12,9 @@ from ludus.data.trees import Tree
 from ludus.games.builtin.siege import Siege
 from ludus.models.networks import ActorCritic
 from ludus.models.policy import Policy
+from ludus.models.weights import load_weights
 from ludus.runtime.weight_board import LocalBoard
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer, Shelf, load_weights
+from ludus.workers.shelf import FixedPlayers, SeatedPlayer, Shelf
 
 GAME = Siege()
 

@@ -240,7 +240,7 @@ def test_a_reset_begins_again_from_the_weights_it_is_given() -> None:
     start = player.weights()
     player.update(batches, 0.0)
     player.update(batches, 0.0)
-    player.reset(start)
+    player.reset(start, incarnation=1)
     assert equal(player.weights(), start)
     assert equal(player.average_weights(), start)
     assert not any(name.startswith("optimiser.") for name in player.save()[0])
@@ -264,6 +264,10 @@ def test_the_order_of_minibatches_depends_on_the_seed_only() -> None:
         ({"buffer_size": 10}, r"buffer_size \(10\) must hold a batch: at least batch_size \(64\)"),
         ({"average_decay": 1.0}, r"average_decay must be in \[0, 1\), got 1.0"),
         ({"max_gradient_norm": 0.0}, "max_gradient_norm must be above 0, got 0.0"),
+        ({"adam_beta1": 1.0}, r"adam_beta1 must be in \[0, 1\), got 1.0"),
+        ({"adam_epsilon": 0.0}, "adam_epsilon must be above 0, got 0.0"),
+        ({"learning_rate": -1e-3}, "learning_rate must be finite and at least 0, got -0.001"),
+        ({"learning_rate": Linear(start=1e-3, end=-1.0)}, "learning_rate must be finite and at least 0"),
         ({"max_lag": -1}, "max_lag must be at least 0, got -1"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ludus.algorithms.checks import require_between
 from ludus.data.batch import Batch
 from ludus.models.policy import Policy
 
@@ -29,6 +30,11 @@ class Reference:
     """Copy the live weights after this many updates (0: never)."""
     decay: float = 0.0
     """Or follow them: new = decay * old + (1 - decay) * live after each update (0: do not follow)."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, decay=self.decay)
+        if self.copy_every < 0:
+            raise ValueError(f"Reference.copy_every must be at least 0, got {self.copy_every}")
 
 
 class Algorithm(Protocol):

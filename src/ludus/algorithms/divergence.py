@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from ludus.models.operators import LOWEST
 from ludus.models.policy import Unrolled
 
 
 def is_legal(log_probs: Tensor) -> Tensor:
-    """Illegal options carry the lowest float (or -inf), which no softmax reaches by itself."""
-    return log_probs > torch.finfo(log_probs.dtype).min / 2
+    """Illegal options carry about `LOWEST` (or -inf), which no softmax reaches by itself."""
+    return log_probs > LOWEST / 2
 
 
 def kl_categorical(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -25,7 +26,7 @@ def uniform_log_probs(log_p: Tensor) -> Tensor:
     """Of the uniform policy over the options that are legal under p."""
     legal = is_legal(log_p)
     even = -legal.sum(-1, keepdim=True).clamp(min=1).to(log_p.dtype).log()
-    return torch.where(legal, even, torch.finfo(log_p.dtype).min)
+    return torch.where(legal, even, LOWEST)
 
 
 def kl_of_heads(

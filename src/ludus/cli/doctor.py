@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from rich import box
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+
+from ludus.cli.console import new_console, new_table
 
 EXTRAS = {
     "train": ("torch", "training and playing learned players"),
@@ -29,10 +28,10 @@ LITTLE_DISK = 2 * GIB
 @click.command("doctor")
 def command() -> None:
     """Explain the machine as training sees it."""
-    table = Table("what", "here", "advice", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = new_table("what", "here", "advice")
     for row in (*_machine(), *_packages()):
         table.add_row(*map(escape, row))
-    Console().print(table)
+    new_console().print(table)
 
 
 def usable_cores() -> float:

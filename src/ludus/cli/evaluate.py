@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import click
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from ludus.assemble import load_experiment, load_players, new_league
+from ludus.cli.console import add_numbers, new_console, new_table
 from ludus.cli.experiments import open_run
 from ludus.data.records import Result
+from ludus.league.league import League
 from ludus.league.payoff import wilson_interval
 from ludus.store.metrics_file import MetricsFile
 from ludus.workers.shelf import FixedPlayers
@@ -23,14 +22,27 @@ from ludus.workers.tournament import Tournament
 
 
 @click.command("eval")
-@click.argument("run", required=False, type=click.Path(file_okay=False))
+@click.argument("run", required=False, type=click.Path())
 @click.argument("players", nargs=-1)
-@click.option("--episodes", "-n", default=400, show_default=True, help="At least so many per pair.")
+@click.option(
+    "--episodes",
+    "-n",
+    type=click.IntRange(min=1),
+    default=400,
+    show_default=True,
+    help="At least so many per pair.",
+)
 @click.option("--weights", type=click.Choice(["live", "average"]), default="average", show_default=True,
               help="Which weights a learning player uses.")  # fmt: skip
 @click.option("--greedy", is_flag=True, help="Always the most probable action.")
-@click.option("--tables", default=64, show_default=True, help="Tables played at the same time.")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--tables",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Tables played at the same time.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per pair.")
 def command(
     run: str | None,
@@ -72,7 +84,11 @@ def command(
         experiment.game, FixedPlayers(seated), line_ups, episodes=episodes, num_tables=tables, seed=seed
     )
     results = tournament.run()
-    rows = [describe(line_up, results[index], greedy) for index, line_up in enumerate(line_ups)]
+    rows = [
+        describe(line_up, results[index], greedy)
+        | {"weights": [_weights_of(league, player, weights) for player in line_up]}
+        for index, line_up in enumerate(line_ups)
+    ]
     with MetricsFile(folder.metrics / "evaluations.jsonl") as kept:
         for row in rows:
             kept.append(row)
@@ -80,20 +96,29 @@ def command(
         for row in rows:
             click.echo(json.dumps(row))
     else:
-        Console().print(_table(rows, teams))
+        table = _table(rows, teams)
+        table.caption = f"Learning players with their {weights} weights, frozen ones as they are pinned."
+        new_console().print(table)
+
+
+def _weights_of(league: League, player: str, weights: str) -> str | None:
+    """Which of its two sets of weights a player has used; None for a bot."""
+    entry = league.players.get(player)
+    if entry is None or entry.scripted:
+        return None
+    return weights if entry.learning else entry.weights
 
 
 def describe(line_up: tuple[str, ...], result: Result, greedy: bool) -> dict[str, Any]:
     """One line-up's result as plain values: win rate (or score) of the first side with a 95 % interval."""
-    mean = result.score_sum[0] / result.episodes
-    spread = max(result.score_square_sum[0] / result.episodes - mean**2, 0.0)
+    mean, standard_error = result.mean_score(0)
     row: dict[str, Any] = {
         "players": list(line_up),
         "models": list(result.last_models),
         "greedy": greedy,
         "episodes": result.episodes,
         "score": mean,
-        "score_standard_error": math.sqrt(spread / result.episodes),
+        "score_standard_error": standard_error,
         "steps_per_episode": result.steps / result.episodes,
     }
     if result.pairs:
@@ -110,13 +135,10 @@ def describe(line_up: tuple[str, ...], result: Result, greedy: bool) -> dict[str
 
 
 def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("player", no_wrap=True)
+    table = new_table("player", "against") if teams > 1 else new_table("player")
     if teams > 1:
-        table.add_column("against", no_wrap=True)
-        table.add_column("win rate (95 %)", justify="right", no_wrap=True)
-        table.add_column("won/drawn/lost", justify="right", no_wrap=True)
-    table.add_column("mean score", justify="right", no_wrap=True)
+        add_numbers(table, "win rate (95 %)", "won/drawn/lost")
+    add_numbers(table, "mean score")
     for row in rows:
         cells = [row["players"][0]]
         if teams > 1:

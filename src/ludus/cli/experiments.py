@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
+import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import ludus.recipes
+from ludus.cli.user_code import loading
 from ludus.config import ConfigError, apply_overrides, load_yaml
 from ludus.data.files import load_address
 from ludus.experiment import Experiment
@@ -51,22 +52,19 @@ def open_run(run: str | None) -> RunFolder:
 
 def _build(address: str) -> Experiment:
     if ":" not in address:
+        if address.endswith(".py"):
+            raise ConfigError(
+                f"{address}: which function of it? write {address}:experiment, if that is its name"
+            )
         if address not in recipe_names():
             raise ConfigError(
                 f"{unknown('recipe', address, recipe_names())} (`ludus recipes` lists them; "
                 "an experiment of your own is named FILE.py:FUNCTION)"
             )
         address = f"ludus.recipes.{address}:experiment"
-        found: Any = importlib.import_module(address.partition(":")[0]).experiment
-    else:
-        try:
-            found = load_address(address)
-        except (ImportError, AttributeError, OSError, ValueError) as error:
-            raise ConfigError(f"cannot load {address!r}: {error}") from error
-    try:
+    with loading(address):
+        found = load_address(address)
         experiment = found() if callable(found) else found
-    except ValueError as error:
-        raise ConfigError(f"{address}: {error}") from error
     if not isinstance(experiment, Experiment):
-        raise ConfigError(f"{address} gives a {type(experiment).__name__}, not an Experiment")
+        raise ConfigError(f"{address} gives {reprlib.repr(experiment)}, not an Experiment")
     return experiment

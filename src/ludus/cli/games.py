@@ -6,11 +6,9 @@ import json
 from dataclasses import asdict
 
 import click
-from rich import box
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from ludus.cli.console import new_console, new_table
 from ludus.games.catalog import list_games
 
 
@@ -22,14 +20,11 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(entry) for entry in entries]))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("address", no_wrap=True)
-    table.add_column("game")
-    table.add_column("here")
+    table = new_table("address", "game", "here")
     for entry in entries:
         table.add_row(
             entry.address, entry.description, "yes" if entry.installed else escape(entry.install or "")
         )
-    console = Console()
+    console = new_console()
     console.print(table)
-    console.print("A game of your own: FILE.py:CLASS. See `ludus check`.", highlight=False)
+    console.print("\nA game of your own: FILE.py:CLASS. See `ludus check`.")

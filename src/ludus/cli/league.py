@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from ludus.assemble import load_experiment, new_league
+from ludus.cli.console import new_console
 from ludus.cli.experiments import open_run
 from ludus.cli.tables import league_table, payoff_table
 from ludus.league.league import League
@@ -20,7 +21,7 @@ FOLLOW_S = 2.0
 
 
 @click.command("league")
-@click.argument("run", required=False, type=click.Path(file_okay=False))
+@click.argument("run", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
 @click.option("--follow", is_flag=True, help="Show it again whenever something has happened.")
 def command(run: str | None, as_json: bool, follow: bool) -> None:
@@ -28,7 +29,7 @@ def command(run: str | None, as_json: bool, follow: bool) -> None:
     folder = open_run(run)
     experiment = load_experiment(folder)
     league = new_league(experiment)
-    console = Console()
+    console = new_console()
     with folder.ledger(read_only=True) as ledger:
         seen = _fold(league, ledger, 0)
         while True:
@@ -56,12 +57,12 @@ def _show(league: League, opponents: tuple[str, ...], console: Console, as_json:
         return
     console.print(league_table(league, summary, opponents))
     if league.num_teams > 1:
-        console.print(payoff_table(summary))
+        console.print()
+        console.print(payoff_table(summary, console.width))
     book = league.matches
     console.print(
-        f"{book.issued:,} matches issued: {book.finished:,} finished, {book.void:,} void, "
-        f"{len(book.open_matches):,} open",
-        highlight=False,
+        f"\n{book.issued:,} matches issued: {book.finished:,} finished, {book.void:,} void, "
+        f"{len(book.open_matches):,} open"
     )
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.assemble import SerialTraining
-from ludus.cli.tables import league_table
+from ludus.cli.tables import league_table, short
 from ludus.league.summary import summarise
 from ludus.runtime.program import Progress
 
@@ -24,6 +24,9 @@ Style = Literal["live", "lines", "json", "quiet"]
 REDRAW_S = {"live": 1.0, "lines": 10.0, "json": 1.0}
 LEAGUE_S = 5.0
 """The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
+LEFT_OUT = ("lag", "stale", "skipped", "refused", "dropped")
+"""Statistics of decisions and updates that did not count."""
+NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
 
 
 class TrainView:
@@ -33,7 +36,7 @@ class TrainView:
         self._training = training
         self._style = style
         self._console = console
-        self._live = Live(console=console, auto_refresh=False) if style == "live" else None
+        self._live = Live(console=console, auto_refresh=False, transient=True) if style == "live" else None
         self._started = self._drawn = self._rated = time.monotonic()
         self._decisions_before = training.learner.decisions
         self._league: Table | None = None
@@ -42,13 +45,13 @@ class TrainView:
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.__enter__()
+            self._draw(time.monotonic())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._draw(time.monotonic())
             self._live.__exit__(kind, error, trace)
 
     def __call__(self, training: SerialTraining, progress: dict[str, Progress]) -> None:
@@ -71,17 +74,18 @@ class TrainView:
         learner = self._training.learner
         elapsed = max(now - self._started, 1e-9)
         rate = (learner.decisions - self._decisions_before) / elapsed
-        left = (self._training.experiment.budget - learner.decisions) / rate if rate else 0.0
+        left = max(self._training.experiment.budget - learner.decisions, 0)
         return {
             "decisions": learner.decisions,
             "progress": learner.progress,
             "decisions_per_s": rate,
-            "left_s": max(left, 0.0),
+            **({"left_s": left / rate} if rate else {}),
             "episodes": self._training.actor.episodes,
             "matches": self._training.league.matches.finished,
             "updates": sum(trained.step for trained in learner.players.values()),
             "stale": sum(trained.stale for trained in learner.players.values()),
             "skipped": sum(trained.skipped for trained in learner.players.values()),
+            "refused": sum(trained.refused for trained in learner.players.values()),
             **self._statistics,
         }
 
@@ -92,7 +96,8 @@ class TrainView:
             f"{numbers['progress']:6.1%}  {numbers['decisions']:>12,.0f} decisions  "
             f"{numbers['decisions_per_s']:>8,.0f}/s  {numbers['matches']:>6,.0f} matches  "
             + (f"entropy {entropy:.3f}  " if entropy is not None else "")
-            + f"{_duration(numbers['left_s'])} left"
+            + _left(numbers)
+            + _troubles(numbers)
         )
 
     def _picture(self, now: float) -> Group:
@@ -107,22 +112,41 @@ class TrainView:
             f" on {experiment.game.spec.name}   ",
             (str(self._training.folder.path), "dim"),
         )
-        figures = Text(
-            f"{numbers['decisions']:,.0f} of {experiment.budget:,} decisions   "
-            f"{numbers['decisions_per_s']:,.0f}/s   {numbers['updates']:,.0f} updates   "
-            f"{numbers['matches']:,.0f} matches   {numbers['episodes']:,.0f} episodes   "
-            f"{_duration(numbers['left_s'])} left"
+        bar = Table.grid(padding=(0, 2), expand=True)
+        bar.add_column(ratio=1)
+        bar.add_row(
+            ProgressBar(total=1.0, completed=numbers["progress"]),
+            f"{numbers['progress']:.1%}",
+            _left(numbers),
         )
-        bar = ProgressBar(total=1.0, completed=numbers["progress"])
-        return Group(head, bar, figures, self._losses(numbers), self._league)
+        figures = Text(
+            f"{short(numbers['decisions'])} of {short(experiment.budget)} decisions  "
+            f"{short(numbers['decisions_per_s'])}/s  {numbers['updates']:,.0f} updates  "
+            f"{numbers['matches']:,.0f} matches  {short(numbers['episodes'])} episodes{_troubles(numbers)}"
+        )
+        return Group(head, bar, figures, *self._losses(), Text(), self._league)
 
-    @staticmethod
-    def _losses(numbers: dict[str, float]) -> Text:
-        shown = {name: value for name, value in numbers.items() if "/" in name}
-        return Text("   ".join(f"{name} {value:.4g}" for name, value in shown.items()), style="dim")
+    def _losses(self) -> list[Text]:
+        """A line per player; counts that say that something was left out come only if it was."""
+        lines: dict[str, list[str]] = {}
+        for name, value in self._statistics.items():
+            player, _, what = name.rpartition("/")
+            if value or what not in LEFT_OUT:
+                lines.setdefault(player, []).append(
+                    f"{what}={short(value) if value >= 1_000 else f'{value:.3g}'}"
+                )
+        return [Text(f"{player}  {'  '.join(shown)}", style="dim") for player, shown in lines.items()]
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
+def _troubles(numbers: dict[str, float]) -> str:
+    """A run that learns nothing because of a NaN must not look like one that is slow."""
+    troubles = [f"{numbers[what]:,.0f} {things} not finite" for what, things in NOT_FINITE if numbers[what]]
+    return "".join(f"  {trouble}!" for trouble in troubles)
+
+
+def _left(numbers: dict[str, float]) -> str:
+    if "left_s" not in numbers:
+        return "? left"
+    minutes, rest = divmod(int(numbers["left_s"]), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
+    return f"{hours}h {minutes:02d}m left" if hours else f"{minutes}m {rest:02d}s left"

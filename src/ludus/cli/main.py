@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import click
 
 from ludus.config import ConfigError
+from ludus.config.errors import nearest
+from ludus.games.seat_rows import GameError
 from ludus.store.files import StoreError
 
 COMMANDS = {
@@ -34,7 +36,10 @@ class LazyCommands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            close = nearest(cmd_name, COMMANDS)
+            ctx.fail(
+                f"unknown command {cmd_name!r}; " + (f"did you mean {close!r}?" if close else "see --help")
+            )
         module = importlib.import_module(f"ludus.cli.{'evaluate' if cmd_name == 'eval' else cmd_name}")
         command: click.Command = module.command
         return command
@@ -51,21 +56,23 @@ def ludus() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted (state saved)."""
+    """Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted (state saved).
+
+    With LUDUS_TRACEBACK=1 in the environment, an error comes with where it was raised.
+    """
     try:
         code = ludus.main(args=arguments, prog_name="ludus", standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
-        code = BAD_USAGE
     except click.ClickException as error:
-        error.show()
-        code = FAILED
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help'.\n", err=True)
+        click.echo(f"error: {error.format_message()}", err=True)
+        code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    except (ConfigError, StoreError) as error:
+    except (ConfigError, GameError, StoreError, OSError) as error:
         if os.environ.get("LUDUS_TRACEBACK"):
             raise
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {_place_first(error) if isinstance(error, OSError) else error}", err=True)
         code = BAD_USAGE if isinstance(error, ConfigError) else FAILED
     except ModuleNotFoundError as error:
         if error.name != "torch":
@@ -73,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("error: this command needs PyTorch: pip install 'ludus[train]'", err=True)
         code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _place_first(error: OSError) -> str:
+    return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 if __name__ == "__main__":

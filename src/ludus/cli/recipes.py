@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.text import Text
 
 import ludus.recipes
+from ludus.cli.console import new_console, new_table
 from ludus.cli.experiments import find_experiment, recipe_names
 from ludus.config import paths
 
@@ -20,23 +23,39 @@ from ludus.config import paths
 @click.argument("recipe", required=False)
 @click.option("--json", "as_json", is_flag=True)
 def command(recipe: str | None, as_json: bool) -> None:
-    """List the recipes, or every setting of RECIPE (also FILE.py:NAME) as PATH, value and meaning."""
+    """List the recipes, or every setting of RECIPE (also FILE.py:NAME) as PATH=VALUE with its meaning."""
     if recipe is None:
-        headings: tuple[str, ...] = ("recipe", "what it does")
-        rows: list[tuple[str, ...]] = [(name, describe(name)) for name in recipe_names()]
+        rows = [{"recipe": name, "what it does": describe(name)} for name in recipe_names()]
     else:
         rows = [
-            (setting.path, repr(setting.value), setting.doc or setting.type_name)
-            for setting in paths(find_experiment(recipe, ()))
+            {"path": at, "value": shown(value), "meaning": doc or type_name}
+            for at, type_name, value, doc in paths(find_experiment(recipe, ()))
         ]
-        headings = ("path", "value", "meaning")
     if as_json:
-        click.echo(json.dumps([dict(zip(headings, row, strict=True)) for row in rows]))
+        click.echo(json.dumps(rows))
         return
-    table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
+    console = new_console()
+    if recipe is None:
+        table = new_table("recipe", "what it does")
+        for row in rows:
+            table.add_row(*map(escape, row.values()))
+        console.print(table)
+        console.print("\nEvery setting of one: ludus recipes RECIPE. Train it: ludus train RECIPE.")
+        return
     for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+        line = Text.assemble(f"{row['path']}={row['value']}", (f"  # {row['meaning']}", "dim"))
+        console.print(line, soft_wrap=not console.is_terminal)
+
+
+def shown(value: Any) -> str:
+    """As `--set` would take it. Of what has settings of its own, only the name: they come next."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ", ".join(map(str, value))
+    if isinstance(value, tuple):
+        return ",".join(map(shown, value))
+    return type(value).__name__ if is_dataclass(value) else str(value)
 
 
 def describe(recipe: str) -> str:

@@ -1,12 +1,12 @@
-"""Rich tables that several commands show."""
+"""The tables of a league, which several commands show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table
 
+from ludus.cli.console import add_numbers, new_table
 from ludus.league.league import League
 from ludus.league.payoff import Payoff
 from ludus.league.players import Player
@@ -19,22 +19,16 @@ MOST_COLUMNS = 12
 def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str]) -> Table:
     """A row per player: rating with its 95 % interval, share of the equilibrium, win rates against bots."""
     one_team = league.num_teams == 1
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=False)
-    table.add_column("player", no_wrap=True)
-    table.add_column("trained on", justify="right", no_wrap=True)
+    table = new_table("player")
+    add_numbers(table, "trained on")
     if one_team:
-        table.add_column("mean score", justify="right")
+        add_numbers(table, "mean score")
     else:
-        table.add_column("Elo", justify="right", no_wrap=True)
-        table.add_column("games", justify="right", no_wrap=True)
-        table.add_column("Nash", justify="right", no_wrap=True)
-        for opponent in opponents:
-            table.add_column(f"% vs {opponent}", justify="right")
+        add_numbers(table, "Elo", "games", "Nash", *(f"% vs {opponent}" for opponent in opponents))
         table.caption = (
             f"Elo with its 95 % interval, {summary.anchor} = 0. "
             "Nash: share of the mixture of frozen players that none of them beats."
         )
-        table.caption_justify = "left"
     payoff = league.payoffs.view("evaluation")
     rows = sorted(
         zip(summary.players, summary.ratings, strict=True),
@@ -46,26 +40,28 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
             cells.append(_score(summary, player.id))
         else:
             share = summary.equilibrium.get(player.id)
-            cells += [_elo(rating), _short(rating.games), f"{share:.0%}" if share else ""]
+            cells += [_elo(rating), short(rating.games), f"{share:.0%}" if share else ""]
             cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
         table.add_row(*cells)
     return table
 
 
-def payoff_table(summary: LeagueSummary) -> Table:
-    """Win rates of the row against the column, for the newest players if there are many."""
-    shown = range(max(0, len(summary.players) - MOST_COLUMNS), len(summary.players))
-    title = "Win rate of row against column" + (" (newest)" if len(shown) < len(summary.players) else "")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    table.add_column("")
-    for column in shown:
-        table.add_column(summary.players[column].id, justify="right")
+def payoff_table(summary: LeagueSummary, width: int) -> Table:
+    """Win rates of the row against the column; of more players than fit into `width`, the newest."""
+    players = [player.id for player in summary.players]
+    column_width = max(map(len, players)) + len(" | ")
+    fitting = max(1, min(MOST_COLUMNS, width // column_width - 1))
+    shown = range(max(0, len(players) - fitting), len(players))
+    newest = f", the {len(shown)} newest of {len(players)}" if len(shown) < len(players) else ""
+    table = new_table("")
+    table.title = f"Win rate of row against column{newest}"
+    add_numbers(table, *(players[column] for column in shown))
     for row in shown:
         cells = [
             "" if row == column or not summary.games[row, column] else f"{summary.win_rates[row, column]:.2f}"
             for column in shown
         ]
-        table.add_row(summary.players[row].id, *cells)
+        table.add_row(players[row], *cells)
     return table
 
 
@@ -73,10 +69,10 @@ def _decisions(league: League, player: Player) -> str:
     if player.scripted:
         return "scripted"
     standing = league.standings.get(player.id)
-    return _short(standing.decisions if standing else player.parent_decisions)
+    return short(standing.decisions if standing else player.parent_decisions)
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
     """Three digits and a unit: 12.3k, 4.56M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= limit:

@@ -10,11 +10,12 @@ import click
 from rich.console import Console
 
 from ludus.assemble import SerialTraining, exact_report, load_experiment
+from ludus.cli.console import new_console
 from ludus.cli.experiments import find_experiment, open_run, parse_settings
 from ludus.cli.live_view import Style, TrainView
 from ludus.cli.main import INTERRUPTED
 from ludus.cli.tables import league_table
-from ludus.config import ConfigError, apply_overrides, encode
+from ludus.config import ConfigError, apply_overrides, diff, encode
 from ludus.experiment import Experiment
 from ludus.league.summary import summarise
 from ludus.runtime import serial
@@ -25,7 +26,7 @@ DEFAULT_RECIPE = "connect_four"
 
 @click.command("train")
 @click.argument("experiment", required=False, metavar="[RECIPE|FILE.py:NAME|FILE.yaml]")
-@click.option("--run", type=click.Path(file_okay=False), help="Run folder; default: a new one under runs/.")
+@click.option("--run", type=click.Path(), help="Run folder; default: a new one under runs/.")
 @click.option("--resume", is_flag=True, help="Go on with --run (default: the newest run).")
 @click.option("--runtime", type=click.Choice(["serial"]), help="Where the workers run.")
 @click.option(
@@ -52,13 +53,15 @@ def command(
     if runtime is not None:
         settings = (*settings, f"runtime={runtime}")
     folder, chosen = _resumed(experiment, run, settings) if resume else _new(experiment, run, settings)
-    console = Console()
+    console = new_console()
     style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
-    if not as_json and not quiet:
-        console.print(f"run folder: {folder.path}", highlight=False)
     with folder.lock():
+        if style in ("live", "lines"):
+            console.print(f"run folder: {folder.path}")
         training = SerialTraining(chosen, folder)
         try:
+            if resume and encode(chosen) != encode(load_experiment(folder)):
+                folder.with_experiment(encode(chosen))
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
             _show_end(training, reason, console, as_json)
@@ -81,10 +84,16 @@ def _resumed(address: str | None, run: str | None, settings: tuple[str, ...]) ->
     folder = open_run(run)
     experiment = load_experiment(folder)
     changed = apply_overrides(experiment, parse_settings(settings))
-    if changed != experiment:
-        with folder.lock():
-            folder = folder.with_experiment(encode(changed))
+    _require_same_players(experiment, changed)
     return folder, changed
+
+
+def _require_same_players(before: Experiment, after: Experiment) -> None:
+    """What a run has learned fits only its own game, networks and players."""
+    for path, old, new in diff(before, after):
+        match path.split("."):
+            case ["game" | "model", *_] | ["league", "roles", _] | ["league", "roles", _, "count"]:
+                raise ConfigError(f"{path} is {old} in this run and stays so; for {new} start another run")
 
 
 def _show_end(training: SerialTraining, reason: str, console: Console, as_json: bool) -> None:
@@ -97,9 +106,9 @@ def _show_end(training: SerialTraining, reason: str, console: Console, as_json: 
     if exact is not None:
         console.print("NashConv, exact (what best responses gain, summed over the seats; 0: unbeatable)")
         for what, value in exact.items():
-            console.print(f"  {value:.4f}  {what}", highlight=False)
+            console.print(f"  {value:.4f}  {what}")
     path = training.folder.path
-    console.print(f"{reason} after {training.learner.decisions:,} decisions: {path}", highlight=False)
-    if reason != serial.FINISHED:
-        console.print(f"go on:    ludus train --run {path} --resume", highlight=False)
-    console.print(f"look:     ludus league {path}\nmeasure:  ludus eval {path}", highlight=False)
+    console.print(f"{reason} after {training.learner.decisions:,} decisions: {path}")
+    more = "" if reason != serial.FINISHED else " --set budget=..."
+    console.print(f"go on:    ludus train --run {path} --resume{more}")
+    console.print(f"look:     ludus league {path}\nmeasure:  ludus eval {path}")

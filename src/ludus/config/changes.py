@@ -118,7 +118,7 @@ def _changed_component(current: Any, change: _Change, path: str) -> Any:
         if name not in known:
             raise _UnknownPathError(path, name, part, known)
         values[name] = _changed(getattr(current, name), hints[name], part, join(path, name))
-    return build(partial(replace, current), values, ", ".join(change.leaves(path)))
+    return build(partial(replace, current), values, *change.leaves(path))
 
 
 def _changed_mapping(current: Mapping[Any, Any], hint: Any, change: _Change, path: str) -> dict[Any, Any]:

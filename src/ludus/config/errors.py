@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
+
+_WORD = re.compile(r"\w+")
 
 
 class ConfigError(ValueError):
@@ -36,13 +39,15 @@ def unknown_field(name: str, known: Iterable[str], owner: type, path: str) -> Co
     return ConfigError(f"{place}unknown field {name!r}: {offer}{owner.__name__} has {', '.join(names)}")
 
 
-def build(factory: Callable[..., Any], arguments: dict[str, Any], path: str) -> Any:
-    """Call a constructor; what its validation says comes with the path in front."""
+def build(factory: Callable[..., Any], arguments: dict[str, Any], *places: str) -> Any:
+    """Call a constructor; what its validation says has the path in front: of several, those that it names."""
     try:
         return factory(**arguments)
     except ConfigError:
         raise
     except (ValueError, TypeError) as error:
         message = str(error)
+        words = set(_WORD.findall(message))
+        path = ", ".join([place for place in places if place.rpartition(".")[2] in words] or places)
         prefix = "" if not path or message.startswith(path) else f"{path}: "
         raise ConfigError(f"{prefix}{message}") from error

@@ -36,7 +36,9 @@ def read_yaml(text: str, what: str) -> Any:
     try:
         value = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{what}: not valid YAML: {error}") from error
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{what}{place}: not valid YAML: {getattr(error, 'problem', error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{what}: YAML nested too deeply") from error
     _require_small(value, what)

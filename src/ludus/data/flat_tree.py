@@ -23,6 +23,10 @@ TIE = 1e-12
 """Values this close count as equal, so that rounding never chooses an action."""
 
 
+class ForgetfulSeatError(ValueError):
+    """Information states of a seat do not tell its own earlier decisions: nothing exact can be said."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlatTree:
     """Node 0 is the root, nodes are in order of depth, and the children of a node are consecutive."""
@@ -57,7 +61,7 @@ class FlatTree:
 
     @classmethod
     def build(cls, root: TreeState) -> FlatTree:
-        """Walk the tree once. Raises ValueError if a seat forgets something it knew or did."""
+        """Walk the tree once. Raises `ForgetfulSeatError` if a seat forgets something that it did."""
         walk = _Walk(root)
         legal = walk.legal()
         sequence = walk.sequences(num_actions=legal.shape[1], empty=legal.size)
@@ -319,5 +323,7 @@ class _Walk:
                 depth[number] = depth[before] + 1 if before < num_infostates else 0
             elif parent[number] != came_by:
                 seat, key = keys[number]
-                raise ValueError(f"seat {seat} forgets its own decisions at information state {key!r}")
+                raise ForgetfulSeatError(
+                    f"seat {seat} forgets its own decisions at information state {key!r}"
+                )
         return parent, depth

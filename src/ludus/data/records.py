@@ -5,6 +5,7 @@ All are frozen msgspec structs, so they cross process and machine borders as pla
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -84,6 +85,12 @@ class Result(msgspec.Struct, frozen=True):
     first_models: tuple[str, ...]
     """Per side: model id at its first and last decision ("" for scripted players)."""
     last_models: tuple[str, ...]
+
+    def mean_score(self, side: int) -> tuple[float, float]:
+        """Of a side, with its standard error."""
+        mean = self.score_sum[side] / self.episodes
+        variance = max(self.score_square_sum[side] / self.episodes - mean**2, 0.0)
+        return mean, math.sqrt(variance / self.episodes)
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event"):

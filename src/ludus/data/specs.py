@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 CRITIC_PREFIX = "critic."
 """Arrays of critic-only parts carry this prefix, so one flat tree holds the whole observation."""
@@ -223,6 +225,15 @@ class SeatKind:
         entities = self.observation.parts[spec.into]
         assert isinstance(entities, Entities)
         return entities.maximum
+
+    def can_count(self, head: str, legal: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether these masks let the head count: it has no condition, or one that can be met."""
+        when = self.action.heads[head].when
+        if when is None:
+            return True
+        earlier = legal.get(when.head)
+        possible = earlier is None or bool(earlier[list(when.values)].any())
+        return possible and self.can_count(when.head, legal)
 
     @cached_property
     def legal_arrays(self) -> dict[str, ArraySpec]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ludus.data.batch import Batch
 from ludus.data.specs import ArraySpec, SeatKind, length_name
-from ludus.data.trees import Array, IntArray, Tree, allocate
+from ludus.data.trees import Array, IntArray, Tree, allocate, put, take, under
 
 
 def _spec(shape: tuple[int, ...], dtype: str) -> ArraySpec:
@@ -110,9 +110,9 @@ class SlotPool:
         follows = np.zeros_like(decision)
         follows[:-1] = decision[:-1] & decision[1:] & ~rows["first"][1:]
         return Batch(
-            observation=_strip("observation.", rows),
-            legal=_strip("legal.", rows),
-            action=_strip("action.", rows),
+            observation=under("observation.", rows),
+            legal=under("legal.", rows),
+            action=under("action.", rows),
             log_prob=rows["log_prob"],
             value=rows["value"],
             reward=rows["reward"],
@@ -122,16 +122,8 @@ class SlotPool:
             follows=follows,
             first=rows["first"],
             version=rows["version"],
-            state={
-                name.removeprefix("state."): array[slots]
-                for name, array in self.slots.items()
-                if name.startswith("state.")
-            },
+            state=take(under("state.", self.slots), slots),
         )
-
-
-def _strip(prefix: str, rows: Tree) -> Tree:
-    return {name.removeprefix(prefix): array for name, array in rows.items() if name.startswith(prefix)}
 
 
 class TrajectoryWriter:
@@ -185,7 +177,7 @@ class TrajectoryWriter:
         row = self.row[streams]
         opening = self.slot[streams] < 0
         if opening.any():
-            self._start(streams[opening], {name: array[opening] for name, array in state.items()})
+            self._start(streams[opening], take(state, opening))
             row = self.row[streams]
         was_open = self.open[streams]
         if replace:
@@ -208,9 +200,9 @@ class TrajectoryWriter:
         if full.any():
             done = streams[full]
             self._finish(done, self._last_row)
-            self._start(done, {name: array[full] for name, array in state.items()})
+            self._start(done, take(state, full))
             at_start = np.zeros(len(done), np.int64)
-            self._write(self.slot[done], at_start, {n: a[full] for n, a in columns.items()}, first[full])
+            self._write(self.slot[done], at_start, take(columns, full), first[full])
             self.row[done] = 0
 
     def credit(self, streams: IntArray, reward: NDArray[np.float32]) -> None:
@@ -259,11 +251,10 @@ class TrajectoryWriter:
         going_on = streams[keep]
         if len(going_on):
             slot, row = self.slot[going_on], self.row[going_on]
-            latest = {name: array[slot, row] for name, array in self._pool.rows.items()}
+            latest = take(self._pool.rows, (slot, row))
             self._finish(going_on, row)
-            self._start(going_on, {name: array[keep] for name, array in state.items()})
-            for name, array in self._pool.rows.items():
-                array[self.slot[going_on], 0] = latest[name]
+            self._start(going_on, take(state, keep))
+            put(self._pool.rows, (self.slot[going_on], 0), latest)
             self.row[going_on] = 0
 
     def abandon(self, streams: IntArray) -> None:

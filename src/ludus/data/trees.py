@@ -33,3 +33,8 @@ def put(target: Mapping[str, Array], index: Any, values: Mapping[str, Array]) ->
     """`target[index] = values`, in place, for every array of `target`."""
     for name, array in target.items():
         array[index] = values[name]
+
+
+def under(prefix: str, tree: Mapping[str, Array]) -> Tree:
+    """The arrays whose names start with `prefix`, without it."""
+    return {name.removeprefix(prefix): array for name, array in tree.items() if name.startswith(prefix)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import Entities, Pointer, SeatKind, When, length_name
+from ludus.data.specs import Entities, Pointer, SeatKind, length_name
 from ludus.data.trees import Array, IntArray, Tree, take
 from ludus.games.game import GameBatch
 
@@ -59,7 +59,7 @@ class RandomBot:
         rows = Rows.of(game, tables, seats)
         actions: Tree = {}
         for name, head in rows.kind.action.heads.items():
-            counts = _counts(head.when, actions, len(rows))
+            counts = head_counts(rows.kind, name, actions, len(rows))
             mask = rows.mask(name)
             stuck = np.flatnonzero(counts & ~mask.any(axis=1))
             if len(stuck):
@@ -77,11 +77,13 @@ class RandomBot:
         return actions
 
 
-def _counts(when: When | None, earlier: Mapping[str, Array], num_rows: int) -> NDArray[np.bool_]:
-    """[rows]: whether a head with this condition counts, given the earlier heads' actions."""
+def head_counts(kind: SeatKind, head: str, earlier: Mapping[str, Array], num_rows: int) -> NDArray[np.bool_]:
+    """[rows]: whether the head counts, given the earlier heads' actions; the one it depends on must too."""
+    when = kind.action.heads[head].when
     if when is None:
         return np.ones(num_rows, np.bool_)
-    return np.isin(earlier[when.head], when.values)
+    met: NDArray[np.bool_] = np.isin(earlier[when.head], when.values)
+    return met & head_counts(kind, when.head, earlier, num_rows)
 
 
 class StrategyBot(ABC):

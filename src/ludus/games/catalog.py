@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -75,6 +76,8 @@ def resolve(address: str, **options: Any) -> GameSource:
         return _as_source(load_address(address), options, address)
     known = _builtin_names()
     if address not in known:
+        if address.endswith(".py"):
+            raise ValueError(f"which game of {address!r}? write {address}:CLASS")
         raise ValueError(f"no game {address!r}{_nearest(address, [*known, *ADAPTERS])}")
     module = importlib.import_module(f"{builtin.__name__}.{address}")
     return _as_source(getattr(module, _class_name(address)), options, address)
@@ -120,7 +123,7 @@ def _as_source(found: Any, options: Mapping[str, Any], address: str) -> GameSour
         getattr(made, "close", lambda: None)()
         return Lifted(factory)  # what the function makes is one table, which is all that lifting needs
     if not _is_source(made) and not _is_game(made):
-        raise TypeError(f"{address!r} returns {made!r}; expected a GameSource or a Game")
+        raise TypeError(f"{address!r} returns {reprlib.repr(made)}; expected a GameSource or a Game")
     return _as_source(made, {}, address)
 
 

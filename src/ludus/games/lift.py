@@ -18,7 +18,7 @@ from ludus.data.tree_game import TreeState
 from ludus.data.trees import IntArray
 from ludus.games.bots import RandomBot
 from ludus.games.game import Action, Actions, Bot, Game, GameBatch, TableView, Turn
-from ludus.games.seat_rows import SeatRows
+from ludus.games.seat_rows import GameError, SeatRows
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,11 @@ class LiftedBatch:
             view.score[table] = 0.0
             self._total[table] = [0.0] * self._spec.num_seats
             self._acted[table] = set()
-            turn = self._games[table].reset(seed)
+            try:
+                turn = self._games[table].reset(seed)
+            except Exception as error:
+                error.add_note(f"raised by {self._spec.name}, table {table}, in reset({seed})")
+                raise
             self._show(table, turn)
             if any(self._reward[table]):
                 raise self._wrong(table, f"reward {turn.reward} at reset, before anybody has acted")
@@ -105,7 +109,12 @@ class LiftedBatch:
         by_seat = self._actions_by_seat(actions)
         for table, seats in enumerate(self._seats):
             if seats:
-                turn = self._games[table].step({seat: by_seat[seat][table] for seat in seats})
+                chosen = {seat: by_seat[seat][table] for seat in seats}
+                try:
+                    turn = self._games[table].step(chosen)
+                except Exception as error:
+                    error.add_note(f"raised by {self._spec.name}, table {table}, in step({chosen})")
+                    raise
                 self._show(table, turn)
 
     def close(self) -> None:
@@ -128,6 +137,8 @@ class LiftedBatch:
         return by_seat
 
     def _show(self, table: int, turn: Turn) -> None:
+        if not isinstance(turn, Turn):
+            raise self._wrong(table, f"reset and step give a Turn, got {turn!r}")
         view, rows, legal = self._view, self._rows[table], turn.legal
         ended = turn.over or turn.truncated
         for seat, observation in turn.observations.items():
@@ -169,8 +180,11 @@ class LiftedBatch:
             row = [0.0] * num_seats
         # Most steps pay nothing, so the view is written only where it changes.
         if row != self._reward[table]:
+            try:
+                self._view.reward[table] = row
+            except (TypeError, ValueError) as error:
+                raise self._wrong(table, f"a reward is a number, got {row}") from error
             self._reward[table] = row
-            self._view.reward[table] = row
         if any(row):
             self._total[table] = [old + new for old, new in zip(self._total[table], row, strict=True)]
 
@@ -195,8 +209,8 @@ class LiftedBatch:
             raise self._wrong(table, f"score has {len(score)} numbers for {spec.num_teams} teams: {score}")
         view.over[table], view.truncated[table], view.score[table] = turn.over, turn.truncated, score
 
-    def _wrong(self, table: int, what: str) -> ValueError:
-        return ValueError(f"{self._spec.name}, table {table}: {what}")
+    def _wrong(self, table: int, what: str) -> GameError:
+        return GameError(f"{self._spec.name}, table {table}: {what}")
 
 
 class SearchableLiftedBatch(LiftedBatch):

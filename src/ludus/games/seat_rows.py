@@ -14,6 +14,10 @@ from ludus.data.trees import Array
 from ludus.games.game import Legal, Observation, TableView
 
 
+class GameError(ValueError):
+    """A game gave what its spec or its interface does not allow."""
+
+
 class _Row:
     """A view of one row, with its shape and dtype at hand: reading them off an array costs a call each."""
 
@@ -146,20 +150,18 @@ class SeatRows:
         """A head that can count needs a legal option; one whose condition cannot be met does not."""
         if self._masks[name].array.any():
             return
-        when = self._kind.action.heads[name].when
-        earlier = None if when is None else self._masks.get(when.head)
-        if when is not None and earlier is not None and not earlier.array[list(when.values)].any():
+        if not self._kind.can_count(name, {head: row.array for head, row in self._masks.items()}):
             return
-        raise ValueError(f"{self._where}: head {name!r} has no legal option: its mask is all False")
+        raise GameError(f"{self._where}: head {name!r} has no legal option: its mask is all False")
 
-    def _wrong(self, what: str, expected: str, given: Any) -> ValueError:
-        return ValueError(f"{self._where}: {what}: expected {expected}, got {_shown(given)}")
+    def _wrong(self, what: str, expected: str, given: Any) -> GameError:
+        return GameError(f"{self._where}: {what}: expected {expected}, got {_shown(given)}")
 
-    def _unknown(self, what: str, name: object, known: Iterable[object]) -> ValueError:
+    def _unknown(self, what: str, name: object, known: Iterable[object]) -> GameError:
         names = [str(other) for other in known]
         close = difflib.get_close_matches(str(name), names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f"; there are {_names(names)}"
-        return ValueError(f"{self._where}: {what} {name!r}{hint}")
+        return GameError(f"{self._where}: {what} {name!r}{hint}")
 
 
 def _only(rows: Mapping[str, _Row]) -> _Row | None:

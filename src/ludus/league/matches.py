@@ -45,6 +45,16 @@ class MatchBook:
     def open_matches(self) -> MappingProxyType[int, OpenMatch]:
         return MappingProxyType(self._open)
 
+    def find(self, match_id: int) -> OpenMatch:
+        """An open match; an error says why there is none of that id."""
+        entry = self._open.get(match_id)
+        if entry is not None:
+            return entry
+        if not 0 <= match_id <= self.last_id:
+            raise UnknownMatchError(f"match {match_id} was never issued; the last id is {self.last_id}")
+        how = "was void when the run restarted" if match_id in self._void_by_restart else "has already ended"
+        raise MatchConflictError(f"match {match_id} {how}: an end is recorded once, and the first stands")
+
     def check_new(self, match_id: int) -> None:
         if match_id < 0:
             raise ValueError(f"a match id must be at least 0, got {match_id}")
@@ -60,11 +70,11 @@ class MatchBook:
         self.last_id = match.id
 
     def lease(self, match_id: int, holder: str) -> None:
-        self._open[match_id] = replace(self._find(match_id), holder=holder)
+        self._open[match_id] = replace(self.find(match_id), holder=holder)
 
     def finish(self, result: Result) -> OpenMatch:
         """End a match with its result; checks the result first."""
-        entry = self._find(result.match_id)
+        entry = self.find(result.match_id)
         check_result(entry.match, result)
         del self._open[result.match_id]
         self.finished += 1
@@ -75,7 +85,7 @@ class MatchBook:
         if match_id in self._void_by_restart:
             self._void_by_restart.remove(match_id)
             return
-        self._find(match_id)
+        self.find(match_id)
         del self._open[match_id]
         self.void += 1
 
@@ -96,15 +106,6 @@ class MatchBook:
         entries = [(entry.match, entry.holder, entry.stale) for entry in self._open.values()]
         counts = (self.issued, self.finished, self.void, self.last_id)
         return counts, entries, sorted(self._void_by_restart)
-
-    def _find(self, match_id: int) -> OpenMatch:
-        entry = self._open.get(match_id)
-        if entry is not None:
-            return entry
-        if not 0 <= match_id <= self.last_id:
-            raise UnknownMatchError(f"match {match_id} was never issued; the last id is {self.last_id}")
-        how = "was void when the run restarted" if match_id in self._void_by_restart else "has already ended"
-        raise MatchConflictError(f"match {match_id} {how}: an end is recorded once, and the first stands")
 
 
 def check_result(match: Match, result: Result) -> None:

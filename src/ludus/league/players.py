@@ -101,6 +101,8 @@ class Standing:
     score_sum: float = 0.0
     score_episodes: float = 0.0
     """Sum of scores and number of episodes of recent training, old ones faded; for games with one team."""
+    ancestor: str | None = None
+    """The model its weights come from: its latest snapshot since it started, or else what it started from."""
     best_frozen_score: float | None = None
     """Recent mean score at the best snapshot that a promotion asked for."""
 
@@ -139,14 +141,16 @@ class Standing:
             score_episodes=self.score_episodes * fade + episodes,
         )
 
-    def frozen(self, *, promoted: bool, reset: bool) -> Standing:
-        """After a snapshot. `promoted`: a promotion rule asked for it, so its score is the one to beat."""
+    def frozen(self, model: str | None, *, promoted: bool, reset: bool) -> Standing:
+        """After `model` was made a snapshot. `promoted`: a promotion rule asked for it, so its score is the
+        one to beat."""
         kept = self.recent_score if promoted else self.best_frozen_score
         return replace(
             self,
             snapshots=self.snapshots + 1,
             interval_start=self.decisions,
             reset_pending=reset,
+            ancestor=model,
             best_frozen_score=kept,
         )
 
@@ -157,6 +161,7 @@ class Standing:
             step=None,
             interval_start=self.decisions,
             reset_pending=False,
+            ancestor=event.model,
             counter_may_restart=True,
             score_sum=0.0,
             score_episodes=0.0,

@@ -85,9 +85,9 @@ class Roster:
         if player.learning:
             # A late joiner starts level with the rest, or it would get every match until it had caught up.
             level = min((standing.episodes_issued for standing in self._standings.values()), default=0)
-            self._standings[player.id] = Standing(player=player, episodes_issued=level)
+            self._standings[player.id] = Standing(player=player, episodes_issued=level, ancestor=player.model)
         elif player.frozen and event.parent in self._standings:
-            self._freeze(self._standings[event.parent], event.reason)
+            self._freeze(self._standings[event.parent], event)
         self._list_candidates()
 
     def remove(self, player: str) -> None:
@@ -137,12 +137,12 @@ class Roster:
         standings = [astuple(standing) for standing in self._standings.values()]
         return players, sorted(self._removed), standings, sorted(self._scores.items())
 
-    def _freeze(self, parent: Standing, reason: str) -> None:
-        promoted = reason not in UNPROMPTED
+    def _freeze(self, parent: Standing, event: PlayerAdded) -> None:
+        promoted = event.reason not in UNPROMPTED
         probability = self._rules.roles[parent.player.role].reset_probability
         drawn = reset_draw(self._seed, parent.player.joined, parent.snapshots) < probability
         self._standings[parent.player.id] = parent.frozen(
-            promoted=promoted, reset=parent.reset_pending or (promoted and drawn)
+            event.model, promoted=promoted, reset=parent.reset_pending or (promoted and drawn)
         )
 
     def _check_added(self, event: PlayerAdded) -> None:

@@ -55,8 +55,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "elu": functional.elu,
 }
-LOWEST = torch.finfo(torch.float32).min
-"""Stands for minus infinity: it survives p * log p and differences without becoming NaN."""
+LOWEST = -1e20
+"""Stands for minus infinity: far below any logit, and as far above the lowest float, so that p * log p,
+differences and their gradients stay finite however a loss is scaled."""
 
 
 def _orthogonal(*shape: int, gain: float) -> nn.Parameter:

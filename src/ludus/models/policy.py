@@ -38,7 +38,7 @@ class Unrolled:
     """[...]: in units of reward."""
     log_probs: Mapping[str, Tensor]
     """Per head the log-probabilities of all options, [..., options] ([..., picks, options] for a
-    pointer with several picks); illegal ones are the lowest float, so that p * log p is 0."""
+    pointer with several picks); illegal ones are about `operators.LOWEST`, so that p * log p is 0."""
     in_use: Tensor
     """[..., heads] bool."""
 
@@ -74,8 +74,8 @@ class Policy(Protocol):
         zeroed where `batch.first`."""
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and buffers by name, not copied: weights are renewed by writing into them."""
 
 
 class ModelConfig(Protocol):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from ludus.data.trees import Array, Tree
+from ludus.data.trees import Array, Tree, under
 from ludus.models.tensors import share
 
 if TYPE_CHECKING:
@@ -39,6 +39,21 @@ def replace_weights(policy: Policy, weights: Mapping[str, Array], *, model: int 
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(share(weights[name]))
+
+
+def join_kinds(policies: Sequence[Policy], trees: Iterable[Tree]) -> Tree:
+    """The weights of a player, named KIND/PARAMETER, from those of its policies."""
+    return {
+        f"{policy.kind.name}/{name}": array
+        for policy, tree in zip(policies, trees, strict=True)
+        for name, array in tree.items()
+    }
+
+
+def load_weights(policies: Sequence[Policy], weights: Mapping[str, Array]) -> None:
+    """Copy the weights of a player into its policies; the way back from `join_kinds`."""
+    for policy in policies:
+        replace_weights(policy, under(f"{policy.kind.name}/", weights))
 
 
 def architecture_digest(policy: Policy) -> str:

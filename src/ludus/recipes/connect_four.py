@@ -19,14 +19,14 @@ def experiment() -> Experiment:
     return Experiment(
         name="connect_four",
         game=ConnectFour(threats=True),
-        budget=8_000_000,
-        model=ActorCritic(hidden=(128, 128), separate_critic=False),
-        algorithm=PPO(gamma=1.0, lambda_=0.95, clip=0.2, entropy=Linear(start=0.1, end=0.01)),
+        budget=5_000_000,
+        model=ActorCritic(hidden=(128, 128), activation="relu", separate_critic=False),
+        algorithm=PPO(gamma=1.0, lambda_=0.95, clip=0.2, entropy=Linear(start=0.05, end=0.01)),
         actor=ActorConfig(num_tables=512, matches=4, episodes_per_table=4, unroll_length=16),
         learner=LearnerConfig(
             batch_size=16_384,
-            minibatch_size=4_096,
-            epochs=2,
+            minibatch_size=1_024,
+            epochs=3,
             learning_rate=Linear(start=1e-3, end=1e-4),
         ),
         league=LeagueRules(
@@ -35,7 +35,7 @@ def experiment() -> Experiment:
                     matchmaking=Mixture(
                         branches=((0.7, SelfPlay()), (0.2, PFSP(weighting="squared")), (0.1, UniformPast()))
                     ),
-                    promotion=BySteps(every=1_000_000),
+                    promotion=BySteps(every=500_000),
                     snapshot_weights="average",
                 )
             },

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from numpy.typing import NDArray
 
 from ludus.store.files import StoreError, atomic_write, clean_temporaries, make_folder, sync_folder
@@ -23,7 +22,6 @@ from ludus.store.tensors import (
 )
 
 _FORMAT = "ludus-checkpoint-1"
-_BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
 class DamagedCheckpoints(StoreError):  # noqa: N818
@@ -55,7 +53,9 @@ class Checkpoints:
     def save(self, step: int, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Path:
         """Writes a checkpoint, synced, then removes those beyond `keep`. A failure leaves the older ones."""
         content = canonical(arrays)
-        text = json.dumps(msgspec.to_builtins(dict(facts)))  # json, not msgspec: integers of any size, NaN
+        text = json.dumps(
+            msgspec.to_builtins(dict(facts))
+        )  # json, not msgspec: random states hold integers of any size
         metadata = {"format": _FORMAT, "step": str(step), "facts": text}
         metadata["digest"] = content_digest(content, *metadata.values())
         files = self._files()
@@ -95,37 +95,6 @@ class Checkpoints:
             path.unlink(missing_ok=True)
         self._damaged.clear()
         sync_folder(self.folder)
-
-
-def encode_rng(rng: np.random.Generator) -> dict[str, Any]:
-    """A generator's state as facts of a checkpoint, its large integers as hexadecimal text."""
-    return {key: _plain(value) for key, value in rng.bit_generator.state.items()}
-
-
-def decode_rng(facts: Mapping[str, Any]) -> np.random.Generator:
-    """A generator that goes on exactly where the encoded one was."""
-    name = facts.get("bit_generator")
-    if name not in _BIT_GENERATORS:
-        raise ValueError(f"{name!r} is not a bit generator; known are {', '.join(_BIT_GENERATORS)}")
-    bit_generator: np.random.BitGenerator = getattr(np.random, name)()
-    bit_generator.state = _unplain(dict(facts))
-    return np.random.Generator(bit_generator)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return [_plain(part) for part in value.tolist()]
-    return hex(value) if isinstance(value, int) else value
-
-
-def _unplain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _unplain(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return np.array([_unplain(part) for part in value], dtype=np.uint64)
-    return int(value, 16) if isinstance(value, str) and value.startswith("0x") else value
 
 
 def _serial(path: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,15 +9,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import GameSpec
 from ludus.data.trajectory import SlotPool, TrajectoryWriter
-from ludus.data.trees import Array, IntArray, Tree, allocate, put, take
-from ludus.games.game import Actions, GameBatch, allocate_actions
+from ludus.data.trees import Array, IntArray, Tree, put, take, under
+from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.seeding import mix
 from ludus.models.policy import Acted, Policy
 from ludus.runtime.program import IDLE, Progress
+from ludus.workers.seat_memory import SeatMemory
 from ludus.workers.seating import MatchDesk, Seating
 from ludus.workers.shelf import Players, SeatedPlayer
+from ludus.workers.streams import StreamNumbers
+from ludus.workers.table_history import TableHistory
 
 
 class TrajectoryDesk(Protocol):
@@ -75,6 +76,7 @@ class Actor:
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self.seating = Seating(game.spec, config.num_tables, config.matches, desk)
         self._seats = tuple(np.array(seats) for seats in game.spec.seats_of_kind)
+        self._column_of_seat = np.array(game.spec.column_of_seat)
         self._streams = StreamNumbers(game.spec, config.num_tables)
         self.pools = pools
         self.writers = tuple(
@@ -86,18 +88,15 @@ class Actor:
         self._collected: dict[int, int] = {}
         """Decisions of each learning player (by number) since its last hand-over."""
         self._actions = allocate_actions(game.spec, config.num_tables)
-        leading = [(config.num_tables, len(seats)) for seats in self._seats]
-        self._state = tuple(
-            allocate(pool.layout.state, lead) for pool, lead in zip(pools, leading, strict=True)
+        self._memory = SeatMemory(
+            [
+                (pool.layout.state, (config.num_tables, len(seats)))
+                for pool, seats in zip(pools, self._seats, strict=True)
+            ]
         )
-        """Memory per table and seat, before its next decision, ..."""
-        self._state_before = tuple(_copied(tree) for tree in self._state)
-        """... and before its latest one."""
-        self._next_state: list[tuple[int, IntArray, IntArray, Tree]] = []
+        self._history = TableHistory(game.spec, config.num_tables)
         self._acted = False
-        self._history: deque[Actions] = deque(maxlen=game.spec.max_length)
-        """Actions of the latest steps: with the seeds they rebuild every table after a stop."""
-        self._table_seeds = np.zeros(config.num_tables, np.uint64)
+        """Actions were made, but a hand-over came before they were played: they are made again."""
         self._started = False
         self.episodes = 0
 
@@ -118,11 +117,16 @@ class Actor:
             return IDLE
         self._acted = False
         self.seating.count_step(self._players.model_name)
-        self._history.append(tuple(_copied(tree) for tree in self._actions))
+        self._history.played(self._actions)
         self._game.step(self._actions)
-        self._commit_state()
+        self._memory.commit()
         self._after_step()
         return Progress(count=decisions)
+
+    @property
+    def dropped_reward(self) -> float:
+        """Sum of |reward| that came before a learning seat's first decision of an episode."""
+        return sum(writer.dropped_reward for writer in self.writers)
 
     def close(self) -> None:
         self._game.close()
@@ -141,7 +145,7 @@ class Actor:
 
     def _act(self) -> int:
         view = self._game.view
-        self._next_state.clear()
+        self._memory.forget_made()
         total = 0
         for kind, seats_of_kind in enumerate(self._seats):
             tables, columns = np.nonzero(view.to_act[:, seats_of_kind])
@@ -166,7 +170,7 @@ class Actor:
             return
         policy = seated.policies[kind]
         observation, legal = self._look(kind, tables, columns)
-        state = take(self._state[kind], at)
+        state = self._memory.read(kind, tables, columns)
         owners = self.seating.owner_of_seat[tables, seats]
         trains = owners >= 0
         uniforms = self._rng.random((len(tables), policy.num_draws), dtype=np.float32)
@@ -174,8 +178,7 @@ class Actor:
             policy, observation, legal, state, uniforms, greedy=seated.greedy, want_value=bool(trains.any())
         )
         put(self._actions[kind], at, acted.action)
-        if acted.state:
-            self._next_state.append((kind, tables, columns, acted.state))
+        self._memory.made(kind, tables, columns, acted.state)
         if not trains.any():
             return
         columns_of_row = _columns(seated, observation, legal, acted)
@@ -195,12 +198,6 @@ class Actor:
     def _clock(self, tables: IntArray) -> IntArray | None:
         return self._game.view.clock[tables] if self._spec.timed else None
 
-    def _commit_state(self) -> None:
-        for kind, tables, columns, state in self._next_state:
-            at = (tables, columns)
-            put(self._state_before[kind], at, take(self._state[kind], at))
-            put(self._state[kind], at, state)
-
     # --- handing over ---
 
     def _handing_over(self, kind: int) -> Callable[[int, IntArray], None]:
@@ -219,16 +216,9 @@ class Actor:
 
     def _flush(self, kind: int, streams: IntArray) -> None:
         tables, seats = self._streams.places(kind, streams, self.seating.side_of_seat)
-        columns = np.array(self._spec.column_of_seat)[seats]
+        columns = self._column_of_seat[seats]
         to_act = self._game.view.to_act[tables, seats]
-        state = {
-            name: np.where(
-                to_act.reshape(-1, *(1,) * (array.ndim - 2)),
-                array[tables, columns],
-                self._state_before[kind][name][tables, columns],
-            )
-            for name, array in self._state[kind].items()
-        }
+        state = self._memory.before_decision(kind, tables, columns, to_act)
         self.writers[kind].flush(streams, state)
 
     # --- after a step ---
@@ -277,7 +267,7 @@ class Actor:
             observation, legal = self._look(kind, tables[rows], columns[rows])
             for mask in legal.values():
                 mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
-            state = take(self._state[kind], (tables[rows], columns[rows]))
+            state = self._memory.read(kind, tables[rows], columns[rows])
             uniforms = np.zeros((len(rows), policy.num_draws), np.float32)
             acted = _act_on_finite(policy, observation, legal, state, uniforms)
             columns_of_row = _columns(seated, observation, legal, acted)
@@ -295,13 +285,12 @@ class Actor:
             if changed.any():
                 writer.flush(streams[changed], {})  # between episodes nothing is open: no memory is needed
                 writer.owner[streams[changed]] = owners[changed]
-            for array in self._state[kind].values():
-                array[tables] = 0
+        self._memory.reset(tables)
         names = self.seating.episode_seeds(tables)
         seeds = np.full(len(tables), self._seed, np.uint64)
         for part in names.T:
             seeds = mix(seeds, part)
-        self._table_seeds[tables] = seeds
+        self._history.begin(tables, seeds)
         self._game.reset(tables, seeds)
 
     # --- what survives a stop ---
@@ -314,14 +303,8 @@ class Actor:
             saved |= {f"writer.{kind}.{name}": array for name, array in writer.save().items()}
             saved |= {f"rows.{kind}.{name}": array for name, array in pool.rows.items()}
             saved |= {f"slots.{kind}.{name}": array for name, array in pool.slots.items()}
-            saved |= {f"state.{kind}.{name}": array for name, array in self._state[kind].items()}
-            saved |= {f"before.{kind}.{name}": array for name, array in self._state_before[kind].items()}
-            for head in self._actions[kind]:
-                played = [actions[kind][head] for actions in self._history]
-                saved[f"history.{kind}.{head}"] = (
-                    np.stack(played) if played else self._actions[kind][head][None][:0]
-                )
-        saved["table_seeds"] = self._table_seeds
+        saved |= self._memory.save()
+        saved |= self._history.save()
         return saved, {
             "seating": facts,
             "rng": self._rng.bit_generator.state,
@@ -332,78 +315,20 @@ class Actor:
         }
 
     def load(self, saved: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
-        self.seating.load(_under("seating.", saved), facts["seating"])
+        self.seating.load(under("seating.", saved), facts["seating"])
         for kind, (writer, pool) in enumerate(zip(self.writers, self.pools, strict=True)):
-            writer.load(_under(f"writer.{kind}.", saved))
-            put(pool.rows, ..., _under(f"rows.{kind}.", saved))
-            put(pool.slots, ..., _under(f"slots.{kind}.", saved))
-            put(self._state[kind], ..., _under(f"state.{kind}.", saved))
-            put(self._state_before[kind], ..., _under(f"before.{kind}.", saved))
-        self._table_seeds[...] = saved["table_seeds"]
+            writer.load(under(f"writer.{kind}.", saved))
+            put(pool.rows, ..., under(f"rows.{kind}.", saved))
+            put(pool.slots, ..., under(f"slots.{kind}.", saved))
+        self._memory.load(saved)
+        self._history.load(saved)
         self._rng.bit_generator.state = facts["rng"]
         self._collected = {int(owner): count for owner, count in facts["collected"].items()}
         self._acted = facts["acted"]
         self._started = facts["started"]
         self.episodes = facts["episodes"]
-        self._replay(tuple(_under(f"history.{kind}.", saved) for kind in range(len(self._actions))))
-
-    def _replay(self, history: Actions) -> None:
-        """Rebuild every table from its seed and its actions since its reset.
-
-        A table with fewer steps starts later, so that all arrive at the present together.
-        """
-        if not self._started:
-            return
-        steps = self.seating.steps
-        num_steps = int(steps.max(initial=0))
-        stored = len(next(iter(history[0].values())))
-        for ago in range(num_steps, -1, -1):
-            starting = np.nonzero(steps == ago)[0]
-            if len(starting):
-                self._game.reset(starting, self._table_seeds[starting])
-            if ago:
-                actions = tuple(take(tree, stored - ago) for tree in history)
-                self._game.step(actions)
-        for index in range(max(0, stored - num_steps), stored):
-            self._history.append(tuple(take(tree, index) for tree in history))
-
-
-class StreamNumbers:
-    """Numbers the learning seats' streams: per table, side and place among the side's seats of a kind.
-
-    A stream follows its side through the rotation of seats, so a trajectory goes on over several episodes.
-    """
-
-    def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        self._num_tables = num_tables
-        self._sides = spec.num_teams
-        self._place = np.zeros(spec.num_seats, np.int64)
-        self._places = [0] * len(spec.kinds)
-        self._seats_of_kind = spec.seats_of_kind
-        for team in spec.seats_of_team:
-            seen = [0] * len(spec.kinds)
-            for seat in team:
-                kind = spec.seats[seat]
-                self._place[seat] = seen[kind]
-                seen[kind] += 1
-                self._places[kind] = max(self._places[kind], seen[kind])
-
-    def count(self, kind: int) -> int:
-        return self._num_tables * self._sides * self._places[kind]
-
-    def of(self, kind: int, tables: IntArray, seats: IntArray, sides: IntArray) -> IntArray:
-        return (tables * self._sides + sides) * self._places[kind] + self._place[seats]
-
-    def places(self, kind: int, streams: IntArray, side_of_seat: IntArray) -> tuple[IntArray, IntArray]:
-        """(table, seat) where each stream sits now."""
-        place = streams % self._places[kind]
-        side = streams // self._places[kind] % self._sides
-        tables = streams // (self._places[kind] * self._sides)
-        seats_of_kind = np.array(self._seats_of_kind[kind])
-        fits = (side_of_seat[tables][:, seats_of_kind] == side[:, None]) & (
-            self._place[seats_of_kind] == place[:, None]
-        )
-        return tables, seats_of_kind[fits.argmax(1)]
+        if self._started:
+            self._history.replay(self._game, self.seating.steps)
 
 
 def _act_on_finite(
@@ -440,11 +365,3 @@ def _groups(players: IntArray) -> list[IntArray]:
     order = np.argsort(players, kind="stable")
     cuts = np.nonzero(np.diff(players[order]))[0] + 1
     return np.split(order, cuts)
-
-
-def _copied(tree: Tree) -> Tree:
-    return {name: array.copy() for name, array in tree.items()}
-
-
-def _under(prefix: str, saved: Mapping[str, Array]) -> Tree:
-    return {name.removeprefix(prefix): array for name, array in saved.items() if name.startswith(prefix)}

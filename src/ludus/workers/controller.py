@@ -24,11 +24,12 @@ from ludus.data.records import (
 )
 from ludus.data.trees import Tree
 from ludus.league.league import League
+from ludus.league.matches import check_result
 from ludus.league.players import FINAL
 from ludus.league.promotion import Snapshot
 from ludus.runtime.program import IDLE, Progress
 from ludus.store.ledger import Ledger
-from ludus.store.model_pool import ModelPool
+from ludus.store.model_pool import ModelPool, Variant
 from ludus.workers.evaluator import Evaluator
 
 
@@ -114,17 +115,25 @@ class Controller:
         return match
 
     def report(self, result: Result) -> None:
-        """Record a result; when this returns, it is on disk. A score that is no number makes a match void."""
+        """Record the end of a match; when this returns, it is on disk.
+
+        It is void if a score is no number, or if a player was reset meanwhile: that result is of weights
+        that are gone. What cannot be a result of the match is refused before the ledger sees it.
+        """
+        held = self.league.matches.find(result.match_id)
         if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
             self._commit([MatchVoid(result.match_id, "a score is not finite")])
             return
-        match = self.league.matches.open_matches[result.match_id].match
-        events: list[AnyEvent] = [MatchFinished(result)]
-        if self._evaluator.is_score(match):
-            events.append(self._score(match.sides[0].players[0], result))
-        self._commit(events)
-        if len(events) > 1:
-            self._tag_best(events[1])
+        check_result(held.match, result)
+        if held.stale:
+            self._commit([MatchVoid(result.match_id, "a player was reset")])
+            return
+        if not self._evaluator.is_score(held.match):
+            self._commit([MatchFinished(result)])
+            return
+        self._commit([MatchFinished(result), self._score(held.match.sides[0].players[0], result)])
+        best = max(self.league.scores.values(), key=lambda score: score.mean)
+        self._models.tag("best", ModelId.parse(best.model))
 
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
         """The pinned weights of a frozen player."""
@@ -181,16 +190,15 @@ class Controller:
         model, live, average = self._learner.weights_of(event.parent)
         if str(model) != event.model:
             raise ValueError(f"{event.parent!r} is at {model}, and {event.model} was to be frozen")
-        frozen_before = self.league.candidates.history_of(event.parent)
-        parent = self.league.players[frozen_before[-1]].model if frozen_before else None
-        facts = {"decisions": event.parent_decisions}
-        for variant, weights in (("live", live), ("average", average)):
+        ancestor = self.league.standings[event.parent].ancestor
+        variants: dict[Variant, Tree] = {"live": live, "average": average}
+        for variant, weights in variants.items():
             self._models.publish(
                 model,
                 weights,
-                parent=ModelId.parse(parent) if parent else None,
-                variant="average" if variant == "average" else "live",
-                facts=facts,
+                parent=None if ancestor is None else ModelId.parse(ancestor),
+                variant=variant,
+                facts={"decisions": event.parent_decisions},
             )
         self._commit([event])
 
@@ -204,17 +212,11 @@ class Controller:
         return known == (event.incarnation, event.step, event.decisions)
 
     def _score(self, player: str, result: Result) -> ScoreMeasured:
-        mean = result.score_sum[0] / result.episodes
-        variance = max(result.score_square_sum[0] / result.episodes - mean**2, 0.0)
+        mean, standard_error = result.mean_score(0)
         return ScoreMeasured(
             player=player,
             model=result.last_models[0],
             mean=mean,
-            standard_error=math.sqrt(variance / result.episodes),
+            standard_error=standard_error,
             episodes=result.episodes,
         )
-
-    def _tag_best(self, measured: AnyEvent) -> None:
-        assert isinstance(measured, ScoreMeasured)
-        if measured.mean >= max(score.mean for score in self.league.scores.values()):
-            self._models.tag("best", ModelId.parse(measured.model))

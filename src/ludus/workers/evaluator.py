@@ -38,6 +38,8 @@ class Evaluator:
         self._league = league
         self._tries: Counter[tuple[str, ...]] = Counter()
         """Matches asked for; one that ends void is tried again, but not for ever."""
+        self._done: set[tuple[str, ...]] = set()
+        """Seen to be measured: frozen players stay so, and a long league has thousands of pairs."""
 
     def next_sides(self) -> tuple[str, ...] | None:
         """The sides of the evaluation match that is needed most, or None."""
@@ -54,7 +56,11 @@ class Evaluator:
     def _due(self) -> Iterator[tuple[str, ...]]:
         waiting = self._open_sides()
         for sides in self._wanted():
-            if not self._measured(sides) and sides not in waiting and self._tries[sides] < MOST_TRIES:
+            if sides in self._done:
+                continue
+            if self._measured(sides):
+                self._done.add(sides)
+            elif sides not in waiting and self._tries[sides] < MOST_TRIES:
                 yield sides
 
     def _wanted(self) -> Iterator[tuple[str, ...]]:

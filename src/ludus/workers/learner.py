@@ -8,7 +8,7 @@ from typing import Any
 
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset
 from ludus.data.trajectory import SlotPool
-from ludus.data.trees import Array, IntArray, Tree
+from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.runtime.program import IDLE, Progress
 from ludus.runtime.weight_board import WeightBoard
 from ludus.workers.buffer import Buffer
@@ -130,8 +130,7 @@ class Learner:
         """Start a player again from these weights, or from the ones it had at the beginning."""
         trained = self.players[event.player]
         self.buffers[event.player].clear()
-        trained.reset(self._initial[event.player] if weights is None else weights)
-        trained.incarnation = event.incarnation
+        trained.reset(self._initial[event.player] if weights is None else weights, event.incarnation)
         self.publish(event.player)
 
     def close(self) -> None:
@@ -149,13 +148,7 @@ class Learner:
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
         for player, trained in self.players.items():
             if player in facts:
-                prefix = f"{player}/"
-                saved = {
-                    name.removeprefix(prefix): array
-                    for name, array in arrays.items()
-                    if name.startswith(prefix)
-                }
-                trained.load(saved, facts[player])
+                trained.load(under(f"{player}/", arrays), facts[player])
 
     def save_buffers(self) -> dict[str, Any]:
         return {player: buffer.save() for player, buffer in self.buffers.items()}

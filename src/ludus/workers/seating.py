@@ -52,7 +52,9 @@ class Seating:
         """Per block: round -> number of the match that its tables play in that round."""
         self._matches: dict[int, Match] = {}
         self._first_models: dict[int, tuple[str, ...]] = {}
-        self._players: dict[str, int] = {}
+        self._player_numbers: dict[str, int] = {}
+        self.player_ids: list[str] = []
+        """By number."""
 
         self.round = np.full(num_tables, -1, np.int64)
         self.match = np.full(num_tables, -1, np.int64)
@@ -69,12 +71,10 @@ class Seating:
     # --- players ---
 
     def player_number(self, player: str) -> int:
-        return self._players.setdefault(player, len(self._players))
-
-    @property
-    def player_ids(self) -> list[str]:
-        """Player ids by number."""
-        return list(self._players)
+        if player not in self._player_numbers:
+            self._player_numbers[player] = len(self.player_ids)
+            self.player_ids.append(player)
+        return self._player_numbers[player]
 
     # --- matches ---
 
@@ -150,7 +150,7 @@ class Seating:
             },
             "first_models": {str(number): list(models) for number, models in self._first_models.items()},
             "rounds": [{str(key): value for key, value in rounds.items()} for rounds in self._rounds],
-            "players": list(self._players),
+            "players": list(self.player_ids),
         }
         return arrays, facts
 
@@ -163,7 +163,8 @@ class Seating:
         }
         self._first_models = {int(number): tuple(models) for number, models in facts["first_models"].items()}
         self._rounds = [{int(key): int(value) for key, value in rounds.items()} for rounds in facts["rounds"]]
-        self._players = {player: number for number, player in enumerate(facts["players"])}
+        self.player_ids = list(facts["players"])
+        self._player_numbers = {player: number for number, player in enumerate(self.player_ids)}
 
     # --- details ---
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ludus.data.records import ModelId
-from ludus.data.trees import Array, Tree
+from ludus.data.trees import Tree
 from ludus.games.game import Bot
 from ludus.models.policy import Policy
-from ludus.models.weights import replace_weights
+from ludus.models.weights import load_weights
 from ludus.runtime.weight_board import WeightBoard
 
 
@@ -120,13 +120,3 @@ class FixedPlayers:
 
     def model_name(self, player: str) -> str:
         return self._players[player].model_name
-
-
-def load_weights(policies: tuple[Policy, ...], weights: Mapping[str, Array]) -> None:
-    """Weights of a player are named KIND/PARAMETER."""
-    for policy in policies:
-        prefix = f"{policy.kind.name}/"
-        replace_weights(
-            policy,
-            {name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)},
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from ludus.data.records import Match, Result, Side
 from ludus.data.specs import ArraySpec
@@ -58,9 +59,10 @@ class Tournament:
         return next((one.policies[kind].state_arrays for one in seated if one.policies), {})
 
     def run(self) -> dict[int, Result]:
-        while len(self.results) < len(self._line_ups):
-            self._actor.step()
-        self._actor.close()
+        """Play everything; the results by position of the line-up."""
+        with closing(self._actor):
+            while len(self.results) < len(self._line_ups):
+                self._actor.step()
         return self.results
 
     # --- the desk of the actor ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,9 +16,10 @@ from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.data.batch import Batch
 from ludus.data.records import ModelId
 from ludus.data.schedules import Schedule, at
-from ludus.data.trees import Array, Tree
+from ludus.data.trees import Array, Tree, under
 from ludus.models.average import WeightAverage
 from ludus.models.policy import Policy
+from ludus.models.weights import join_kinds, load_weights, replace_weights, weights_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +52,15 @@ class LearnerConfig:
             raise ValueError(
                 f"buffer_size ({self.buffer_size}) must hold a batch: at least batch_size ({self.batch_size})"
             )
-        if not 0 <= self.average_decay < 1:
-            raise ValueError(f"average_decay must be in [0, 1), got {self.average_decay}")
-        if self.max_gradient_norm <= 0:
-            raise ValueError(f"max_gradient_norm must be above 0, got {self.max_gradient_norm}")
+        for name in ("adam_beta1", "adam_beta2", "average_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        for name in ("adam_epsilon", "max_gradient_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        for progress in (0.0, 1.0):
+            if not 0 <= at(self.learning_rate, progress) < math.inf:
+                raise ValueError(f"learning_rate must be finite and at least 0, got {self.learning_rate}")
         if self.max_lag < 0:
             raise ValueError(f"max_lag must be at least 0, got {self.max_lag}")
 
@@ -153,14 +160,12 @@ class TrainedPlayer:
     def _minibatches(self, prepared: Mapping[int, Batch]) -> Iterator[dict[int, Batch]]:
         """Shuffled single decisions where the algorithm and the policy allow it, else whole trajectories."""
         whole = self._algorithm.needs_sequences or any(policy.state_arrays for policy in self.policies)
-        units: dict[int, int] = {}
-        for kind, batch in list(prepared.items()):
-            if whole:
-                units[kind] = batch.valid.shape[1]
-            else:
-                index = torch.nonzero(batch.valid.reshape(-1)).squeeze(1)
-                prepared = {**prepared, kind: batch.rows(index)}
-                units[kind] = len(index)
+        if not whole:
+            prepared = {
+                kind: batch.rows(torch.nonzero(batch.valid.reshape(-1)).squeeze(1))
+                for kind, batch in prepared.items()
+            }
+        units = {kind: batch.valid.shape[1 if whole else 0] for kind, batch in prepared.items()}
         decisions = sum(int(batch.valid.sum()) for batch in prepared.values())
         num = max(1, round(decisions / self._config.minibatch_size))
         for _ in range(self._config.epochs):
@@ -189,35 +194,19 @@ class TrainedPlayer:
 
     def weights(self) -> Tree:
         """Live weights as KIND/PARAMETER."""
-        return {
-            f"{policy.kind.name}/{name}": array
-            for policy in self.policies
-            for name, array in _arrays(policy.state_dict()).items()
-        }
+        return join_kinds(self.policies, map(weights_of, self.policies))
 
     def average_weights(self) -> Tree:
-        return {
-            f"{policy.kind.name}/{name}": array
-            for policy, average in zip(self.policies, self._averages, strict=True)
-            for name, array in average.weights().items()
-        }
+        return join_kinds(self.policies, (average.weights() for average in self._averages))
 
-    def reset(self, weights: Mapping[str, Array]) -> None:
-        """Start again from these weights: new incarnation, fresh optimiser, average and references."""
+    def reset(self, weights: Mapping[str, Array], incarnation: int) -> None:
+        """Start again from these weights: fresh optimiser, average and references."""
         self.restart_from(weights)
-        self.incarnation += 1
+        self.incarnation = incarnation
         self.step += 1 + self._config.max_lag  # what the old weights played is too old from now on
 
     def restart_from(self, weights: Mapping[str, Array]) -> None:
-        for policy in self.policies:
-            prefix = f"{policy.kind.name}/"
-            policy.load_state_dict(
-                {
-                    name.removeprefix(prefix): torch.from_numpy(np.array(array))
-                    for name, array in weights.items()
-                    if name.startswith(prefix)
-                }
-            )
+        load_weights(self.policies, weights)
         self._optimiser.state.clear()
         self._averages = tuple(
             WeightAverage(policy, decay=self._config.average_decay) for policy in self.policies
@@ -235,8 +224,7 @@ class TrainedPlayer:
         for name, copies in self._references.items():
             for index, policy in enumerate(copies):
                 arrays |= {
-                    f"reference.{name}.{index}.{key}": array
-                    for key, array in _arrays(policy.state_dict()).items()
+                    f"reference.{name}.{index}.{key}": array for key, array in weights_of(policy).items()
                 }
         for index, parameter in enumerate(self._parameters):
             for key, value in self._optimiser.state.get(parameter, {}).items():
@@ -245,15 +233,14 @@ class TrainedPlayer:
         return arrays, {**counters, "rng": self._rng.bit_generator.state}
 
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
-        self.restart_from(_under("live.", arrays))
+        self.restart_from(under("live.", arrays))
         for index, average in enumerate(self._averages):
-            average.load(_under(f"average.{index}.", arrays))
+            average.load(under(f"average.{index}.", arrays))
         for name, copies in self._references.items():
             for index, policy in enumerate(copies):
-                saved = _under(f"reference.{name}.{index}.", arrays)
-                policy.load_state_dict({key: torch.from_numpy(np.array(a)) for key, a in saved.items()})
+                replace_weights(policy, under(f"reference.{name}.{index}.", arrays))
         for index, parameter in enumerate(self._parameters):
-            state = _under(f"optimiser.{index}.", arrays)
+            state = under(f"optimiser.{index}.", arrays)
             if state:
                 self._optimiser.state[parameter] = {
                     key: torch.from_numpy(np.array(array)) for key, array in state.items()
@@ -297,11 +284,3 @@ def _move(target: Policy, source: Policy, share: float) -> None:
             tensor.lerp_(live[name], share)
         else:
             tensor.copy_(live[name])
-
-
-def _arrays(state_dict: Mapping[str, Tensor]) -> Tree:
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state_dict.items()}
-
-
-def _under(prefix: str, arrays: Mapping[str, Array]) -> Tree:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -9,7 +9,7 @@ import numpy as np
 
 from ludus.data.specs import Pointer
 from ludus.data.trees import IntArray, Tree
-from ludus.games.bots import Rows
+from ludus.games.bots import Rows, head_counts
 from ludus.games.checking.episodes import draw_seeds
 from ludus.games.checking.play import WatchedTables
 from ludus.games.checking.report import Evidence
@@ -68,9 +68,9 @@ def _first_wrong(rows: Rows, actions: Tree) -> tuple[int, str] | None:
         array, shape = actions[name], (len(rows), *rows.kind.action.arrays[name].shape)
         if array.shape != shape or not np.issubdtype(array.dtype, np.integer):
             return 0, f"head {name!r} is {array.dtype}{list(array.shape)}, expected int32{list(shape)}"
-        mask = rows.mask(name)
+        mask, counts = rows.mask(name), head_counts(rows.kind, name, actions, len(rows))
         for row, value in enumerate(array.tolist()):
-            if head.when is not None and actions[head.when.head][row] not in head.when.values:
+            if not counts[row]:
                 continue
             picks = value if isinstance(value, list) else [value]
             if isinstance(head, Pointer) and head.picks > 1:

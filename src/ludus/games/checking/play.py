@@ -153,7 +153,7 @@ class WatchedTables:
         kind = self.spec.kinds[self.spec.seats[seat]]
         legal = seat_legal(self.spec, self.view, table, seat)
         stuck = [
-            name for name in legal if _can_count(kind, legal, name) and not _options(kind, legal, row, name)
+            name for name in legal if kind.can_count(name, legal) and not _options(kind, legal, row, name)
         ]
         seen = f"head {stuck[0]!r} has the mask {legal[stuck[0]].astype(int).tolist()}" if stuck else ""
         return self._expect("legal", not stuck, table, seen, seat)
@@ -182,15 +182,6 @@ def rows_to_act(
     seats_of_kind = np.asarray(spec.seats_of_kind[kind])
     tables, columns = np.nonzero(view.to_act[:, seats_of_kind] & among[:, None])
     return tables, columns, seats_of_kind[columns]
-
-
-def _can_count(kind: SeatKind, legal: Tree, name: str) -> bool:
-    when = kind.action.heads[name].when
-    if when is None:
-        return True
-    earlier = legal.get(when.head)
-    possible = earlier is None or bool(earlier[list(when.values)].any())
-    return possible and _can_count(kind, legal, when.head)
 
 
 def _options(kind: SeatKind, legal: Tree, row: Tree, name: str) -> Sequence[int]:

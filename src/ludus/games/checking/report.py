@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ludus.games.seat_rows import GameError
+
 PROMISES = {
     "spec": "the source and its tables give the same, coherent spec",
     "calls": "no call raises an error",
@@ -116,6 +118,8 @@ class Evidence:
         self.step = 0
         try:
             yield
+        except GameError as error:
+            self.expect("calls", False, where, self.step, error)
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{last.name} ({last.filename}:{last.lineno})"
