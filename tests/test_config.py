@@ -411,7 +411,7 @@ LAUGHS = "recipe: x\na0: &a0 [0, 0, 0, 0, 0, 0, 0, 0, 0]\n" + "".join(
         ("learner: {}\n", "names no recipe"),
         ("- recipe\n", "is a mapping"),
         ("recipe: [\n", "not valid YAML"),
-        ("recipe: x\na: 1\na: 2\n", "key 'a' is written twice"),
+        ("recipe: x\na: 1\na: 2\n", "line 3, column 1: not valid YAML: key 'a' is written twice"),
         ("recipe: !!python/object/apply:os.getcwd []\n", "not valid YAML"),
         (LAUGHS, "more than 10000 values"),
         ("recipe: x\na: &a [*a]\n", "more than 10000 values"),

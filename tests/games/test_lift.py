@@ -215,6 +215,7 @@ BAD_TURNS = [
     (turn(legal={0: np.ones(3, np.int8)}), r"head 'take': expected bool\[3\], got int8\[3\]"),
     (turn(legal={0: {"tkae": ~MASK}}), r"unknown or unmasked head 'tkae'; did you mean 'take'"),
     (turn(reward={2: 1.0}), r"reward for seat 2; seats are 0 to 1"),
+    (turn(reward=(1.0, "x")), r"a reward is a number, got \[1.0, 'x'\]"),
     (turn(reward=(1.0,)), r"reward has 1 numbers for 2 seats: \(1.0,\)"),
     (turn(over=True, truncated=True), r"cannot be both over and truncated"),
     (turn(over=True, score=(1.0, 0.0, -1.0)), r"score has 3 numbers for 2 teams"),
@@ -233,6 +234,18 @@ def test_errors_name_game_table_and_seat(bad: Turn, message: str) -> None:
     with pytest.raises(ValueError, match=message) as raised:
         batch.step(allocate_actions(batch.spec, 2))
     assert str(raised.value).startswith("nim, table 1")
+
+
+def test_an_error_of_the_game_itself_keeps_its_type_and_says_at_which_table() -> None:
+    class Raising(Nim):
+        def step(self, actions: Mapping[int, int]) -> Turn:
+            raise KeyError("ouch")
+
+    batch = Lifted(Raising).tables(1)
+    batch.reset(np.arange(1), seeds(1))
+    with pytest.raises(KeyError, match="ouch") as raised:
+        batch.step(allocate_actions(batch.spec, 1))
+    assert raised.value.__notes__ == ["raised by nim, table 0, in step({0: 0})"]
 
 
 def test_entities_beyond_the_maximum_are_an_error() -> None:

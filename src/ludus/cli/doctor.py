@@ -17,7 +17,7 @@ from ludus.cli.console import new_console, new_table
 EXTRAS = {
     "train": ("torch", "training and playing learned players"),
     "games": ("gymnasium", "games of the Gymnasium interface"),
-    "openspiel": ("open_spiel", "OpenSpiel's games"),
+    "openspiel": ("open_spiel", "checking games against OpenSpiel's"),
     "ray": ("ray", "several machines"),
 }
 GIB = 2**30

@@ -65,6 +65,12 @@ def command(
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
             _show_end(training, reason, console, as_json)
+        except KeyboardInterrupt:
+            again = f"ludus train --run {folder.path} --resume"
+            click.echo(
+                f"stopped at once, without saving; {again} goes on from the latest checkpoint", err=True
+            )
+            raise
         finally:
             training.close()
     return INTERRUPTED if reason == serial.INTERRUPTED else 0

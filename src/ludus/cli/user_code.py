@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import ludus
 from ludus.config import ConfigError
 
-_PACKAGE = Path(next(iter(ludus.__path__)))
+_PACKAGE = Path(__file__).parents[1]
 _NOT_THEIRS = (str(_PACKAGE), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 
 

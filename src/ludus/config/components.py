@@ -20,7 +20,7 @@ def load(address: str, path: str) -> Any:
     """The object at an address; what is wrong with it comes with the path in front."""
     try:
         return load_address(address)
-    except (ValueError, AttributeError, ImportError, OSError) as error:
+    except Exception as error:  # whatever the file that it names may raise
         raise ConfigError(f"{path}: {error}") from error
 
 
