@@ -21,7 +21,7 @@ RUNS: dict[str, list[str]] = {
     "kuhn": ["kuhn"],
     "leduc": ["leduc"],
     "connect_four": ["connect_four"],
-    "connect_four_raw": ["connect_four", "--set", "game.threats=false"],
+    "connect_four_raw": ["connect_four_raw"],
     "cartpole": ["cartpole"],
 }
 BAR = {

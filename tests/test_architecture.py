@@ -27,8 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workers": BUILDING_BLOCKS,
     "experiment": BUILDING_BLOCKS | {"workers", "observe", "config"},
     "assemble": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment"},
+    "local": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
     "recipes": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
-    "cli": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble", "recipes"},
+    "cli": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble", "local", "recipes"},
 }
 """Every part may also import itself. `ludus/__init__.py` only names what is public."""
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from ludus.config import ConfigError, decode, encode
 from ludus.data.flat_tree import ForgetfulSeatError
 from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
-from ludus.data.trees import IntArray, Tree, under
+from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import unknown
@@ -23,9 +23,10 @@ from ludus.models.policy import Policy
 from ludus.models.weights import load_weights
 from ludus.runtime.program import Progress
 from ludus.runtime.serial import FINISHED, run_serial
-from ludus.runtime.weight_board import LocalBoard
+from ludus.runtime.weight_board import LocalBoard, WeightBoard
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.metrics_file import MetricsFile
+from ludus.store.model_pool import ModelPool
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
@@ -69,6 +70,97 @@ def load_experiment(folder: RunFolder) -> Experiment:
     return experiment
 
 
+def learning_players(experiment: Experiment) -> list[str]:
+    rules = experiment.league
+    return [player for role in rules.roles for player in rules.players_of(role)]
+
+
+def slots_per_actor(experiment: Experiment) -> tuple[int, ...]:
+    """Per kind of seat: a slot that each stream writes into, and those that may wait in the buffers."""
+    streams = StreamNumbers(experiment.game.spec, experiment.actor.num_tables)
+    waiting = len(learning_players(experiment)) * slots_per_buffer(experiment)
+    return tuple(streams.count(kind) + waiting for kind in range(len(experiment.game.spec.kinds)))
+
+
+def slots_per_buffer(experiment: Experiment) -> int:
+    """Twice what full trajectories need, since many are cut short, and one for each seat at the tables,
+    since a hand-over cuts them all."""
+    full = -(-experiment.learner.buffer_size // experiment.actor.unroll_length)
+    return 2 * full + experiment.actor.num_tables * experiment.game.spec.num_seats
+
+
+def new_pools(
+    experiment: Experiment,
+    num_actors: int = 1,
+    new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
+) -> tuple[SlotPool, ...]:
+    """Trajectory slots of all actors, one pool per kind of seat."""
+    policies = build_policies(experiment, experiment.seed)
+    return tuple(
+        SlotPool(
+            TrajectoryLayout(
+                kind=policy.kind, unroll_length=experiment.actor.unroll_length, state=policy.state_arrays
+            ),
+            num_actors * count,
+            new,
+        )
+        for policy, count in zip(policies, slots_per_actor(experiment), strict=True)
+    )
+
+
+def new_learner(
+    experiment: Experiment,
+    pools: tuple[SlotPool, ...],
+    board: WeightBoard,
+    models: ModelPool,
+    free: Callable[[int, IntArray], None],
+    num_actors: int = 1,
+) -> Learner:
+    """A learner that hosts all learning players, with fresh weights."""
+    players = {}
+    for index, player in enumerate(learning_players(experiment)):
+        seed = int(np.random.SeedSequence([experiment.seed, index]).generate_state(1)[0])
+        players[player] = TrainedPlayer(
+            player, build_policies(experiment, seed), experiment.algorithm, experiment.learner, seed=seed
+        )
+    buffers = {
+        player: Buffer(
+            pools,
+            max_decisions=experiment.learner.buffer_size,
+            max_slots=num_actors * slots_per_buffer(experiment),
+            free=free,
+            num_actors=num_actors,
+        )
+        for player in players
+    }
+    return Learner(
+        name="learner",
+        players=players,
+        buffers=buffers,
+        pools=pools,
+        board=board,
+        models=models,
+        free=free,
+        budget=experiment.budget,
+    )
+
+
+class Training(Protocol):
+    """A run that is going on, in whichever runtime."""
+
+    experiment: Experiment
+    folder: RunFolder
+    league: League
+
+    def run(self, watch: Callable[[Training], None] | None = None) -> str:
+        """Train until the budget is spent or somebody stops it; the state is saved either way."""
+
+    def numbers(self) -> dict[str, float]:
+        """How far the run is, and the latest statistics of its learners."""
+
+    def close(self) -> None: ...
+
+
 class SerialTraining:
     """A run in one process: builds the workers, runs them, saves and resumes them."""
 
@@ -83,9 +175,10 @@ class SerialTraining:
         self._metrics = MetricsFile(folder.metrics / "train.jsonl")
 
         board = LocalBoard()
-        template = build_policies(experiment, experiment.seed)
-        pools = self._new_pools(template)
-        self.learner = self._new_learner(pools, board)
+        pools = new_pools(experiment)
+        self.learner = new_learner(
+            experiment, pools, board, folder.models, lambda kind, slots: self.actor.free(kind, slots)
+        )
         self.controller = Controller(
             league=self.league,
             ledger=ledger,
@@ -113,30 +206,24 @@ class SerialTraining:
             seed=experiment.seed,
         )
         self._saved_at = 0
+        self._statistics: dict[str, float] = {}
         self._resume()
 
     # --- running ---
 
-    def run(self, watch: Callable[[SerialTraining, dict[str, Progress]], None] | None = None) -> str:
+    def run(self, watch: Callable[[Training], None] | None = None) -> str:
         """Train until the budget is spent or somebody stops it; the state is saved either way. At the end of
         the budget, what has been learned is frozen and measured."""
 
         def after_round(progress: dict[str, Progress]) -> None:
             learned = progress["learner"]
             if learned.count:
-                self._metrics.append(
-                    {
-                        "decisions": self.learner.decisions,
-                        "episodes": self.actor.episodes,
-                        "matches": self.league.matches.finished,
-                        "dropped_reward": self.actor.dropped_reward,
-                        **learned.statistics,
-                    }
-                )
+                self._statistics |= learned.statistics
+                self._metrics.append(self.numbers())
                 if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
                     self.save(clean=False)
             if watch is not None:
-                watch(self, progress)
+                watch(self)
 
         reason = run_serial(
             (self.learner, self.controller, self.actor),
@@ -154,6 +241,17 @@ class SerialTraining:
             )
         self.save(clean=True)
         return reason
+
+    def numbers(self) -> dict[str, float]:
+        """How far the run is, and the latest statistics of its learners."""
+        return {
+            "decisions": self.learner.decisions,
+            "episodes": self.actor.episodes,
+            "matches": self.league.matches.finished,
+            "updates": sum(trained.step for trained in self.learner.players.values()),
+            "dropped_reward": self.actor.dropped_reward,
+            **self._statistics,
+        }
 
     def close(self) -> None:
         self.actor.close()
@@ -220,69 +318,6 @@ class SerialTraining:
             if starts:
                 trained.incarnation = max(trained.incarnation, self.league.standings[player].incarnation) + 1
 
-    # --- building ---
-
-    def _new_pools(self, template: tuple[Policy, ...]) -> tuple[SlotPool, ...]:
-        """Every stream writes into one slot; the others wait in the buffers."""
-        actor = self.experiment.actor
-        streams = StreamNumbers(self.experiment.game.spec, actor.num_tables)
-        pools = []
-        for kind, policy in enumerate(template):
-            layout = TrajectoryLayout(
-                kind=policy.kind, unroll_length=actor.unroll_length, state=policy.state_arrays
-            )
-            waiting = len(self._learning_players) * self._slots_per_buffer
-            pools.append(SlotPool(layout, streams.count(kind) + waiting))
-        return tuple(pools)
-
-    @property
-    def _learning_players(self) -> list[str]:
-        rules = self.experiment.league
-        return [player for role in rules.roles for player in rules.players_of(role)]
-
-    @property
-    def _slots_per_buffer(self) -> int:
-        """Twice what full trajectories need, since many are cut short, and one for each seat at the tables,
-        since a hand-over cuts them all."""
-        actor, learner = self.experiment.actor, self.experiment.learner
-        full = -(-learner.buffer_size // actor.unroll_length)
-        return 2 * full + actor.num_tables * self.experiment.game.spec.num_seats
-
-    def _new_learner(self, pools: tuple[SlotPool, ...], board: LocalBoard) -> Learner:
-        experiment = self.experiment
-        ids = self._learning_players
-
-        def free(kind: int, slots: IntArray) -> None:
-            self.actor.free(kind, slots)
-
-        players = {}
-        for index, player in enumerate(ids):
-            seed = int(np.random.SeedSequence([experiment.seed, index]).generate_state(1)[0])
-            players[player] = TrainedPlayer(
-                player,
-                build_policies(experiment, seed),
-                experiment.algorithm,
-                experiment.learner,
-                seed=seed,
-            )
-        return Learner(
-            name="learner",
-            players=players,
-            buffers={
-                player: Buffer(
-                    pools,
-                    max_decisions=experiment.learner.buffer_size,
-                    max_slots=self._slots_per_buffer,
-                    free=free,
-                )
-                for player in ids
-            },
-            pools=pools,
-            board=board,
-            free=free,
-            budget=experiment.budget,
-        )
-
 
 def load_players(
     experiment: Experiment,
@@ -330,11 +365,10 @@ def _learned(
     return trained.model, trained.weights() if weights == "live" else trained.average_weights()
 
 
-def exact_report(training: SerialTraining) -> dict[str, float] | None:
+def exact_report(experiment: Experiment, folder: RunFolder, league: League) -> dict[str, float] | None:
     """NashConv of the first learning player's live and averaged weights and of the equilibrium mixture of
     the frozen players, by what it is; None where the game tree cannot be walked, its information states do
     not hold all that a seat has seen, or the policies are not one table of action probabilities."""
-    experiment = training.experiment
     root = experiment.game.tree()
     if root is None:
         return None
@@ -352,14 +386,16 @@ def exact_report(training: SerialTraining) -> dict[str, float] | None:
         load_weights((policy,), weights)
         return game.probabilities(policy)
 
-    player, trained = next(iter(training.learner.players.items()))
+    player = next(iter(league.standings))
     report = {
-        f"live weights of {player}": game.nash_conv(table(trained.weights())),
-        f"averaged weights of {player}": game.nash_conv(table(trained.average_weights())),
+        f"live weights of {player}": game.nash_conv(table(_learned(experiment, folder, player, "live")[1])),
+        f"averaged weights of {player}": game.nash_conv(
+            table(_learned(experiment, folder, player, "average")[1])
+        ),
     }
-    frozen = training.league.candidates.frozen()
+    frozen = [league.players[name] for name in league.candidates.frozen()]
     if experiment.game.spec.num_seats == 2 and frozen:
-        tables = [table(training.controller.fetch_frozen(frozen_player)[1]) for frozen_player in frozen]
+        tables = [table(folder.models.fetch(ModelId.parse(one.model or ""), one.weights)) for one in frozen]
         mixture, weights = game.equilibrium_mixture(tables)
         count = int((weights > 1e-6).sum())
         report[f"equilibrium mixture of the league ({count} of {len(frozen)} frozen players)"] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.ppo import PPO
@@ -17,6 +17,8 @@ from ludus.runtime.program import Middleware
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+
+Runtime = Literal["serial", "local"]
 
 
 def _main_only() -> LeagueRules:
@@ -43,7 +45,8 @@ class Experiment:
     """Called around every step of every worker, the first one outermost."""
     checkpoint_every: int = 1_000_000
     """Decisions between two checkpoints."""
-    runtime: Literal["serial"] = "serial"
+    runtime: Runtime = "serial"
+    """Where the workers run: in one process, or as processes of this machine."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -52,8 +55,8 @@ class Experiment:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, got {self.seed}")
-        if self.runtime != "serial":
-            raise ValueError(f"runtime must be 'serial', got {self.runtime!r}")
+        if self.runtime not in get_args(Runtime):
+            raise ValueError(f"runtime must be one of {', '.join(get_args(Runtime))}, got {self.runtime!r}")
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 from table_play import Play, side
@@ -12,6 +14,7 @@ from ludus.algorithms.ppo import PPO
 from ludus.data.trees import IntArray
 from ludus.games.game import GameSource
 from ludus.runtime.program import Progress
+from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer
 from ludus.workers.learner import Learner
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
@@ -37,8 +40,10 @@ class TaughtPlay(Play):
         def free(kind: int, slots: IntArray) -> None:
             self.actor.free(kind, slots)
 
+        self.models = ModelPool(Path(mkdtemp(prefix="ludus-test-")))
         self.learner = Learner(
             name="learner",
+            models=self.models,
             players={
                 player: TrainedPlayer(
                     player, self.build(100 + index), self.algorithm, self.config, seed=index

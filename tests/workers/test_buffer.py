@@ -33,13 +33,13 @@ def freed() -> Freed:
     return Freed()
 
 
-def new_buffer(freed: Freed, max_decisions: int = 100, max_slots: int = 100) -> Buffer:
+def new_buffer(freed: Freed, max_decisions: int = 100, max_slots: int = 100, num_actors: int = 1) -> Buffer:
     """Over two kinds of seat; slot i of each has LENGTHS[i] decisions."""
     pools = tuple(SlotPool(TrajectoryLayout(kind=KIND, unroll_length=4), len(LENGTHS)) for _ in range(2))
     for pool in pools:
         pool.slots["length"][:] = LENGTHS
         pool.rows["decision"][...] = True
-    return Buffer(pools, max_decisions=max_decisions, max_slots=max_slots, free=freed)
+    return Buffer(pools, max_decisions=max_decisions, max_slots=max_slots, free=freed, num_actors=num_actors)
 
 
 def test_a_batch_is_all_that_came_before_the_hand_over_ended(freed: Freed) -> None:
@@ -54,12 +54,38 @@ def test_a_batch_is_all_that_came_before_the_hand_over_ended(freed: Freed) -> No
     assert freed.slots == [], "whoever takes slots frees them"
 
 
-def test_a_hand_over_of_nothing_is_no_batch(freed: Freed) -> None:
+def test_a_hand_over_of_nothing_is_an_empty_batch_and_used_up(freed: Freed) -> None:
     buffer = new_buffer(freed)
     buffer.complete()
-    assert not buffer.ready
+    assert buffer.ready
+    assert buffer.take() == {}
     buffer.put(0, np.array([1]))
     assert not buffer.ready, "the next batch is not complete yet"
+
+
+def test_a_batch_takes_a_hand_over_of_every_actor(freed: Freed) -> None:
+    buffer = new_buffer(freed, num_actors=2)
+    buffer.put(0, np.array([1]))
+    buffer.complete(0)
+    buffer.complete(0)
+    assert not buffer.ready
+    buffer.complete(1)
+    assert buffer.ready
+    buffer.take()
+    assert not buffer.ready
+    buffer.complete(1)
+    assert buffer.ready, "the second hand-over of actor 0 was kept"
+
+
+def test_what_a_dead_actor_handed_over_is_forgotten(freed: Freed) -> None:
+    buffer = new_buffer(freed, num_actors=2)
+    buffer.put(0, np.array([0, 1]))
+    buffer.complete(0)
+    buffer.complete(1)
+    buffer.forget(0, lambda kind, slot: slot == 0)
+    assert not buffer.ready
+    buffer.complete(0)
+    assert buffer.take()[0].tolist() == [1]
 
 
 def test_the_oldest_are_dropped_and_counted(freed: Freed) -> None:

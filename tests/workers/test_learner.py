@@ -164,10 +164,10 @@ def test_it_reports_progress_and_weights() -> None:
     play.train(60)
     main = play.learner.players["main"]
     assert play.learner.report("main") == LearnerProgress("main", 0, main.step, main.decisions)
-    model, live, average = play.learner.weights_of("main")
-    assert model == main.model
-    assert equal(live, main.weights())
-    assert equal(average, main.average_weights())
+    parent = play.learner.freeze("main", None)
+    assert parent == play.learner.report("main")
+    assert equal(play.models.fetch(main.model, "live"), main.weights())
+    assert equal(play.models.fetch(main.model, "average"), main.average_weights())
 
 
 def test_it_goes_on_from_what_it_saved() -> None:

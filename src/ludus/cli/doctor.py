@@ -13,6 +13,7 @@ import click
 from rich.markup import escape
 
 from ludus.cli.console import new_console, new_table
+from ludus.runtime.cores import usable_cores
 
 EXTRAS = {
     "train": ("torch", "training and playing learned players"),
@@ -32,20 +33,6 @@ def command() -> None:
     for row in (*_machine(), *_packages()):
         table.add_row(*map(escape, row))
     new_console().print(table)
-
-
-def usable_cores() -> float:
-    """Cores that this process may use: its affinity, and the quota of its control group if that is less."""
-    cores = (
-        float(len(os.sched_getaffinity(0)))
-        if hasattr(os, "sched_getaffinity")
-        else float(os.cpu_count() or 1)
-    )
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return cores if quota == "max" else min(cores, int(quota) / int(period))
-    except (OSError, ValueError):
-        return cores
 
 
 def _machine() -> Iterator[tuple[str, str, str]]:

@@ -14,10 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.assemble import SerialTraining
+from ludus.assemble import Training
 from ludus.cli.tables import league_table, short
 from ludus.league.summary import summarise
-from ludus.runtime.program import Progress
 
 Style = Literal["live", "lines", "json", "quiet"]
 
@@ -32,15 +31,14 @@ NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
 class TrainView:
     """Call it after every round; it draws when it is time."""
 
-    def __init__(self, training: SerialTraining, style: Style, console: Console) -> None:
+    def __init__(self, training: Training, style: Style, console: Console) -> None:
         self._training = training
         self._style = style
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True) if style == "live" else None
         self._started = self._drawn = self._rated = time.monotonic()
-        self._decisions_before = training.learner.decisions
+        self._decisions_before = training.numbers()["decisions"]
         self._league: Table | None = None
-        self._statistics: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -54,9 +52,7 @@ class TrainView:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
-    def __call__(self, training: SerialTraining, progress: dict[str, Progress]) -> None:
-        if progress["learner"].statistics:
-            self._statistics.update(progress["learner"].statistics)
+    def __call__(self, training: Training) -> None:
         now = time.monotonic()
         if self._style != "quiet" and now - self._drawn >= REDRAW_S[self._style]:
             self._drawn = now
@@ -71,22 +67,15 @@ class TrainView:
             click.echo(json.dumps(self._numbers(now)))
 
     def _numbers(self, now: float) -> dict[str, float]:
-        learner = self._training.learner
-        elapsed = max(now - self._started, 1e-9)
-        rate = (learner.decisions - self._decisions_before) / elapsed
-        left = max(self._training.experiment.budget - learner.decisions, 0)
+        numbers = self._training.numbers()
+        budget = self._training.experiment.budget
+        rate = (numbers["decisions"] - self._decisions_before) / max(now - self._started, 1e-9)
+        left = max(budget - numbers["decisions"], 0)
         return {
-            "decisions": learner.decisions,
-            "progress": learner.progress,
+            "progress": min(numbers["decisions"] / budget, 1.0),
             "decisions_per_s": rate,
             **({"left_s": left / rate} if rate else {}),
-            "episodes": self._training.actor.episodes,
-            "matches": self._training.league.matches.finished,
-            "updates": sum(trained.step for trained in learner.players.values()),
-            "stale": sum(trained.stale for trained in learner.players.values()),
-            "skipped": sum(trained.skipped for trained in learner.players.values()),
-            "refused": sum(trained.refused for trained in learner.players.values()),
-            **self._statistics,
+            **numbers,
         }
 
     def _line(self, now: float) -> str:
@@ -124,24 +113,28 @@ class TrainView:
             f"{short(numbers['decisions_per_s'])}/s  {numbers['updates']:,.0f} updates  "
             f"{numbers['matches']:,.0f} matches  {short(numbers['episodes'])} episodes{_troubles(numbers)}"
         )
-        return Group(head, bar, figures, *self._losses(), Text(), self._league)
+        return Group(head, bar, figures, *_losses(numbers), Text(), self._league)
 
-    def _losses(self) -> list[Text]:
-        """A line per player; counts that say that something was left out come only if it was."""
-        lines: dict[str, list[str]] = {}
-        for name, value in self._statistics.items():
-            player, _, what = name.rpartition("/")
-            if value or what not in LEFT_OUT:
-                lines.setdefault(player, []).append(
-                    f"{what}={short(value) if value >= 1_000 else f'{value:.3g}'}"
-                )
-        return [Text(f"{player}  {'  '.join(shown)}", style="dim") for player, shown in lines.items()]
+
+def _losses(numbers: dict[str, float]) -> list[Text]:
+    """A line per player; counts that say that something was left out come only if it was."""
+    lines: dict[str, list[str]] = {}
+    for name, value in numbers.items():
+        player, slash, what = name.rpartition("/")
+        if slash and (value or what not in LEFT_OUT):
+            lines.setdefault(player, []).append(
+                f"{what}={short(value) if value >= 1_000 else f'{value:.3g}'}"
+            )
+    return [Text(f"{player}  {'  '.join(shown)}", style="dim") for player, shown in lines.items()]
 
 
 def _troubles(numbers: dict[str, float]) -> str:
     """A run that learns nothing because of a NaN must not look like one that is slow."""
-    troubles = [f"{numbers[what]:,.0f} {things} not finite" for what, things in NOT_FINITE if numbers[what]]
-    return "".join(f"  {trouble}!" for trouble in troubles)
+    shown = ""
+    for what, things in NOT_FINITE:
+        count = sum(value for name, value in numbers.items() if name.endswith(f"/{what}"))
+        shown += f"  {count:,.0f} {things} not finite!" if count else ""
+    return shown
 
 
 def _left(numbers: dict[str, float]) -> str:

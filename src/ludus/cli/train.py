@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ludus.assemble import SerialTraining, exact_report, load_experiment
+from ludus.assemble import SerialTraining, Training, exact_report, load_experiment
 from ludus.cli.console import new_console
 from ludus.cli.experiments import find_experiment, open_run, parse_settings
 from ludus.cli.live_view import Style, TrainView
@@ -18,6 +18,7 @@ from ludus.cli.tables import league_table
 from ludus.config import ConfigError, apply_overrides, diff, encode
 from ludus.experiment import Experiment
 from ludus.league.summary import summarise
+from ludus.local.training import LocalTraining, default_actors
 from ludus.runtime import serial
 from ludus.store.run_folder import RunFolder
 
@@ -28,10 +29,11 @@ DEFAULT_RECIPE = "connect_four"
 @click.argument("experiment", required=False, metavar="[RECIPE|FILE.py:NAME|FILE.yaml]")
 @click.option("--run", type=click.Path(), help="Run folder; default: a new one under runs/.")
 @click.option("--resume", is_flag=True, help="Go on with --run (default: the newest run).")
-@click.option("--runtime", type=click.Choice(["serial"]), help="Where the workers run.")
+@click.option("--runtime", type=click.Choice(["serial", "local"]), help="Where the workers run.")
 @click.option(
     "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated."
 )
+@click.option("--actors", type=click.IntRange(min=1), help="Actor processes of the local runtime.")
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
 def command(
@@ -39,6 +41,7 @@ def command(
     run: str | None,
     resume: bool,
     runtime: str | None,
+    actors: int | None,
     settings: tuple[str, ...],
     quiet: bool,
     as_json: bool,
@@ -58,7 +61,7 @@ def command(
     with folder.lock():
         if style in ("live", "lines"):
             console.print(f"run folder: {folder.path}")
-        training = SerialTraining(chosen, folder)
+        training = _start(chosen, folder, actors)
         try:
             if resume and encode(chosen) != encode(load_experiment(folder)):
                 folder.with_experiment(encode(chosen))
@@ -94,6 +97,12 @@ def _resumed(address: str | None, run: str | None, settings: tuple[str, ...]) ->
     return folder, changed
 
 
+def _start(experiment: Experiment, folder: RunFolder, actors: int | None) -> Training:
+    if experiment.runtime == "local":
+        return LocalTraining(experiment, folder, actors or default_actors())
+    return SerialTraining(experiment, folder)
+
+
 def _require_same_players(before: Experiment, after: Experiment) -> None:
     """What a run has learned fits only its own game, networks and players."""
     for path, old, new in diff(before, after):
@@ -102,8 +111,8 @@ def _require_same_players(before: Experiment, after: Experiment) -> None:
                 raise ConfigError(f"{path} is {old} in this run and stays so; for {new} start another run")
 
 
-def _show_end(training: SerialTraining, reason: str, console: Console, as_json: bool) -> None:
-    exact = exact_report(training)
+def _show_end(training: Training, reason: str, console: Console, as_json: bool) -> None:
+    exact = exact_report(training.experiment, training.folder, training.league)
     if as_json:
         click.echo(json.dumps({"end": reason, "run": str(training.folder.path), "nash_conv": exact}))
         return
@@ -114,7 +123,7 @@ def _show_end(training: SerialTraining, reason: str, console: Console, as_json: 
         for what, value in exact.items():
             console.print(f"  {value:.4f}  {what}")
     path = training.folder.path
-    console.print(f"{reason} after {training.learner.decisions:,} decisions: {path}")
+    console.print(f"{reason} after {training.numbers()['decisions']:,} decisions: {path}")
     more = "" if reason != serial.FINISHED else " --set budget=..."
     console.print(f"go on:    ludus train --run {path} --resume{more}")
     console.print(f"look:     ludus league {path}\nmeasure:  ludus eval {path}")

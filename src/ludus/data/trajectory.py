@@ -133,11 +133,18 @@ class TrajectoryWriter:
     decision or the end of the episode: reward that comes in between belongs to it.
     """
 
-    def __init__(self, pool: SlotPool, num_streams: int, hand_over: Callable[[int, IntArray], None]) -> None:
+    def __init__(
+        self,
+        pool: SlotPool,
+        num_streams: int,
+        hand_over: Callable[[int, IntArray], None],
+        slots: range | None = None,
+    ) -> None:
+        """`slots` are the ones that this writer may use; None: all of the pool."""
         self._pool = pool
         self._last_row = pool.layout.unroll_length
         self._hand_over = hand_over
-        self._free = list(range(pool.num_slots - 1, -1, -1))
+        self._free = list(reversed(range(pool.num_slots) if slots is None else slots))
         self.owner = np.full(num_streams, -1, np.int64)
         """Who gets the stream's slots: the learner's number, or -1."""
         self.slot = np.full(num_streams, -1, np.int64)

@@ -29,7 +29,7 @@ def run_serial(
     that those in front are idle until the last one has stepped, and going on from the first is exact.
     """
     steps = [(worker.name, wrap(worker, middleware)) for worker in workers]
-    with _stop_signals() as stopped:
+    with stop_signals() as stopped:
         while not finished():
             if stopped():
                 return INTERRUPTED
@@ -46,7 +46,7 @@ def run_serial(
 
 
 @contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
+def stop_signals() -> Iterator[Callable[[], bool]]:
     """SIGINT and SIGTERM ask for an end in good order; the second one ends at once."""
     seen: list[int] = []
 

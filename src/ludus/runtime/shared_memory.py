@@ -3,11 +3,12 @@ the last process that holds it is gone, however it ends."""
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
 from collections.abc import Callable
-from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ class Region:
     @classmethod
     def create(cls, num_bytes: int) -> Region:
         """New memory, all zero. Its pages are reserved now, so that writing to it cannot fail later."""
+        available = _available_bytes()
+        if num_bytes > available:  # the kernel would hand out pages until it has to end processes
+            raise _too_much(num_bytes, f"{available / 2**20:.0f} MiB are free")
         fd = _anonymous_file()
         try:
             size = max(num_bytes, 1)
@@ -40,16 +44,13 @@ class Region:
                 os.posix_fallocate(fd, 0, size)
         except OSError as error:
             os.close(fd)
-            raise MemoryError(
-                f"cannot reserve {num_bytes / 2**20:.0f} MiB of shared memory ({error.strerror}): lower "
-                "actor.num_tables, actor.unroll_length or learner.buffer_size, or give the machine more"
-            ) from error
+            raise _too_much(num_bytes, str(error.strerror)) from error
         return cls(fd)
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """The next array."""
         dtype = np.dtype(dtype)
-        count = prod(shape)
+        count = math.prod(shape)
         array = np.frombuffer(self._memory, dtype, count, self._used).reshape(shape)
         self._used += _aligned(count * dtype.itemsize)
         return array
@@ -67,11 +68,27 @@ def bytes_needed(build: Callable[[Callable[[tuple[int, ...], Any], Array]], obje
 
     def count(shape: tuple[int, ...], dtype: Any) -> Array:
         nonlocal total
-        total += _aligned(prod(shape) * np.dtype(dtype).itemsize)
+        total += _aligned(math.prod(shape) * np.dtype(dtype).itemsize)
         return np.broadcast_to(np.zeros((), dtype), shape)
 
     build(count)
     return total + ALIGNMENT
+
+
+def _too_much(num_bytes: int, why: str) -> MemoryError:
+    return MemoryError(
+        f"cannot reserve {num_bytes / 2**20:.0f} MiB of shared memory ({why}): lower actor.num_tables, "
+        "actor.unroll_length or learner.buffer_size, or give the machine more"
+    )
+
+
+def _available_bytes() -> float:
+    """Memory that can be had without swapping; unlimited where nobody says."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return math.inf
 
 
 def _aligned(num_bytes: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,7 +67,9 @@ class Actor:
         trajectories: TrajectoryDesk,
         hand_over_after: int | None,
         seed: int,
+        slots: Sequence[range] | None = None,
     ) -> None:
+        """`slots`: per kind, the trajectory slots that this actor may use; None: all."""
         self.name = name
         self._game = game
         self._spec = game.spec
@@ -80,7 +82,12 @@ class Actor:
         self._streams = StreamNumbers(game.spec, config.num_tables)
         self.pools = pools
         self.writers = tuple(
-            TrajectoryWriter(pool, self._streams.count(kind), self._handing_over(kind))
+            TrajectoryWriter(
+                pool,
+                self._streams.count(kind),
+                self._handing_over(kind),
+                None if slots is None else slots[kind],
+            )
             for kind, pool in enumerate(pools)
         )
         self._trajectories = trajectories

@@ -22,6 +22,7 @@ class Buffer:
         max_decisions: int,
         max_slots: int,
         free: Callable[[int, IntArray], None],
+        num_actors: int = 1,
     ) -> None:
         self._pools = pools
         self._max_decisions = max_decisions
@@ -30,7 +31,8 @@ class Buffer:
         self._free = free
         self._waiting: deque[tuple[int, int, int]] = deque()
         """(kind, slot, decisions in it), oldest first."""
-        self._complete = False
+        self._hand_overs = [0] * num_actors
+        """Hand-overs of each actor that have ended and have not been taken: one of each makes a batch."""
         self.decisions = 0
         self.dropped = 0
         """Decisions thrown away because the buffer was full."""
@@ -45,13 +47,13 @@ class Buffer:
             self.dropped += count
             self._free(old_kind, np.array([old_slot]))
 
-    def complete(self) -> None:
-        """A synchronous hand-over has ended: what is here now, if anything, is one batch."""
-        self._complete = bool(self._waiting)
+    def complete(self, actor: int = 0) -> None:
+        """A hand-over of this actor has ended: its share of a batch is here."""
+        self._hand_overs[actor] += 1
 
     @property
     def ready(self) -> bool:
-        return self._complete
+        return min(self._hand_overs) > 0
 
     def take(self) -> dict[int, IntArray]:
         """All that waits, by kind. The caller frees the slots when it is done with them."""
@@ -60,7 +62,7 @@ class Buffer:
             taken.setdefault(kind, []).append(slot)
         self._waiting.clear()
         self.decisions = 0
-        self._complete = False
+        self._hand_overs = [max(0, count - 1) for count in self._hand_overs]
         return {kind: np.array(slots, np.int64) for kind, slots in sorted(taken.items())}
 
     def clear(self) -> None:
@@ -68,14 +70,20 @@ class Buffer:
         for kind, slots in self.take().items():
             self._free(kind, slots)
 
+    def forget(self, actor: int, is_lost: Callable[[int, int], bool]) -> None:
+        """The actor has died: its trajectories, those for which `is_lost(kind, slot)`, are gone."""
+        self._waiting = deque(entry for entry in self._waiting if not is_lost(entry[0], entry[1]))
+        self.decisions = sum(count for _, _, count in self._waiting)
+        self._hand_overs[actor] = 0
+
     def save(self) -> dict[str, Any]:
         """Which slots wait, to go on with the same pools."""
-        return {"waiting": list(self._waiting), "complete": self._complete, "dropped": self.dropped}
+        return {"waiting": list(self._waiting), "hand_overs": self._hand_overs, "dropped": self.dropped}
 
     def load(self, facts: Mapping[str, Any]) -> None:
         self._waiting = deque((kind, slot, count) for kind, slot, count in facts["waiting"])
         self.decisions = sum(count for _, _, count in self._waiting)
-        self._complete = facts["complete"]
+        self._hand_overs = list(facts["hand_overs"])
         self.dropped = facts["dropped"]
 
     @property

@@ -29,7 +29,7 @@ from ludus.league.players import FINAL
 from ludus.league.promotion import Snapshot
 from ludus.runtime.program import IDLE, Progress
 from ludus.store.ledger import Ledger
-from ludus.store.model_pool import ModelPool, Variant
+from ludus.store.model_pool import ModelPool
 from ludus.workers.evaluator import Evaluator
 
 
@@ -37,8 +37,8 @@ class LearnerDesk(Protocol):
     """What the controller asks of a learner."""
 
     def report(self, player: str) -> LearnerProgress: ...
-    def weights_of(self, player: str) -> tuple[ModelId, Tree, Tree]:
-        """Model id, live and averaged weights."""
+    def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
+        """Put the player's weights, live and averaged, into the model pool, and say which they are."""
 
     def reset(self, event: PlayerReset, weights: Tree | None) -> None: ...
 
@@ -96,7 +96,7 @@ class Controller:
 
     # --- for actors ---
 
-    def next_match(self, tables: int) -> Match:
+    def next_match(self, tables: int, holder: str | None = None) -> Match:
         """Issue and lease the next match: an evaluation that is due, or training."""
         sides = self._evaluator.next_sides()
         if sides is not None:
@@ -111,7 +111,7 @@ class Controller:
                 self._next_match_id, tables=tables, episodes_per_table=self._episodes_per_table
             )
         self._next_match_id += 1
-        self._commit([MatchIssued(match), MatchLeased(match.id, self._holder)])
+        self._commit([MatchIssued(match), MatchLeased(match.id, holder or self._holder)])
         return match
 
     def report(self, result: Result) -> None:
@@ -134,6 +134,14 @@ class Controller:
         self._commit([MatchFinished(result), self._score(held.match.sides[0].players[0], result)])
         best = max(self.league.scores.values(), key=lambda score: score.mean)
         self._models.tag("best", ModelId.parse(best.model))
+
+    def void(self, holder: str, reason: str) -> int:
+        """The holder is gone: what it had leased ends without a result. Says how many matches that were."""
+        held = [
+            number for number, entry in self.league.matches.open_matches.items() if entry.holder == holder
+        ]
+        self._commit([MatchVoid(number, reason) for number in held])
+        return len(held)
 
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
         """The pinned weights of a frozen player."""
@@ -187,19 +195,11 @@ class Controller:
 
     def _freeze(self, event: PlayerAdded) -> None:
         assert event.parent is not None
-        model, live, average = self._learner.weights_of(event.parent)
-        if str(model) != event.model:
-            raise ValueError(f"{event.parent!r} is at {model}, and {event.model} was to be frozen")
         ancestor = self.league.standings[event.parent].ancestor
-        variants: dict[Variant, Tree] = {"live": live, "average": average}
-        for variant, weights in variants.items():
-            self._models.publish(
-                model,
-                weights,
-                parent=None if ancestor is None else ModelId.parse(ancestor),
-                variant=variant,
-                facts={"decisions": event.parent_decisions},
-            )
+        report = self._learner.freeze(event.parent, ModelId.parse(ancestor) if ancestor else None)
+        if not self._is_known(event.parent, report):  # it has learned on since it was last heard of
+            self._commit([report])
+            event = self.league.snapshot_of(event.parent, Snapshot(reason=event.reason))
         self._commit([event])
 
     def _reset(self, event: PlayerReset) -> None:

@@ -11,6 +11,7 @@ from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.runtime.program import IDLE, Progress
 from ludus.runtime.weight_board import WeightBoard
+from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer
 from ludus.workers.trained_player import TrainedPlayer
 
@@ -26,6 +27,7 @@ class Learner:
         buffers: Mapping[str, Buffer],
         pools: tuple[SlotPool, ...],
         board: WeightBoard,
+        models: ModelPool,
         free: Callable[[int, IntArray], None],
         budget: int,
     ) -> None:
@@ -34,6 +36,7 @@ class Learner:
         self.buffers = dict(buffers)
         self._pools = pools
         self._board = board
+        self._models = models
         self._free = free
         self._budget = budget
         self._initial = {player: trained.weights() for player, trained in players.items()}
@@ -65,6 +68,13 @@ class Learner:
                 total += trained.decisions - before
                 statistics |= {f"{player}/{name}": value for name, value in measured.items()}
         return Progress(count=total, statistics=statistics) if statistics else IDLE
+
+    def discard(self) -> Progress:
+        """The budget is spent: what actors still hand over while they measure is not trained on."""
+        for buffer in self.buffers.values():
+            if buffer.ready:
+                buffer.clear()
+        return IDLE
 
     def _train(self, player: str) -> dict[str, float]:
         """One update; returns what it measured."""
@@ -122,9 +132,15 @@ class Learner:
         trained = self.players[player]
         return LearnerProgress(player, trained.incarnation, trained.step, trained.decisions)
 
-    def weights_of(self, player: str) -> tuple[ModelId, Tree, Tree]:
-        trained = self.players[player]
-        return trained.model, trained.weights(), trained.average_weights()
+    def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
+        """Put the player's weights, live and averaged, into the model pool, and say which they are."""
+        trained, report = self.players[player], self.report(player)
+        facts = {"decisions": report.decisions}
+        self._models.publish(trained.model, trained.weights(), parent=parent, variant="live", facts=facts)
+        self._models.publish(
+            trained.model, trained.average_weights(), parent=parent, variant="average", facts=facts
+        )
+        return report
 
     def reset(self, event: PlayerReset, weights: Tree | None) -> None:
         """Start a player again from these weights, or from the ones it had at the beginning."""

@@ -1,0 +1,68 @@
+"""What the processes of a run share: trajectory slots, weights, rings of slot numbers, signs of life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from ludus.assemble import build_policies, learning_players, load_experiment, new_pools, slots_per_actor
+from ludus.data.specs import ArraySpec
+from ludus.data.trees import Array, IntArray
+from ludus.experiment import Experiment
+from ludus.runtime.channel import Ring, Signal
+from ludus.runtime.process import Launch
+from ludus.runtime.shared_memory import Region
+from ludus.runtime.weight_board import SharedBoard
+from ludus.store.run_folder import RunFolder
+
+WAIT_S = 0.2
+"""Longest sleep of a worker that waits for another: then it looks around and shows that it lives."""
+
+
+class SharedParts:
+    """Everything in shared memory, laid out in an order that follows from the experiment alone."""
+
+    def __init__(
+        self, experiment: Experiment, num_actors: int, new: Callable[[tuple[int, ...], Any], Array]
+    ) -> None:
+        self.players = learning_players(experiment)
+        self.num_actors = num_actors
+        self.slots_per_actor = slots_per_actor(experiment)
+        self.pools = new_pools(experiment, num_actors, new)
+        capacity = 2 * sum(self.slots_per_actor) + 64
+        self.ready = [Ring(new, capacity) for _ in range(num_actors)]
+        self.free = [Ring(new, capacity) for _ in range(num_actors)]
+        weights = {
+            f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
+            for policy in build_policies(experiment, experiment.seed)
+            for name, tensor in policy.state_dict().items()
+        }
+        self.board = SharedBoard(new, dict.fromkeys(self.players, weights))
+        self.used = new((num_actors, len(self.players)), np.int64)
+        """Hand-overs of each actor that the learner is done with."""
+        self.hearts = new((num_actors + 1,), np.float64)
+        """When each worker last did something; the learner comes last."""
+
+    def slots_of(self, actor: int) -> tuple[range, ...]:
+        return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)
+
+    def code(self, player: int, kind: int, slots: IntArray) -> IntArray:
+        """A slot number that also says whose it is and of which kind."""
+        return (slots * len(self.pools) + kind) * len(self.players) + player
+
+    def decode(self, codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """(player, kind, slot)"""
+        rest = codes // len(self.players)
+        return codes % len(self.players), rest % len(self.pools), rest // len(self.pools)
+
+
+def open_parts(launch: Launch) -> tuple[Experiment, RunFolder, SharedParts, list[Signal], Connection]:
+    """What a worker process starts from."""
+    folder = RunFolder.open(launch.run)
+    experiment = load_experiment(folder)
+    parts = SharedParts(experiment, launch.num_actors, Region(launch.region_fd).new)
+    signals = [Signal(*fds) for fds in launch.signal_fds]
+    return experiment, folder, parts, signals, Connection(launch.control_fd)

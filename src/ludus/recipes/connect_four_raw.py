@@ -1,0 +1,22 @@
+"""Connect four from the stones alone, without the threat inputs: harder to learn, so longer and deeper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ludus.experiment import Experiment
+from ludus.games.builtin.connect_four import ConnectFour
+from ludus.models.networks import ActorCritic
+from ludus.recipes import connect_four
+
+
+def experiment() -> Experiment:
+    base = connect_four.experiment()
+    return replace(
+        base,
+        name="connect_four_raw",
+        game=ConnectFour(threats=False),
+        budget=8_000_000,
+        model=ActorCritic(hidden=(128, 128), activation="relu"),
+        learner=replace(base.learner, epochs=4),
+    )

@@ -1,0 +1,98 @@
+"""What worker processes and the controller say to each other. Trajectories and weights never travel here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ludus.data.records import LearnerProgress, Match, PlayerReset, Result
+
+
+class Request(msgspec.Struct, frozen=True, tag_field="message"):
+    """A message that is answered."""
+
+
+class NextMatch(Request, frozen=True, tag="next_match"):
+    tables: int
+
+
+class Report(Request, frozen=True, tag="report"):
+    """Answered when the result is on disk."""
+
+    result: Result
+
+
+class FindFrozen(Request, frozen=True, tag="find_frozen"):
+    player: str
+
+
+class Failed(Request, frozen=True, tag="failed"):
+    """The worker ends because of this error."""
+
+    reason: str
+
+
+class Stopping(Request, frozen=True, tag="stopping"):
+    """Middleware of the worker asks for the end of the run; not answered."""
+
+    reason: str
+
+
+class Learned(Request, frozen=True, tag="learned"):
+    """News of the learner; not answered."""
+
+    reports: tuple[LearnerProgress, ...]
+    statistics: dict[str, float]
+
+
+class Publish(Request, frozen=True, tag="publish"):
+    """To the learner: put the player's weights into the model pool as they are now."""
+
+    player: str
+    parent: str | None
+
+
+class Reset(Request, frozen=True, tag="reset"):
+    event: PlayerReset
+
+
+class Save(Request, frozen=True, tag="save"):
+    """To the learner: write a checkpoint; `events` is how many the league has seen."""
+
+    events: int
+
+
+class Forget(Request, frozen=True, tag="forget"):
+    """To the learner: this actor has died; what it handed over and was not used is lost."""
+
+    actor: int
+
+
+class Stop(Request, frozen=True, tag="stop"):
+    """Save what there is to save and end."""
+
+
+class Answer(msgspec.Struct, frozen=True, tag_field="message"):
+    """The end of a request."""
+
+
+class Done(Answer, frozen=True, tag="done"):
+    pass
+
+
+class MatchFound(Answer, frozen=True, tag="match"):
+    match: Match
+
+
+class FrozenFound(Answer, frozen=True, tag="frozen"):
+    model: str
+    variant: str
+
+
+class Published(Answer, frozen=True, tag="published"):
+    report: LearnerProgress
+
+
+FromActor = NextMatch | Report | FindFrozen | Failed | Stopping
+ToLearner = Publish | Reset | Save | Forget | Stop
+FromLearner = Learned | Done | Published | Failed | Stopping
+ToActor = MatchFound | FrozenFound | Done | Stop

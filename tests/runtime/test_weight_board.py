@@ -1,0 +1,67 @@
+"""Boards: the newest weights, whole, whoever publishes meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from ludus.data.records import ModelId
+from ludus.data.specs import ArraySpec
+from ludus.runtime.weight_board import LocalBoard, SharedBoard, WeightBoard
+
+SPECS = {"player/weight": ArraySpec(shape=(400, 50), dtype=np.dtype(np.float32))}
+
+
+@pytest.fixture(params=["local", "shared"])
+def board(request: pytest.FixtureRequest) -> WeightBoard:
+    return (
+        LocalBoard() if request.param == "local" else SharedBoard(np.zeros, {"main": SPECS, "other": SPECS})
+    )
+
+
+def weights(value: float) -> dict[str, np.ndarray]:
+    return {"player/weight": np.full((400, 50), value, np.float32)}
+
+
+def test_the_newest_weights_are_found(board: WeightBoard) -> None:
+    assert board.newest("main") is None
+    for step in range(5):
+        board.publish(ModelId("main", 1, step), weights(step))
+        assert board.newest("main") == ModelId("main", 1, step)
+        model, found = board.fetch("main")
+        assert model.step == step
+        assert (found["player/weight"] == step).all()
+    assert board.newest("other") is None
+    assert board.newest("nobody") is None
+
+
+def test_what_was_fetched_does_not_change(board: WeightBoard) -> None:
+    board.publish(ModelId("main", 0, 1), weights(1))
+    _, found = board.fetch("main")
+    for step in (2, 3):
+        board.publish(ModelId("main", 0, step), weights(step))
+    assert (found["player/weight"] == 1).all()
+
+
+def test_a_reader_never_sees_half_of_two_versions() -> None:
+    board = SharedBoard(np.zeros, {"main": SPECS})
+    board.publish(ModelId("main", 0, 0), weights(0))
+    stop = threading.Event()
+
+    def publish() -> None:
+        step = 0
+        while not stop.is_set():
+            step += 1
+            board.publish(ModelId("main", 0, step), weights(step))
+
+    writer = threading.Thread(target=publish)
+    writer.start()
+    try:
+        for _ in range(300):
+            model, found = board.fetch("main")
+            assert (found["player/weight"] == model.step).all()
+    finally:
+        stop.set()
+        writer.join()
