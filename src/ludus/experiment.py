@@ -57,6 +57,10 @@ class Experiment:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, got {self.seed}")
         if self.runtime not in get_args(Runtime):
             raise ValueError(f"runtime must be one of {', '.join(get_args(Runtime))}, got {self.runtime!r}")
+        if isinstance(self.game, type) or not isinstance(self.game, GameSource):
+            raise ValueError(
+                f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
+            )
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(

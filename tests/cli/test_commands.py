@@ -75,6 +75,9 @@ def test_train_then_league_then_eval_then_resume(ludus: Run) -> None:
     main_player = league["players"][ids.index("main")]
     assert main_player["decisions"] >= 6000
     assert main_player["opponents"] == {"main": 1.0}
+    mean, deviation = league["players"][ids.index("main.2")]["openskill"]
+    assert deviation < 25 / 3, "its matches have made its skill more certain"
+    assert 0 < mean < 50
 
     code, out, _ = ludus("eval", "mine", "main", "main.1", "random", "--episodes", "40", "--json")
     rows = lines(out)

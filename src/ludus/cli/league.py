@@ -14,6 +14,7 @@ from ludus.cli.console import new_console
 from ludus.cli.experiments import open_run
 from ludus.cli.tables import league_table, payoff_table
 from ludus.league.league import League
+from ludus.league.ratings import OpenSkillTable
 from ludus.league.summary import LeagueSummary, summarise
 from ludus.store.ledger import Ledger
 
@@ -29,31 +30,36 @@ def command(run: str | None, as_json: bool, follow: bool) -> None:
     folder = open_run(run)
     experiment = load_experiment(folder)
     league = new_league(experiment)
+    skills = OpenSkillTable() if as_json else None
     console = new_console()
     with folder.ledger(read_only=True) as ledger:
-        seen = _fold(league, ledger, 0)
+        seen = _fold(league, skills, ledger, 0)
         while True:
-            _show(league, experiment.evaluation.opponents, console, as_json)
+            _show(league, skills, experiment.evaluation.opponents, console)
             if not follow:
                 return
-            while (now := _fold(league, ledger, seen)) == seen:
+            while (now := _fold(league, skills, ledger, seen)) == seen:
                 time.sleep(FOLLOW_S)
             seen = now
 
 
-def _fold(league: League, ledger: Ledger, after: int) -> int:
+def _fold(league: League, skills: OpenSkillTable | None, ledger: Ledger, after: int) -> int:
     for seq, event in ledger.replay(after):
         league.apply(event)
+        if skills is not None:
+            skills.apply(event)
         after = seq
     return after
 
 
-def _show(league: League, opponents: tuple[str, ...], console: Console, as_json: bool) -> None:
+def _show(
+    league: League, skills: OpenSkillTable | None, opponents: tuple[str, ...], console: Console
+) -> None:
     if not league.players:
         raise click.ClickException("the run has no players yet: it has not started")
     summary = summarise(league)
-    if as_json:
-        click.echo(json.dumps(as_plain(league, summary)))
+    if skills is not None:
+        click.echo(json.dumps(as_plain(league, summary, skills)))
         return
     console.print(league_table(league, summary, opponents))
     if league.num_teams > 1:
@@ -66,7 +72,7 @@ def _show(league: League, opponents: tuple[str, ...], console: Console, as_json:
     )
 
 
-def as_plain(league: League, summary: LeagueSummary) -> dict[str, Any]:
+def as_plain(league: League, summary: LeagueSummary, skills: OpenSkillTable) -> dict[str, Any]:
     """The league as JSON: one entry per player, the payoff as matrices in the same order."""
     players = []
     for player, rating in zip(summary.players, summary.ratings, strict=True):
@@ -83,6 +89,7 @@ def as_plain(league: League, summary: LeagueSummary) -> dict[str, Any]:
                 "decisions": standing.decisions if standing else player.parent_decisions,
                 "elo": rating.elo,
                 "elo_interval": list(interval) if interval else None,
+                "openskill": skills.skill(player.id),
                 "games": rating.games,
                 "equilibrium": summary.equilibrium.get(player.id, 0.0),
                 "score": summary.scores.get(player.id),
