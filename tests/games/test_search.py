@@ -71,7 +71,10 @@ def test_uct_with_one_simulation_plays_at_random() -> None:
     assert {move for _ in range(200) for move in bot.best_actions(TicTacToeState(), random)} == set(range(9))
 
 
-@pytest.mark.parametrize("bot", [AlphaBetaBot(depth=2), PerfectBot(), UctBot(simulations=20)], ids=repr)
+BOTS = {"alpha_beta": AlphaBetaBot(depth=2), "perfect": PerfectBot(), "uct": UctBot(simulations=20)}
+
+
+@pytest.mark.parametrize("bot", BOTS.values(), ids=BOTS.keys())
 def test_ties_are_broken_at_random_and_by_the_rng_alone(bot: SearchBot) -> None:
     game = TicTacToe().tables(200)
     tables = np.arange(200)

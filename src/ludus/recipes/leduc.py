@@ -19,10 +19,10 @@ def experiment() -> Experiment:
     return Experiment(
         name="leduc",
         game=Leduc(),
-        budget=12_000_000,
+        budget=8_000_000,
         model=ActorCritic(hidden=(128, 128)),
         algorithm=MagnetPolicyGradient(
-            magnet_weight=Exponential(start=0.3, end=0.03),
+            magnet_weight=Exponential(start=0.3, end=0.05),
             step_weight=1.0,
             lambda_=0.95,
             reward_scale=0.25,
@@ -34,7 +34,7 @@ def experiment() -> Experiment:
             epochs=4,
             learning_rate=Linear(start=1e-3, end=1e-5),
             max_gradient_norm=5.0,
-            average_decay=0.995,
+            average_decay=0.998,
         ),
         league=LeagueRules(
             roles={
