@@ -1,4 +1,4 @@
-"""Connect four from the stones alone, without the threat inputs: harder to learn, so longer and deeper."""
+"""Connect four from the stones alone, without the threat inputs: harder to learn, so with more gradient steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def experiment() -> Experiment:
         base,
         name="connect_four_raw",
         game=ConnectFour(threats=False),
-        budget=8_000_000,
+        budget=5_000_000,
         model=ActorCritic(hidden=(128, 128), activation="relu"),
         learner=replace(base.learner, epochs=4),
     )
