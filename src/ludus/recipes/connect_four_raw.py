@@ -1,4 +1,4 @@
-"""Connect four from the stones alone, without the threat inputs: harder to learn, so with more gradient steps."""
+"""Connect four from the stones alone, without threat inputs: harder, so with more gradient steps."""
 
 from __future__ import annotations
 
