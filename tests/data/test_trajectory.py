@@ -119,9 +119,6 @@ class SlowStream:
             self._hand_over(self.rows, None)
             self.rows = []
 
-    def abandon(self) -> None:
-        self.rows, self.open = [], False
-
     def _close(self) -> None:
         self.open = False
         if len(self.rows) >= self.unroll_length:
@@ -156,7 +153,7 @@ class Duel:
         self.clock = 0
         self.numbers = 0
         self.decided: set[int] = set()
-        """Decisions that count: neither replaced nor abandoned."""
+        """Decisions that count: not replaced."""
         self.trained: list[int] = []
 
     def hand_over(self, owner: int, slots: Any) -> None:
@@ -173,8 +170,8 @@ class Duel:
         some = np.flatnonzero(self.rng.random(self.num_streams) < 0.6)
         self.clock += int(self.rng.integers(1, 4))
         event = self.rng.choice(
-            ["record", "credit", "end", "truncate", "flush", "replace", "abandon"],
-            p=[0.4, 0.2, 0.12, 0.08, 0.08, 0.1, 0.02],
+            ["record", "credit", "end", "truncate", "flush", "replace"],
+            p=[0.4, 0.2, 0.12, 0.08, 0.1, 0.1],
         )
         getattr(self, event)(some)
         self.check()
@@ -223,12 +220,6 @@ class Duel:
         for stream in some:
             self.slow[stream].flush()
         self.writer.flush(some, state_of(states))
-
-    def abandon(self, some: Any) -> None:
-        for stream in some:
-            self.decided -= {row.number for row in self.slow[stream].rows if row.decision}
-            self.slow[stream].abandon()
-        self.writer.abandon(some)
 
     def check(self) -> None:
         expected = [handed for stream in self.slow for handed in stream.out]

@@ -264,14 +264,6 @@ class TrajectoryWriter:
             put(self._pool.rows, (self.slot[going_on], 0), latest)
             self.row[going_on] = 0
 
-    def abandon(self, streams: IntArray) -> None:
-        """Give the streams' slots back without handing them over (a void match, a reset player)."""
-        held = streams[self.slot[streams] >= 0]
-        self.free(self.slot[held])
-        self.slot[held] = -1
-        self.row[held] = -1
-        self.open[streams] = False
-
     def save(self) -> Tree:
         """Everything needed to go on writing exactly here."""
         return {

@@ -20,7 +20,6 @@ from ludus.runtime.messages import (
     MatchFound,
     NextMatch,
     Report,
-    Stop,
     Stopping,
     ToActor,
 )
@@ -80,10 +79,7 @@ class ControlDesk:
 
     def _ask(self, request: FromActor) -> Any:
         send(self._control, request)
-        answer = receive(self._control, ToActor)
-        if isinstance(answer, Stop):
-            raise SystemExit(0)
-        return answer
+        return receive(self._control, ToActor)
 
 
 def run_actor(launch: Launch) -> None:
@@ -119,7 +115,7 @@ def run_actor(launch: Launch) -> None:
             actor.free(kind, slots[kinds == kind])
         parts.hearts[launch.index] = time.monotonic()
         if control.poll(0):
-            raise SystemExit(0)  # the only thing said without being asked is to stop
+            raise EOFError  # nothing is said without being asked: the controller is gone
         if ring.ahead() > experiment.learner.max_lag:
             signals[launch.index].wait(WAIT_S)
             continue
@@ -128,7 +124,3 @@ def run_actor(launch: Launch) -> None:
         except StopTraining as request:
             send(control, Stopping(str(request) or STOPPED))
             receive(control, ToActor)  # nothing but the end comes now
-
-
-def _seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(parts).generate_state(1)[0])

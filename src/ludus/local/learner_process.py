@@ -19,7 +19,6 @@ from ludus.runtime.messages import (
     Published,
     Reset,
     Save,
-    Stop,
     Stopping,
     ToLearner,
 )
@@ -120,8 +119,6 @@ class LearnerProcess:
         elif isinstance(request, Forget):
             self._forget(request.actor)
         send(self._control, Done())
-        if isinstance(request, Stop):
-            raise SystemExit(0)
 
     def _save(self, events: int) -> None:
         arrays, facts = self.learner.save()

@@ -67,10 +67,6 @@ class Forget(Request, frozen=True, tag="forget"):
     actor: int
 
 
-class Stop(Request, frozen=True, tag="stop"):
-    """Save what there is to save and end."""
-
-
 class Answer(msgspec.Struct, frozen=True, tag_field="message"):
     """The end of a request."""
 
@@ -93,6 +89,6 @@ class Published(Answer, frozen=True, tag="published"):
 
 
 FromActor = NextMatch | Report | FindFrozen | Failed | Stopping
-ToLearner = Publish | Reset | Save | Forget | Stop
+ToLearner = Publish | Reset | Save | Forget
 FromLearner = Learned | Done | Published | Failed | Stopping
-ToActor = MatchFound | FrozenFound | Done | Stop
+ToActor = MatchFound | FrozenFound | Done

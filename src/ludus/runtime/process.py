@@ -8,17 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 PR_SET_PDEATHSIG = 1
-Message = TypeVar("Message")
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -44,7 +42,6 @@ class WorkerProcess:
     def __init__(self, name: str, launch: Launch, fds: Sequence[int], control: Connection, log: Path) -> None:
         self.name = name
         self.control = control
-        self.started = time.monotonic()
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "ludus.local", msgspec.json.encode(launch).decode()],
@@ -72,14 +69,6 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self.control.close()
-
-    def wait(self, timeout_s: float) -> bool:
-        """True once it has ended by itself."""
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
 
 def control_pair() -> tuple[Connection, socket.socket]:

@@ -136,9 +136,6 @@ class Seating:
         self._seat(tables[stays])
         return tables[~stays]
 
-    def held_matches(self) -> list[Match]:
-        return list(self._matches.values())
-
     # --- what survives a stop ---
 
     def save(self) -> tuple[Tree, dict[str, Any]]:
