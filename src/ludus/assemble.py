@@ -33,6 +33,7 @@ from ludus.workers.buffer import Buffer
 from ludus.workers.controller import Controller
 from ludus.workers.evaluator import Evaluator
 from ludus.workers.exploitability import ExactGame, Probs
+from ludus.workers.inline_inference import InlineInference
 from ludus.workers.learner import Learner
 from ludus.workers.shelf import SeatedPlayer, Shelf
 from ludus.workers.streams import StreamNumbers
@@ -60,6 +61,11 @@ def build_policies(experiment: Experiment, seed: int) -> tuple[Policy, ...]:
     return tuple(
         experiment.model.build(kind, seed + index) for index, kind in enumerate(experiment.game.spec.kinds)
     )
+
+
+def draws_per_row(experiment: Experiment) -> list[int]:
+    """Per kind of seat, the uniform numbers that a policy uses up for one row."""
+    return [policy.num_draws for policy in build_policies(experiment, experiment.seed)]
 
 
 def load_experiment(folder: RunFolder) -> Experiment:
@@ -199,7 +205,7 @@ class SerialTraining:
             game=experiment.game.tables(experiment.actor.num_tables),
             config=experiment.actor,
             desk=self.controller,
-            players=shelf,
+            inference=InlineInference(shelf, draws_per_row(experiment)),
             pools=pools,
             trajectories=self.learner,
             hand_over_after=experiment.learner.batch_size,
@@ -348,7 +354,7 @@ def load_players(
             model = ModelId.parse(player.model)
             arrays = folder.models.fetch(model, player.weights)
         load_weights(policies, arrays)
-        seated[name] = SeatedPlayer(policies=policies, model=model, greedy=greedy)
+        seated[name] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
     return seated
 
 

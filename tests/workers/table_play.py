@@ -26,6 +26,7 @@ from ludus.models.networks import ActorCritic
 from ludus.models.policy import Policy
 from ludus.runtime.weight_board import LocalBoard
 from ludus.workers.actor import Actor, ActorConfig
+from ludus.workers.inline_inference import InlineInference
 from ludus.workers.shelf import Shelf
 
 GAMES: dict[str, GameSource] = {
@@ -125,7 +126,7 @@ class Play:
                 unroll_length=self.unroll_length,
             ),
             desk=self.desk,
-            players=self.shelf,
+            inference=InlineInference(self.shelf, [policy.num_draws for policy in self.build()]),
             pools=self.pools,
             trajectories=self,
             hand_over_after=self.hand_over_after,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ludus.assemble import build_policies
+from ludus.assemble import build_policies, draws_per_row
 from ludus.data.records import Match, ModelId, Result
 from ludus.data.trees import IntArray, Tree
 from ludus.local.shared_parts import WAIT_S, SharedParts, open_parts
@@ -28,6 +28,7 @@ from ludus.runtime.program import StopTraining, wrap
 from ludus.runtime.serial import STOPPED
 from ludus.store.model_pool import ModelPool
 from ludus.workers.actor import Actor
+from ludus.workers.inline_inference import InlineInference
 from ludus.workers.shelf import Shelf
 
 
@@ -99,7 +100,7 @@ def run_actor(launch: Launch) -> None:
         game=experiment.game.tables(experiment.actor.num_tables),
         config=experiment.actor,
         desk=desk,
-        players=shelf,
+        inference=InlineInference(shelf, draws_per_row(experiment)),
         pools=parts.pools,
         trajectories=ring,
         hand_over_after=max(1, experiment.learner.batch_size // launch.num_actors),

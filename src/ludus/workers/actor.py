@@ -13,11 +13,10 @@ from ludus.data.trajectory import SlotPool, TrajectoryWriter
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.seeding import mix
-from ludus.models.policy import Acted, Policy
 from ludus.runtime.program import IDLE, Progress
+from ludus.workers.inference import Answer, Group, Inference, Rows
 from ludus.workers.seat_memory import SeatMemory
 from ludus.workers.seating import MatchDesk, Seating
-from ludus.workers.shelf import Players, SeatedPlayer
 from ludus.workers.streams import StreamNumbers
 from ludus.workers.table_history import TableHistory
 
@@ -62,7 +61,7 @@ class Actor:
         game: GameBatch,
         config: ActorConfig,
         desk: MatchDesk,
-        players: Players,
+        inference: Inference,
         pools: tuple[SlotPool, ...],
         trajectories: TrajectoryDesk,
         hand_over_after: int | None,
@@ -73,7 +72,7 @@ class Actor:
         self.name = name
         self._game = game
         self._spec = game.spec
-        self._players = players
+        self._inference = inference
         self._seed = np.uint64(seed)
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self.seating = Seating(game.spec, config.num_tables, config.matches, desk)
@@ -102,6 +101,7 @@ class Actor:
             ]
         )
         self._history = TableHistory(game.spec, config.num_tables)
+        self._ranks = np.zeros(0, np.int64)
         self._acted = False
         """Actions were made, but a hand-over came before they were played: they are made again."""
         self._started = False
@@ -117,13 +117,13 @@ class Actor:
         """
         if not self._started:
             self._begin()
-        self._players.refresh()
+        self._inference.refresh()
         decisions = self._act()
         if self._hand_over_due():
             self._acted = True
             return IDLE
         self._acted = False
-        self.seating.count_step(self._players.model_name)
+        self.seating.count_step(self._inference.model_name)
         self._history.played(self._actions)
         self._game.step(self._actions)
         self._memory.commit()
@@ -158,45 +158,94 @@ class Actor:
             tables, columns = np.nonzero(view.to_act[:, seats_of_kind])
             if not len(tables):
                 continue
-            seats = seats_of_kind[columns]
             if not self._acted:
-                self.seating.count_decisions(tables, seats)
+                self.seating.count_decisions(tables, seats_of_kind[columns])
             total += len(tables)
-            players = self.seating.player_of_seat[tables, seats]
-            for rows in _groups(players):
-                player = self.seating.player_ids[players[rows[0]]]
-                self._act_as(self._players.get(player), kind, tables[rows], columns[rows], seats[rows])
+            self._act_for(kind, tables, columns)
         return total
 
-    def _act_as(
-        self, seated: SeatedPlayer, kind: int, tables: IntArray, columns: IntArray, seats: IntArray
-    ) -> None:
+    def _act_for(self, kind: int, tables: IntArray, columns: IntArray) -> None:
+        order, groups, bots = self._by_player(kind, tables, columns)
+        if order is not None:
+            tables, columns = tables[order], columns[order]
+        num_rows = groups[-1].stop if groups else 0
+        if num_rows:
+            self._decide(kind, tables[:num_rows], columns[:num_rows], groups)
+        for bot in bots:
+            at = (tables[bot.start : bot.stop], columns[bot.start : bot.stop])
+            acts = self._inference.bot(bot.player)
+            assert acts is not None
+            chosen = acts.act(self._game, at[0], self._seats[kind][at[1]], self._rng)
+            put(self._actions[kind], at, chosen)
+
+    def _by_player(
+        self, kind: int, tables: IntArray, columns: IntArray
+    ) -> tuple[IntArray | None, tuple[Group, ...], tuple[Group, ...]]:
+        """An order that brings the rows of a player together (None: they are), and who has which rows then:
+        players with a policy first, then bots."""
+        seats = self._seats[kind][columns]
+        players = self.seating.player_of_seat[tables, seats]
+        trains = self.seating.owner_of_seat[tables, seats] >= 0
+        order = None
+        if players[0] != players[-1] or (players != players[0]).any():
+            order = np.argsort(self._rank()[players], kind="stable")
+            players, trains = players[order], trains[order]
+        starts = [0, *(np.flatnonzero(np.diff(players)) + 1).tolist(), len(players)]
+        wanted = np.logical_or.reduceat(trains, starts[:-1]).tolist()
+        groups = [
+            Group(self.seating.player_ids[number], start, stop, want_value)
+            for number, start, stop, want_value in zip(
+                players[starts[:-1]].tolist(), starts, starts[1:], wanted, strict=False
+            )
+        ]
+        with_policy = [group for group in groups if self._inference.bot(group.player) is None]
+        return order, tuple(with_policy), tuple(groups[len(with_policy) :])
+
+    def _rank(self) -> IntArray:
+        """By player number: players with a policy come before bots."""
+        names = self.seating.player_ids
+        if len(self._ranks) != len(names):
+            is_bot = np.array([self._inference.bot(name) is not None for name in names])
+            self._ranks = np.arange(len(names)) + len(names) * is_bot
+        return self._ranks
+
+    def _decide(self, kind: int, tables: IntArray, columns: IntArray, groups: tuple[Group, ...]) -> None:
+        """Let the policies act, and record what is trained on."""
         at = (tables, columns)
-        if seated.bot is not None:
-            put(self._actions[kind], at, seated.bot.act(self._game, tables, seats, self._rng))
-            return
-        policy = seated.policies[kind]
-        observation, legal = self._look(kind, tables, columns)
         state = self._memory.read(kind, tables, columns)
-        owners = self.seating.owner_of_seat[tables, seats]
-        trains = owners >= 0
-        uniforms = self._rng.random((len(tables), policy.num_draws), dtype=np.float32)
-        acted = _act_on_finite(
-            policy, observation, legal, state, uniforms, greedy=seated.greedy, want_value=bool(trains.any())
+        draws = self._inference.num_draws(kind)
+        uniforms = self._rng.random((len(tables), draws), dtype=np.float32)
+        observation, legal = self._look(kind, tables, columns)
+        answer = self._inference.act(
+            Rows(
+                kind=kind,
+                groups=groups,
+                observation=observation,
+                legal=legal,
+                state=state,
+                uniforms=uniforms,
+            )
         )
-        put(self._actions[kind], at, acted.action)
-        self._memory.made(kind, tables, columns, acted.state)
-        if not trains.any():
+        put(self._actions[kind], at, answer.acted.action)
+        self._memory.made(kind, tables, columns, answer.acted.state)
+        seats = self._seats[kind][columns]
+        owners = self.seating.owner_of_seat[tables, seats]
+        trained = _span(owners >= 0)
+        if trained is None:
             return
-        columns_of_row = _columns(seated, observation, legal, acted)
-        if not trains.all():
-            columns_of_row, state = take(columns_of_row, trains), take(state, trains)
-            tables, seats, owners = tables[trains], seats[trains], owners[trains]
+        tables, seats, owners = tables[trained], seats[trained], owners[trained]
         streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
-        self.writers[kind].record(streams, columns_of_row, state, self._clock(tables), replace=self._acted)
+        self.writers[kind].record(
+            streams,
+            take(_columns(observation, legal, answer), trained),
+            take(state, trained),
+            self._clock(tables),
+            replace=self._acted,
+        )
         if not self._acted:
-            owner = int(owners[0])
-            self._collected[owner] = self._collected.get(owner, 0) + len(owners)
+            for owner, count in enumerate(np.bincount(owners).tolist()):
+                if count:
+                    self._collected[owner] = self._collected.get(owner, 0) + count
 
     def _look(self, kind: int, tables: IntArray, columns: IntArray) -> tuple[Tree, Tree]:
         at = (tables, columns)
@@ -244,7 +293,7 @@ class Actor:
             return
         self._end_trajectories(ended, trains)
         self.episodes += len(ended)
-        free = self.seating.finish_episodes(ended, view.score[ended], self._players.model_name)
+        free = self.seating.finish_episodes(ended, view.score[ended], self._inference.model_name)
         if len(free):
             self.seating.start(free)
         self._reset(ended)
@@ -261,24 +310,26 @@ class Actor:
             self.writers[kind].end(streams[over])
             cut = ~over & self.writers[kind].open[streams]
             if cut.any():
-                self._bootstrap(kind, streams[cut], tables[cut], columns[cut], seats[cut])
+                self._bootstrap(kind, streams[cut], tables[cut], columns[cut])
 
-    def _bootstrap(
-        self, kind: int, streams: IntArray, tables: IntArray, columns: IntArray, seats: IntArray
-    ) -> None:
+    def _bootstrap(self, kind: int, streams: IntArray, tables: IntArray, columns: IntArray) -> None:
         """Truncated episodes: the value of the last observation stands for the future that was cut."""
-        players = self.seating.player_of_seat[tables, seats]
-        for rows in _groups(players):
-            seated = self._players.get(self.seating.player_ids[players[rows[0]]])
-            policy = seated.policies[kind]
-            observation, legal = self._look(kind, tables[rows], columns[rows])
-            for mask in legal.values():
-                mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
-            state = self._memory.read(kind, tables[rows], columns[rows])
-            uniforms = np.zeros((len(rows), policy.num_draws), np.float32)
-            acted = _act_on_finite(policy, observation, legal, state, uniforms)
-            columns_of_row = _columns(seated, observation, legal, acted)
-            self.writers[kind].truncate(streams[rows], columns_of_row, self._clock(tables[rows]))
+        order, groups, _ = self._by_player(kind, tables, columns)
+        if order is not None:
+            streams, tables, columns = streams[order], tables[order], columns[order]
+        observation, legal = self._look(kind, tables, columns)
+        for mask in legal.values():
+            mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
+        rows = Rows(
+            kind=kind,
+            groups=groups,
+            observation=observation,
+            legal=legal,
+            state=self._memory.read(kind, tables, columns),
+            uniforms=np.zeros((len(tables), self._inference.num_draws(kind)), np.float32),
+        )
+        answer = self._inference.act(rows)
+        self.writers[kind].truncate(streams, _columns(observation, legal, answer), self._clock(tables))
 
     def _reset(self, tables: IntArray) -> None:
         """Start the next episode at these tables; streams that change hands are handed over first."""
@@ -338,37 +389,23 @@ class Actor:
             self._history.replay(self._game, self.seating.steps)
 
 
-def _act_on_finite(
-    policy: Policy, observation: Tree, legal: Tree, state: Tree, uniforms: Array, **how: bool
-) -> Acted:
-    """`policy.act`. Where a game shows NaN or infinity, it goes on as if it had shown 0: the trajectory
-    keeps what was shown, and the learner refuses it."""
-    try:
-        return policy.act(observation, legal, state, uniforms, **how)
-    except ValueError:
-        if all(np.isfinite(array).all() for array in observation.values()):
-            raise
-        finite = {n: np.nan_to_num(a, posinf=0.0, neginf=0.0) for n, a in observation.items()}
-        return policy.act(finite, legal, state, uniforms, **how)
-
-
-def _columns(seated: SeatedPlayer, observation: Tree, legal: Tree, acted: Acted) -> Tree:
+def _columns(observation: Tree, legal: Tree, answer: Answer) -> Tree:
     """What a trajectory keeps of each row."""
-    assert seated.model is not None
+    acted = answer.acted
     return {
         **{f"observation.{name}": array for name, array in observation.items()},
         **{f"legal.{name}": array for name, array in legal.items()},
         **{f"action.{name}": array for name, array in acted.action.items()},
         "log_prob": acted.log_prob,
         "value": acted.value,
-        "version": np.full(len(acted.value), seated.model.step, np.int64),
+        "version": answer.version,
     }
 
 
-def _groups(players: IntArray) -> list[IntArray]:
-    """Row numbers by player, in order of the player's number."""
-    if (players == players[0]).all():
-        return [np.arange(len(players))]
-    order = np.argsort(players, kind="stable")
-    cuts = np.nonzero(np.diff(players[order]))[0] + 1
-    return np.split(order, cuts)
+def _span(chosen: NDArray[np.bool_]) -> IntArray | slice | None:
+    """An index for the chosen rows; a slice where they lie side by side, as mostly, which copies nothing."""
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        return None
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows

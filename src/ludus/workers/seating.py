@@ -81,27 +81,26 @@ class Seating:
     def start(self, tables: IntArray) -> None:
         """Give these tables their next match and seat its players for their first episode."""
         self.round[tables] += 1
-        for block in np.unique(self._block_of_table[tables]):
-            of_block = tables[self._block_of_table[tables] == block]
-            for round_ in np.unique(self.round[of_block]):
-                number = self._rounds[block].get(int(round_))
-                if number is None:
-                    number = self._take_match()
-                    self._rounds[block][int(round_)] = number
-                here = of_block[self.round[of_block] == round_]
-                self.match[here] = number
-                self.quota[here] = self._matches[number].episodes_per_table
+        blocks, rounds = self._block_of_table[tables].tolist(), self.round[tables].tolist()
+        for table, block, round_ in zip(tables.tolist(), blocks, rounds, strict=True):
+            number = self._rounds[block].get(round_)
+            if number is None:
+                number = self._rounds[block][round_] = self._take_match()
+            self.match[table] = number
+            self.quota[table] = self._matches[number].episodes_per_table
         self.episode[tables] = 0
         self._seat(tables)
 
     def episode_seeds(self, tables: IntArray) -> NDArray[np.uint64]:
         """Three numbers that name an episode: match id, table within its block, episode. [tables, 3]."""
-        ids = np.array([self._matches[int(number)].id for number in self.match[tables]], np.uint64)
+        ids = self._tally["match_id"][self.match[tables]].astype(np.uint64)
         place = (tables % self._block_size).astype(np.uint64)
         return np.stack([ids, place, self.episode[tables].astype(np.uint64)], axis=1)
 
     def count_decisions(self, tables: IntArray, seats: IntArray) -> None:
-        np.add.at(self._tally["decisions"], (self.match[tables], self.side_of_seat[tables, seats]), 1)
+        tally = self._tally["decisions"]
+        place = self.match[tables] * self._spec.num_teams + self.side_of_seat[tables, seats]
+        tally += np.bincount(place, minlength=tally.size).reshape(tally.shape)
 
     def count_step(self, models: ModelNames) -> None:
         """All tables are about to be stepped; a match that was not played before begins with these models."""
@@ -120,17 +119,16 @@ class Seating:
         above = by_side[:, :, None] > by_side[:, None, :]
         equal = by_side[:, :, None] == by_side[:, None, :]
         numbers = self.match[tables]
-        for number in np.unique(numbers):
-            here = numbers == number
-            tally = {name: array[number] for name, array in self._tally.items()}
-            self._tally["episodes"][number] += int(here.sum())
-            self._tally["steps"][number] += int(self.steps[tables[here]].sum())
-            tally["wins"] += above[here].sum(0)
-            tally["draws"] += equal[here].sum(0)
-            tally["score_sum"] += by_side[here].sum(0)
-            tally["score_square_sum"] += (by_side[here] ** 2).sum(0)
-            if self._tally["episodes"][number] == self._matches[int(number)].episodes:
-                self._report(int(number), models)
+        tally = self._tally
+        np.add.at(tally["episodes"], numbers, 1)
+        np.add.at(tally["steps"], numbers, self.steps[tables])
+        np.add.at(tally["wins"], numbers, above)
+        np.add.at(tally["draws"], numbers, equal)
+        np.add.at(tally["score_sum"], numbers, by_side)
+        np.add.at(tally["score_square_sum"], numbers, by_side**2)
+        complete = numbers[tally["episodes"][numbers] == tally["expected"][numbers]]
+        for number in np.unique(complete).tolist():
+            self._report(number, models)
         self.episode[tables] += 1
         stays = self.episode[tables] < self.quota[tables]
         self._seat(tables[stays])
@@ -168,6 +166,8 @@ class Seating:
     def _new_tally(self, capacity: int) -> Tree:
         teams, seats = self._spec.num_teams, self._spec.num_seats
         return {
+            "match_id": np.zeros(capacity, np.int64),
+            "expected": np.zeros(capacity, np.int64),
             "episodes": np.zeros(capacity, np.int64),
             "steps": np.zeros(capacity, np.int64),
             "decisions": np.zeros((capacity, teams), np.int64),
@@ -191,6 +191,8 @@ class Seating:
         for array in self._tally.values():
             array[number] = 0
         self._matches[number] = match
+        self._tally["match_id"][number] = match.id
+        self._tally["expected"][number] = match.episodes
         for rotation, sides in enumerate(self._side_by_rotation):
             for seat, side_number in enumerate(sides):
                 side = match.sides[side_number]

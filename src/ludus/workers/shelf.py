@@ -10,8 +10,9 @@ from typing import Protocol
 from ludus.data.records import ModelId
 from ludus.data.trees import Tree
 from ludus.games.game import Bot
+from ludus.models.network_policy import can_stack
 from ludus.models.policy import Policy
-from ludus.models.weights import load_weights
+from ludus.models.weights import architecture_digest, load_weights
 from ludus.runtime.weight_board import WeightBoard
 
 
@@ -19,6 +20,9 @@ class Players(Protocol):
     """Where an actor finds its players. `Shelf` while training."""
 
     def get(self, player: str) -> SeatedPlayer: ...
+    def bot(self, player: str) -> Bot | None:
+        """The bot of this name; None if the player has a policy. Loads nothing."""
+
     def refresh(self) -> None:
         """Take newer weights, if there are any."""
 
@@ -41,6 +45,22 @@ class SeatedPlayer:
     model: ModelId | None = None
     greedy: bool = False
     """Always the most probable action."""
+    pinned: bool = False
+    """Its weights never change: it may join a stack."""
+    _stack_keys: tuple[str | None, ...] | None = None
+
+    @property
+    def step(self) -> int:
+        return 0 if self.model is None else self.model.step
+
+    def stack_key(self, kind: int) -> str | None:
+        """Equal for players that one stacked call can run; None for one that has to run alone."""
+        if self._stack_keys is None:
+            self._stack_keys = tuple(
+                f"{architecture_digest(policy)} {self.greedy}" if self.pinned and can_stack(policy) else None
+                for policy in self.policies
+            )
+        return self._stack_keys[kind]
 
     @property
     def model_name(self) -> str:
@@ -77,6 +97,9 @@ class Shelf:
             return seated
         return self._load(player)
 
+    def bot(self, player: str) -> Bot | None:
+        return self._bots.get(player)
+
     def refresh(self) -> None:
         """Take the newest weights of the learning players in memory."""
         for player, seated in self._learning.items():
@@ -98,7 +121,7 @@ class Shelf:
             return seated
         else:
             model, weights = self._frozen.fetch_frozen(player)
-            seated = SeatedPlayer(policies=self._build(), model=model)
+            seated = SeatedPlayer(policies=self._build(), model=model, pinned=True)
             load_weights(seated.policies, weights)
         self._others[player] = seated
         while len(self._others) > self._capacity:
@@ -114,6 +137,9 @@ class FixedPlayers:
 
     def get(self, player: str) -> SeatedPlayer:
         return self._players[player]
+
+    def bot(self, player: str) -> Bot | None:
+        return self._players[player].bot
 
     def refresh(self) -> None:
         """Nothing here ever changes."""

@@ -12,6 +12,7 @@ from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import IntArray
 from ludus.games.game import GameSource
 from ludus.workers.actor import Actor, ActorConfig
+from ludus.workers.inline_inference import InlineInference
 from ludus.workers.shelf import Players
 
 
@@ -46,12 +47,20 @@ class Tournament:
                 num_tables=tables, matches=1, episodes_per_table=self._per_table, unroll_length=1
             ),
             desk=self,
-            players=players,
+            inference=InlineInference(players, self._draws(game, players)),
             pools=tuple(SlotPool(layout, 1) for layout in layouts),
             trajectories=self,
             hand_over_after=None,
             seed=seed,
         )
+
+    def _draws(self, game: GameSource, players: Players) -> list[int]:
+        """Uniform numbers per row and kind of seat: what any of the policies needs."""
+        seated = [players.get(player) for line_up in self._line_ups for player in line_up]
+        return [
+            max((one.policies[kind].num_draws for one in seated if one.policies), default=0)
+            for kind in range(len(game.spec.kinds))
+        ]
 
     def _memory_of(self, kind: int, players: Players) -> Mapping[str, ArraySpec]:
         """What the policies of one kind of seat remember; all have the same shape, bots have none."""

@@ -1,0 +1,182 @@
+"""Inference in the process that holds the models: one dense call for a learning player, one stacked call
+for all pinned players of an architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ludus.data.trees import Array, IntArray, Tree, put, take
+from ludus.games.game import Bot
+from ludus.models.network_policy import NetworkPolicy, stack_policies
+from ludus.models.policy import Acted, Policy
+from ludus.models.weights import replace_weights, weights_of
+from ludus.workers.inference import Answer, Group, Rows
+from ludus.workers.shelf import Players, SeatedPlayer
+
+
+class InlineInference:
+    """An `Inference` from players in memory."""
+
+    def __init__(self, players: Players, draws: Sequence[int]) -> None:
+        """`draws`: per kind of seat, the uniform numbers that one row uses up."""
+        self._players = players
+        self._draws = draws
+        self._stacks: dict[tuple[int, str], PolicyStack] = {}
+
+    def bot(self, player: str) -> Bot | None:
+        return self._players.bot(player)
+
+    def num_draws(self, kind: int) -> int:
+        return self._draws[kind]
+
+    def refresh(self) -> None:
+        self._players.refresh()
+
+    def model_name(self, player: str) -> str:
+        return self._players.model_name(player)
+
+    def act(self, rows: Rows) -> Answer:
+        if len(rows.groups) == 1:
+            return self._alone(rows, rows.groups[0])
+        together: dict[str, list[Group]] = {}
+        alone: list[Group] = []
+        for group in rows.groups:
+            key = None if group.want_value else self._players.get(group.player).stack_key(rows.kind)
+            if key is None:
+                alone.append(group)
+            else:
+                together.setdefault(key, []).append(group)
+        answers: list[tuple[slice | IntArray, Answer]] = []
+        for key, groups in together.items():
+            if len(groups) == 1:
+                alone += groups
+            else:
+                index = np.concatenate([np.arange(group.start, group.stop) for group in groups])
+                answers.append((index, self._together(rows, key, groups, index)))
+        answers += [(slice(group.start, group.stop), self._alone(rows, group)) for group in alone]
+        return _joined(answers, rows.groups[-1].stop)
+
+    def _alone(self, rows: Rows, group: Group) -> Answer:
+        seated = self._players.get(group.player)
+        here = slice(group.start, group.stop)
+        acted = _act_on_finite(
+            seated.policies[rows.kind],
+            take(rows.observation, here),
+            take(rows.legal, here),
+            take(rows.state, here),
+            rows.uniforms[here],
+            greedy=seated.greedy,
+            want_value=group.want_value,
+        )
+        return Answer(acted=acted, version=np.full(group.stop - group.start, seated.step, np.int64))
+
+    def _together(self, rows: Rows, key: str, groups: Sequence[Group], index: IntArray) -> Answer:
+        """One call for several models: each model's rows are filled up to those of the longest."""
+        seated = [self._players.get(group.player) for group in groups]
+        stack = self._stacks.setdefault((rows.kind, key), PolicyStack())
+        places = stack.seat(
+            [(group.player, one) for group, one in zip(groups, seated, strict=True)], rows.kind
+        )
+        counts = [group.stop - group.start for group in groups]
+        at = (np.repeat(places, counts), np.concatenate([np.arange(count) for count in counts]))
+        shape = (stack.size, max(counts))
+        acted = _act_on_finite(
+            stack.policy,
+            _spread(take(rows.observation, index), at, shape),
+            _spread(take(rows.legal, index), at, shape, fill=True),  # a row that nobody reads may do anything
+            _spread(take(rows.state, index), at, shape),
+            _spread({"": rows.uniforms[index]}, at, shape)[""],
+            greedy=seated[0].greedy,
+            want_value=False,
+        )
+        return Answer(
+            acted=Acted(
+                action=take(acted.action, at),
+                log_prob=acted.log_prob[at],
+                value=acted.value[at],
+                state=take(acted.state, at),
+            ),
+            version=np.repeat([one.step for one in seated], counts),
+        )
+
+
+class PolicyStack:
+    """Pinned players of one architecture as one policy. Who has left keeps its place until another needs
+    it: writing one model over another is far cheaper than stacking all anew."""
+
+    def __init__(self) -> None:
+        self._place: dict[str, int] = {}
+        self._policy: NetworkPolicy | None = None
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        assert self._policy is not None
+        return self._policy
+
+    @property
+    def size(self) -> int:
+        return len(self._place)
+
+    def seat(self, players: Sequence[tuple[str, SeatedPlayer]], kind: int) -> list[int]:
+        """The place of each of these players, all of whom are in the stack then."""
+        wanted = {player: seated.policies[kind] for player, seated in players}
+        new = [player for player in wanted if player not in self._place]
+        gone = [player for player in self._place if player not in wanted]
+        if len(new) > len(gone) or len(gone) > len(wanted):
+            self._policy = stack_policies([_network(policy) for policy in wanted.values()])
+            self._place = {player: place for place, player in enumerate(wanted)}
+        else:
+            for player, other in zip(new, gone, strict=False):
+                place = self._place.pop(other)
+                replace_weights(self.policy, weights_of(wanted[player]), model=place)
+                self._place[player] = place
+        return [self._place[player] for player in wanted]
+
+
+def _network(policy: Policy) -> NetworkPolicy:
+    assert isinstance(policy, NetworkPolicy)  # others have no stack key
+    return policy
+
+
+def _spread(tree: Tree, at: tuple[IntArray, IntArray], shape: tuple[int, int], *, fill: bool = False) -> Tree:
+    """Rows at (model, row); places in between hold `fill`."""
+    spread = {name: np.full(shape + array.shape[1:], fill, array.dtype) for name, array in tree.items()}
+    put(spread, at, tree)
+    return spread
+
+
+def _joined(answers: Sequence[tuple[slice | IntArray, Answer]], num_rows: int) -> Answer:
+    """One answer from those for parts of the rows."""
+    first = answers[0][1].acted
+
+    def joined(arrays: Sequence[Array]) -> Array:
+        whole = np.empty((num_rows, *arrays[0].shape[1:]), arrays[0].dtype)
+        for (where, _), array in zip(answers, arrays, strict=True):
+            whole[where] = array
+        return whole
+
+    return Answer(
+        acted=Acted(
+            action={name: joined([part.acted.action[name] for _, part in answers]) for name in first.action},
+            log_prob=joined([part.acted.log_prob for _, part in answers]),
+            value=joined([part.acted.value for _, part in answers]),
+            state={name: joined([part.acted.state[name] for _, part in answers]) for name in first.state},
+        ),
+        version=joined([part.version for _, part in answers]),
+    )
+
+
+def _act_on_finite(
+    policy: Policy, observation: Tree, legal: Tree, state: Tree, uniforms: Array, **how: bool
+) -> Acted:
+    """`policy.act`. Where a game shows NaN or infinity, it goes on as if it had shown 0: the trajectory
+    keeps what was shown, and the learner refuses it."""
+    try:
+        return policy.act(observation, legal, state, uniforms, **how)
+    except ValueError:
+        if all(np.isfinite(array).all() for array in observation.values()):
+            raise
+        finite = {n: np.nan_to_num(a, posinf=0.0, neginf=0.0) for n, a in observation.items()}
+        return policy.act(finite, legal, state, uniforms, **how)

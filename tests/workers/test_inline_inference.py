@@ -1,0 +1,149 @@
+"""Inference inside an actor: the rows of many players in few calls, with the same answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ludus.data.records import ModelId
+from ludus.data.trees import take
+from ludus.games.builtin.connect_four import ConnectFour
+from ludus.games.builtin.hills import Hills
+from ludus.games.game import GameSource
+from ludus.models.network_policy import NetworkPolicy
+from ludus.models.networks import ActorCritic
+from ludus.workers.inference import Group, Rows
+from ludus.workers.inline_inference import InlineInference, PolicyStack
+from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+
+MODEL = ActorCritic(hidden=(16, 16))
+WITH_MEMORY = ActorCritic(hidden=(16,), memory=8)
+
+
+def seated(game: GameSource, model: ActorCritic, number: int, *, pinned: bool) -> SeatedPlayer:
+    policies = tuple(model.build(kind, 10 * number + i) for i, kind in enumerate(game.spec.kinds))
+    return SeatedPlayer(policies=policies, model=ModelId(f"p{number}", 0, number), pinned=pinned)
+
+
+def players(game: GameSource, model: ActorCritic, count: int) -> dict[str, SeatedPlayer]:
+    """`learner` and `count` pinned ones."""
+    pinned = {f"p{i}": seated(game, model, i, pinned=True) for i in range(1, count + 1)}
+    return {"learner": seated(game, model, 0, pinned=False), **pinned}
+
+
+def rows_for(game: GameSource, held: dict[str, SeatedPlayer], counts: dict[str, int], seed: int = 0) -> Rows:
+    """Random observations of the first kind of seat; everything is legal that is at the start."""
+    rng = np.random.default_rng(seed)
+    total = sum(counts.values())
+    tables = game.tables(total)
+    tables.reset(np.arange(total), np.arange(total, dtype=np.uint64) + np.uint64(seed))
+    kind, column = 0, 0
+    policy = held["learner"].policies[kind]
+    stops = np.cumsum(list(counts.values())).tolist()
+    return Rows(
+        kind=kind,
+        groups=tuple(
+            Group(player, stop - count, stop, want_value=player == "learner")
+            for (player, count), stop in zip(counts.items(), stops, strict=True)
+        ),
+        observation={
+            name: rng.integers(0, 2, (total, *array.shape[2:])).astype(array.dtype)
+            for name, array in tables.view.observation[kind].items()
+        },
+        legal=take(tables.view.legal[kind], (np.arange(total), column)),
+        state={
+            name: rng.normal(size=(total, *spec.shape)).astype(np.float32)
+            for name, spec in policy.state_arrays.items()
+        },
+        uniforms=rng.random((total, policy.num_draws), dtype=np.float32),
+    )
+
+
+class CountedCalls:
+    """How often, and with how many rows, policies were asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        plain = NetworkPolicy.act
+
+        def act(
+            policy: NetworkPolicy, observation: Any, legal: Any, state: Any, uniforms: Any, **how: Any
+        ) -> Any:
+            self.shapes.append(uniforms.shape[:-1])
+            return plain(policy, observation, legal, state, uniforms, **how)
+
+        monkeypatch.setattr(NetworkPolicy, "act", act)
+
+
+@pytest.mark.parametrize("game", [ConnectFour(), Hills()], ids=["connect_four", "hills"])
+@pytest.mark.parametrize("model", [MODEL, WITH_MEMORY], ids=["plain", "memory"])
+def test_stacked_players_decide_as_each_alone(game: GameSource, model: ActorCritic) -> None:
+    held = players(game, model, 4)
+    rows = rows_for(game, held, {"p2": 3, "learner": 5, "p1": 1, "p4": 7, "p3": 2})
+    inference = InlineInference(FixedPlayers(held), [held["learner"].policies[0].num_draws])
+    answer = inference.act(rows)
+    for group in rows.groups:
+        here = slice(group.start, group.stop)
+        alone = (
+            held[group.player]
+            .policies[0]
+            .act(
+                take(rows.observation, here),
+                take(rows.legal, here),
+                take(rows.state, here),
+                rows.uniforms[here],
+                want_value=group.want_value,
+            )
+        )
+        for name, action in alone.action.items():
+            np.testing.assert_array_equal(answer.acted.action[name][here], action)
+        np.testing.assert_allclose(answer.acted.log_prob[here], alone.log_prob, atol=1e-5)
+        np.testing.assert_allclose(answer.acted.value[here], alone.value, atol=1e-5)
+        for name, state in alone.state.items():
+            np.testing.assert_allclose(answer.acted.state[name][here], state, atol=1e-5)
+        assert set(answer.version[here].tolist()) == {held[group.player].step}
+
+
+def test_one_dense_call_and_one_stacked_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = ConnectFour()
+    held = players(game, MODEL, 16)
+    calls = CountedCalls(monkeypatch)
+    rows = rows_for(game, held, {"learner": 64, **{f"p{i}": 4 for i in range(1, 17)}})
+    InlineInference(FixedPlayers(held), [1]).act(rows)
+    assert sorted(calls.shapes) == [(16, 4), (64,)]
+
+
+def test_who_has_left_makes_room_for_the_next() -> None:
+    game = ConnectFour()
+    held = players(game, MODEL, 9)
+    stack = PolicyStack()
+    for first in range(1, 7):
+        here = [(f"p{i}", held[f"p{i}"]) for i in range(first, first + 3)]
+        places = stack.seat(here, kind=0)
+        assert stack.size == 3
+        assert len(set(places)) == 3
+        for (_, one), place in zip(here, places, strict=True):
+            for name, tensor in one.policies[0].state_dict().items():
+                np.testing.assert_array_equal(stack.policy.state_dict()[name][place], tensor)
+    stack.seat([(f"p{i}", held[f"p{i}"]) for i in range(1, 10)], kind=0)
+    assert stack.size == 9
+    stack.seat([("p1", held["p1"]), ("p2", held["p2"])], kind=0)
+    assert stack.size == 2  # a call costs as much as the stack is large
+
+
+def test_a_value_that_is_trained_on_is_never_left_out() -> None:
+    """Also where the player that wants it is pinned, as in a match between two frozen copies."""
+    game = ConnectFour()
+    held = players(game, MODEL, 2)
+    rows = rows_for(game, held, {"p1": 2, "p2": 2})
+    asked = Rows(
+        kind=0,
+        groups=tuple(Group(g.player, g.start, g.stop, want_value=True) for g in rows.groups),
+        observation=rows.observation,
+        legal=rows.legal,
+        state=rows.state,
+        uniforms=rows.uniforms,
+    )
+    assert InlineInference(FixedPlayers(held), [1]).act(asked).acted.value.all()
