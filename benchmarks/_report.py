@@ -8,50 +8,68 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 REPORTS = Path(__file__).parent / "reports"
+LOAD_AT_START = os.getloadavg()[0]
+"""Of the last minute before this process: what else the machine was doing."""
+
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+"""(heading, columns, rows)"""
 
 
 def machine() -> dict[str, str]:
     """The facts that a figure depends on."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
-    changed = subprocess.run(["git", "status", "--porcelain", "src"], capture_output=True, text=True).stdout
     model = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
     )
     return {
-        "commit": commit.strip() + (" with changes" if changed else ""),
+        "commit": _git("rev-parse", "--short", "HEAD")
+        + (" with changes" if _git("status", "--porcelain", "src") else ""),
         "cores": f"{len(os.sched_getaffinity(0))} x {model}",
-        "load at the start": f"{os.getloadavg()[0]:.2f}",
+        "load at the start": f"{LOAD_AT_START:.2f}",
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("ludus", "torch", "numpy")},
     }
 
 
 def write(
-    name: str, title: str, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]
-) -> Path:
-    """One Markdown file per day and benchmark; each table is (heading, columns, rows)."""
+    name: str,
+    title: str,
+    tables: Sequence[Table],
+    *,
+    facts: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    keep: bool = True,
+) -> None:
+    """One Markdown file per day and benchmark; `keep=False` only prints it, for runs too short to quote."""
     today = datetime.date.today().isoformat()
     text = [f"# {title}, {today}", ""]
-    text += [f"- {key}: {value}" for key, value in machine().items()]
+    text += [f"- {key}: {value}" for key, value in {**machine(), **(facts or {})}.items()]
+    for note in notes:
+        text += ["", note]
     for heading, columns, rows in tables:
         text += ["", f"## {heading}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
         text += [f"| {' | '.join(row)} |" for row in rows]
-    REPORTS.mkdir(exist_ok=True)
-    path = REPORTS / f"{today}-{name}.md"
-    path.write_text("\n".join(text) + "\n")
-    print("\n".join(text), f"\nwritten to {path}")
-    return path
+    print("\n".join(text))
+    if keep:
+        REPORTS.mkdir(exist_ok=True)
+        path = REPORTS / f"{today}-{name}.md"
+        path.write_text("\n".join(text) + "\n")
+        print(f"\nwritten to {path}")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def _git(*arguments: str) -> str:
+    program = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
+    return subprocess.run(program, capture_output=True, text=True).stdout.strip()
 
 
 def _lines(path: str) -> list[str]:

@@ -1,0 +1,142 @@
+"""Whether memory stays flat: trains connect four in the local runtime and samples every process.
+
+python benchmarks/memory.py                 30 minutes
+python benchmarks/memory.py --minutes 2     to see that it runs; writes no report
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import time
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from _report import parser, write
+
+from ludus.assemble import Training
+from ludus.config import encode
+from ludus.local.training import LocalTraining
+from ludus.recipes import connect_four
+from ludus.store.run_folder import RunFolder
+
+EVERY_S = 10.0
+FULL_MINUTES = 30.0
+WARM_UP = 1 / 3
+"""Share of the run that does not count: allocators settle and the models in memory reach their bound."""
+SLACK_MIB, SLACK_SHARE = 4.0, 0.02
+"""Growth over the rest that still is flat: the larger of the two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Memory of one process, in MiB. Pages that several share count in full in `rss`, in parts in `pss`."""
+
+    second: float
+    rss: float
+    pss: float
+
+
+Samples = dict[str, list[Sample]]
+
+
+def processes() -> dict[str, int]:
+    """This process and those it has started, by name; a worker that was started again has another name."""
+    found = {"controller": os.getpid()}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it may have ended since we listed it
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == os.getpid():
+                    found[_name(entry)] = int(entry.name)
+    return found
+
+
+def _name(process: Path) -> str:
+    """Workers are told on their command line, in JSON, what they are."""
+    last = (process / "cmdline").read_bytes().split(b"\0")[-2:-1]
+    try:
+        launch = json.loads(last[0])
+        return f"{launch['role']} {launch['index']} ({process.name})"
+    except (IndexError, ValueError, KeyError, TypeError):
+        return f"process {process.name}"
+
+
+def sample(second: float, samples: Samples) -> None:
+    for name, process in processes().items():
+        with suppress(OSError):
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+            sizes = {key: int(rest.split()[0]) / 1024 for key, rest in (line.split(":") for line in lines)}
+            samples[name].append(Sample(second, sizes["Rss"], sizes["Pss"]))
+
+
+def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
+    """A row of the report: a straight line through the samples after the warm-up."""
+    counted = [one for one in taken if one.second >= end * WARM_UP]
+    if len(counted) < 3:
+        return [name, "-", "-", "-", "too few samples"]
+    seconds = np.array([one.second for one in counted])
+    columns, grows = [], False
+    for values in ([one.rss for one in counted], [one.pss for one in counted]):
+        slope = float(np.polyfit(seconds, values, 1)[0])
+        growth = slope * float(seconds[-1] - seconds[0])
+        grows |= growth > max(SLACK_MIB, SLACK_SHARE * float(np.mean(values)))
+        columns.append(f"{values[0]:.1f} -> {values[-1]:.1f} MiB, {slope * 3600:+.1f} MiB/h")
+    return [name, str(len(counted)), *columns, "**GROWS**" if grows else "flat"]
+
+
+def train(minutes: float) -> tuple[Samples, float, dict[str, float]]:
+    """The samples, how long it trained, and how far it came."""
+    experiment = replace(connect_four.experiment(), budget=10**12, runtime="local")
+    samples: Samples = defaultdict(list)
+    start = time.monotonic()
+    due = start
+
+    def watch(_: Training) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now >= due:
+            sample(now - start, samples)
+            due = now + EVERY_S
+        if now - start >= minutes * 60:
+            os.kill(os.getpid(), signal.SIGTERM)  # asks for an end in good order
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder.create(folder, encode(experiment), seed=0)
+        training = LocalTraining(experiment, run, num_actors=1)
+        try:
+            training.run(watch)
+            return samples, time.monotonic() - start, training.numbers()
+        finally:
+            training.close()
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--minutes", type=float, default=FULL_MINUTES)
+    chosen = arguments.parse_args()
+    samples, seconds, numbers = train(chosen.minutes)
+    rows = [verdict(name, taken, seconds) for name, taken in samples.items()]
+    facts = {
+        "trained": f"{seconds / 60:.1f} minutes, {numbers['decisions']:,} decisions, "
+        f"{numbers['matches']:,} matches, {numbers.get('restarts', 0):.0f} restarts",
+        "recipe": "connect_four, local runtime, 1 actor, no end",
+    }
+    note = (
+        f"A straight line through a sample every {EVERY_S:.0f} s, without the first third. Flat: it rises by "
+        f"less than {SLACK_MIB:.0f} MiB or {SLACK_SHARE:.0%}, whichever is more."
+    )
+    columns = ("process", "samples", "RSS", "PSS", "verdict")
+    full = chosen.minutes >= FULL_MINUTES
+    write(
+        "memory", "Memory of a long run", [("Processes", columns, rows)], facts=facts, notes=[note], keep=full
+    )
+
+
+if __name__ == "__main__":
+    main()
