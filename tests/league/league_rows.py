@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from ludus.data.records import (
+    AnyEvent,
     LearnerProgress,
     Match,
     MatchFinished,
@@ -17,6 +18,7 @@ from ludus.data.records import (
     RunStarted,
     Side,
 )
+from ludus.data.specs import GameSpec
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules
 
@@ -52,6 +54,17 @@ def random_result(match: Match, rng: np.random.Generator) -> Result:
         for _ in combinations(match.sides, 2)
     ]
     return result_of(match, *pairs)
+
+
+def started_on(spec: GameSpec, rules: LeagueRules, *, seed: int = 7) -> tuple[League, list[AnyEvent]]:
+    """A league on a game, ready to play, and the events that it was fed."""
+    seats = tuple(len(team) for team in spec.seats_of_team)
+    league = League(rules, num_teams=spec.num_teams, seats_per_team=seats, seed=seed)
+    events: list[AnyEvent] = [RunStarted(0), *league.initial_events()]
+    events += [LearnerProgress(player, 0, 0, 0) for role in rules.roles for player in rules.players_of(role)]
+    for event in events:
+        league.apply(event)
+    return league, events
 
 
 def started(rules: LeagueRules, *, num_teams: int = 2, seats: int = 1, seed: int = 7) -> League:

@@ -8,20 +8,20 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
-from types import NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from ludus.config.errors import ConfigError
 
 
 @cache
-def field_hints(cls: type) -> Mapping[str, Any]:
-    """Field name -> resolved annotation."""
+def field_hints(owner: type | FunctionType) -> Mapping[str, Any]:
+    """Field or argument name -> resolved annotation."""
     try:
-        return typing.get_type_hints(cls)
+        return typing.get_type_hints(owner)
     except NameError as error:
         raise ConfigError(
-            f"the annotations of {cls.__name__} cannot be resolved: {error}; "
+            f"the annotations of {owner.__name__} cannot be resolved: {error}; "
             "import that name at the top of its file, outside of `if TYPE_CHECKING`"
         ) from error
 

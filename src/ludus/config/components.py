@@ -1,19 +1,25 @@
-"""Finding the class that a setting names: by address, among the types that fit, or next to their code."""
+"""Finding the class or function that a setting names: by address, among the types that fit, or next to their
+code."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeGuard
 
-from ludus.config.annotations import is_dataclass_type, is_protocol
+from ludus.config.annotations import field_hints, is_dataclass_type, is_protocol
 from ludus.config.errors import ConfigError, MismatchError, nearest
 from ludus.data.files import load_address
 
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+
+Maker = type | FunctionType
+"""What builds a component: a dataclass, or a function that gives one, such as a preset."""
 
 
 def load(address: str, path: str) -> Any:
@@ -24,11 +30,13 @@ def load(address: str, path: str) -> Any:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def find_class(name: str, allowed: tuple[type, ...], current: object, path: str) -> type:
+def find_maker(name: str, allowed: tuple[type, ...], current: object, path: str) -> Maker:
     """The dataclass called `name`: an address, one of the `allowed`, or one that lives beside them or
-    beside the current value (same file first, then the other files of its folder)."""
+    beside the current value (same file first, then the other files of its folder). Or a function beside them
+    that gives one of the `allowed`."""
     if ":" in name:
-        return _require_dataclass(load(name, path), name, path)
+        found = load(name, path)
+        return found if makes(found, allowed) else _require_dataclass(found, name, path)
     for cls in allowed:
         if cls.__name__ == name and not is_protocol(cls):
             return _require_dataclass(cls, name, path)
@@ -37,9 +45,10 @@ def find_class(name: str, allowed: tuple[type, ...], current: object, path: str)
         found = getattr(sys.modules[module], name, None)
         if is_dataclass_type(found):
             return found
-    beside = dict(_classes_beside(modules))
+    beside = dict(_makers_beside(modules, {cls.__name__ for cls in allowed}))
     if name in beside:
-        return _require_dataclass(getattr(importlib.import_module(beside[name]), name), name, path)
+        maker = getattr(importlib.import_module(beside[name]), name)
+        return maker if makes(maker, allowed) else _require_dataclass(maker, name, path)
     inside = {
         known
         for module in modules
@@ -49,6 +58,11 @@ def find_class(name: str, allowed: tuple[type, ...], current: object, path: str)
     close = nearest(name, inside | set(beside))
     offer = f"did you mean {close!r}?" if close else "write package.module:Class or file.py:Class"
     raise MismatchError(f"{path}: unknown class {name!r}; {offer}")
+
+
+def makes(found: object, allowed: tuple[type, ...]) -> TypeGuard[FunctionType]:
+    """Whether it is a function that says it gives one of these classes."""
+    return isinstance(found, FunctionType) and field_hints(found).get("return") in allowed
 
 
 def _require_dataclass(found: object, name: str, path: str) -> type:
@@ -64,12 +78,26 @@ def _home_modules(allowed: tuple[type, ...], current: object) -> list[str]:
     return [name for name in modules if name in sys.modules and name != "builtins"]
 
 
-def _classes_beside(modules: list[str]) -> Iterator[tuple[str, str]]:
-    """(class name, module) in the folders of these modules, read from the text: importing every file to
-    look for a name would load libraries that the run has no use for."""
+def _makers_beside(modules: list[str], wanted: set[str]) -> Iterator[tuple[str, str]]:
+    """(name, module) of the classes in the folders of these modules, and of the functions that give a wanted
+    one, read from the text: importing every file to look for a name would load libraries that the run has no
+    use for."""
     for package_name in dict.fromkeys(module.rpartition(".")[0] for module in modules):
         package = sys.modules.get(package_name)
         for folder in getattr(package, "__path__", ()):
             for file in sorted(Path(folder).glob("*.py")):
-                for match in _CLASS.finditer(file.read_text(encoding="utf-8")):
-                    yield match[1], f"{package_name}.{file.stem}"
+                text, module = file.read_text(encoding="utf-8"), f"{package_name}.{file.stem}"
+                for match in _CLASS.finditer(text):
+                    yield match[1], module
+                for name in _functions_giving(wanted, text):
+                    yield name, module
+
+
+def _functions_giving(wanted: set[str], text: str) -> Iterator[str]:
+    if not any(f"-> {name}:" in text for name in wanted):
+        return  # most files: not worth parsing
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        if isinstance(node.returns, ast.Name) and node.returns.id in wanted:
+            yield node.name

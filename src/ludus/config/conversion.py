@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
@@ -18,7 +19,7 @@ from ludus.config.annotations import (
     matches,
     members,
 )
-from ludus.config.components import find_class, load
+from ludus.config.components import Maker, find_maker, load, makes
 from ludus.config.errors import ConfigError, MismatchError, build, join, unknown_field
 from ludus.config.yaml_files import read_yaml
 
@@ -57,19 +58,28 @@ def type_of(value: Mapping[Any, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def build_from(cls: type, values: Mapping[str, Any], path: str) -> Any:
-    """A component from its fields by name, each converted to its type."""
-    known = {field.name: field for field in fields(cls) if field.init}
-    hints = field_hints(cls)
+def build_from(maker: Maker, values: Mapping[str, Any], path: str) -> Any:
+    """A component from its fields, or from the arguments of its function, each converted to its type."""
+    known = _parameters(maker)
+    hints = field_hints(maker)
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
-            raise unknown_field(str(name), known, cls, path)
+            raise unknown_field(str(name), known, maker, path)
         arguments[name] = convert(value, hints[name], join(path, name))
-    for name in required_fields(cls):
-        if name not in arguments:
-            raise ConfigError(f"{path}: {cls.__name__} needs {name!r} ({describe(hints[name])})")
-    return build(cls, arguments, path)
+    for name, is_required in known.items():
+        if is_required and name not in arguments:
+            raise ConfigError(f"{path}: {maker.__name__} needs {name!r} ({describe(hints[name])})")
+    return build(maker, arguments, path)
+
+
+def _parameters(maker: Maker) -> dict[str, bool]:
+    """Name -> whether it must be given."""
+    if isinstance(maker, type):
+        required = required_fields(maker)
+        return {field.name: field.name in required for field in fields(maker) if field.init}
+    parameters = inspect.signature(maker).parameters.values()
+    return {one.name: one.default is inspect.Parameter.empty for one in parameters}
 
 
 def required_fields(cls: type) -> list[str]:
@@ -196,14 +206,15 @@ def _component(value: str | Mapping[str, Any], allowed: tuple[type, ...], path: 
     if isinstance(value, str):
         if ":" in value and not value.lstrip().startswith("{"):
             found = load(value.strip(), path)
-            return build_from(found, {}, path) if is_dataclass_type(found) else found
+            is_maker = is_dataclass_type(found) or makes(found, allowed)
+            return build_from(found, {}, path) if is_maker else found
         value = read_yaml(value, path) if value.lstrip().startswith("{") else {TYPE_TAG: value.strip()}
         assert isinstance(value, Mapping)
     name = type_of(value)
     if name is not None:
         tag = TYPE_TAG if TYPE_TAG in value else "type"
         rest = {key: item for key, item in value.items() if key != tag}
-        return build_from(find_class(name, allowed, current, path), rest, path)
+        return build_from(find_maker(name, allowed, current, path), rest, path)
     concrete = [cls for cls in allowed if is_dataclass_type(cls)]
     fitting = [cls for cls in concrete if _could_be(cls, value)]
     for only in (fitting, concrete):  # The only one that it can be also says what is wrong with a field.

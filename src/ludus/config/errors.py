@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 _WORD = re.compile(r"\w+")
@@ -30,7 +31,7 @@ def nearest(wrong: str, known: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
-def unknown_field(name: str, known: Iterable[str], owner: type, path: str) -> ConfigError:
+def unknown_field(name: str, known: Iterable[str], owner: type | FunctionType, path: str) -> ConfigError:
     """Names the field, the nearest right one and all that the owner has."""
     names = list(known)
     close = nearest(name, names)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 import msgspec
@@ -28,11 +29,21 @@ from ludus.data.records import (
     Side,
 )
 from ludus.league.draws import match_generator
-from ludus.league.matches import MatchBook
+from ludus.league.matches import MatchBook, changed_incarnation
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
-from ludus.league.players import FROZEN, INITIAL, SCRIPTED, Player, Standing, check_player_id, unknown
+from ludus.league.players import (
+    EXTERNAL,
+    FROZEN,
+    INITIAL,
+    SCRIPTED,
+    Player,
+    Standing,
+    check_player_id,
+    unknown,
+)
 from ludus.league.promotion import Snapshot
+from ludus.league.quality import QualityBook, quality_rule
 from ludus.league.roster import Roster
 from ludus.league.rules import LeagueRules
 
@@ -60,6 +71,8 @@ class League:
         self.matches = MatchBook()
         self.payoffs = PayoffBook(rules.payoff)
         self._roster = Roster(rules, seed)
+        found = {name: quality_rule(role.matchmaking) for name, role in rules.roles.items()}
+        self._qualities = QualityBook({name: rule for name, rule in found.items() if rule is not None})
         self._num_events = 0
         self._starts = 0
         self._check_rules()
@@ -87,7 +100,7 @@ class League:
     @property
     def candidates(self) -> Candidates:
         """The players of now, in joining order."""
-        return self._roster.candidates
+        return replace(self._roster.candidates, qualities=self._qualities.scores)
 
     @property
     def standings(self) -> Mapping[str, Standing]:
@@ -104,6 +117,7 @@ class League:
         state = (
             (self._num_events, self._starts),
             self._roster.state(),
+            self._qualities.state(),
             self.matches.state(),
             self.payoffs.fingerprint(),
         )
@@ -116,6 +130,7 @@ class League:
                 self._start_run(start)
             case PlayerAdded():
                 self._roster.add(event, joined=self._num_events)
+                self._qualities.join(self.players[event.player], self._roster.candidates)
             case PlayerRemoved(player=player):
                 self._roster.remove(player)
             case PlayerReset():
@@ -128,12 +143,14 @@ class League:
                 self._check_match(issued)
                 self.matches.issue(issued)
                 self._roster.issue(issued)
+                self._note_qualities(issued)
             case MatchLeased(match_id=match_id, holder=holder):
                 self.matches.lease(match_id, holder)
             case MatchFinished():
                 self._finish_match(event)
             case MatchVoid(match_id=match_id):
                 self.matches.cancel(match_id)
+                self._qualities.cancel(match_id)
             case _:
                 assert_never(event)
         self._num_events += 1
@@ -144,14 +161,23 @@ class League:
             PlayerAdded(player=player, role=name, model=role.start)
             for name, role in self.rules.roles.items()
             for player in self.rules.players_of(name)
-        ] + [PlayerAdded(player=bot, role=SCRIPTED) for bot in self.rules.bots]
+        ]
+        wanted += [PlayerAdded(player=bot, role=SCRIPTED) for bot in self.rules.bots]
+        wanted += [
+            PlayerAdded(player=player, role=FROZEN, model=model, reason=EXTERNAL)
+            for player, model in self.rules.external.items()
+        ]
         return [event for event in wanted if event.player not in self.players]
 
     def next_match(self, match_id: int, *, tables: int, episodes_per_table: int) -> Match:
         """The training match of the learning player with the fewest issued episodes, on side 0.
 
-        Opponents come from its role's matchmaking, drawn again until every team has a side. A side trains
-        if it is that player itself.
+        Opponents come from its role's matchmaking, drawn again until every team has a side.
+
+        A side trains if it is that player itself, and no other: a player against itself trains on all sides;
+        an exploiter against a live main player trains the exploiter alone, and so does a main player against
+        another one, because whom a player learns from is for its own role to say. Frozen and scripted players
+        never train, and evaluation (`evaluation_match`) trains nobody.
         """
         self.matches.check_new(match_id)
         if not self.standings:
@@ -237,26 +263,47 @@ class League:
     def due_resets(self) -> list[PlayerReset]:
         """The resets that snapshots have asked for and that have not happened yet."""
         return [
-            PlayerReset(standing.player.id, standing.incarnation + 1, standing.player.model)
+            PlayerReset(standing.player.id, standing.incarnation + 1, self._restart_model(standing))
             for standing in self.standings.values()
             if standing.reset_pending
         ]
+
+    def _restart_model(self, standing: Standing) -> str | None:
+        restart = self.rules.roles[standing.player.role].restart
+        return restart.model(standing, self.candidates, self.payoff)
 
     def _start_run(self, start: int) -> None:
         if start != self._starts:
             raise ValueError(f"the run has started {self._starts} times, but the event says start={start}")
         self._starts += 1
         self.matches.restart()
+        self._qualities.restart()
 
     def _reset_player(self, event: PlayerReset) -> None:
         self._roster.reset(event)
-        self.payoffs.forget(event.player)
+        if self.rules.roles[self.players[event.player].role].after_reset.clear_payoff:
+            self.payoffs.forget(event.player)
+            self._qualities.forget(event.player)
         self.matches.outdate(event.player)
 
+    def _note_qualities(self, match: Match) -> None:
+        first = self.players.get(match.sides[0].players[0])
+        if match.purpose == "training" and first is not None:
+            self._qualities.issue(match, first.role, self._roster.candidates)
+
     def _finish_match(self, event: MatchFinished) -> None:
+        """Fold a result, if it is one of the players of now.
+
+        A learning side may go on learning while it plays, and its result counts: the payoff is about
+        players, and forgets slowly what their older weights did. It does not count if a player was reset
+        after the match was issued, or if a side ended in another incarnation than it began in: then its
+        weights come from elsewhere.
+        """
         ended = self.matches.finish(event.result)
-        if ended.stale:
+        if ended.stale or changed_incarnation(event.result):
+            self._qualities.cancel(event.result.match_id)
             return
+        self._qualities.finish(event.result)
         self.payoffs.record(ended.match, event.result)
         if self.num_teams == 1 and ended.match.purpose == "training":
             fade = self.rules.payoff.fade(event.result.episodes)
@@ -306,3 +353,4 @@ class League:
             if self.num_teams > 1:
                 role.matchmaking.probabilities(player, trial.candidates, self.payoff)
             role.promotion.decide(standing, trial.candidates, self.payoff)
+            role.restart.model(standing, trial.candidates, self.payoff)

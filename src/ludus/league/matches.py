@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from types import MappingProxyType
 
-from ludus.data.records import Match, Result
+from ludus.data.records import Match, ModelId, Result
 
 
 class UnknownMatchError(LookupError):
@@ -106,6 +106,16 @@ class MatchBook:
         entries = [(entry.match, entry.holder, entry.stale) for entry in self._open.values()]
         counts = (self.issued, self.finished, self.void, self.last_id)
         return counts, entries, sorted(self._void_by_restart)
+
+
+def changed_incarnation(result: Result) -> bool:
+    """Whether a side ended with weights of another origin than it began with: there was a reset or resume."""
+    return any(
+        ModelId.parse(first).incarnation != ModelId.parse(last).incarnation
+        for side, end in zip(result.first_models, result.last_models, strict=True)
+        for first, last in zip(side.split(","), end.split(","), strict=True)
+        if first and last  # a scripted player has no model
+    )
 
 
 def check_result(match: Match, result: Result) -> None:

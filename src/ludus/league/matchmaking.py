@@ -5,8 +5,8 @@ A rule whose pool is empty (no snapshot yet) gives self-play.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +31,8 @@ class Candidates:
     players: tuple[Player, ...]
     roles: tuple[str, ...]
     """The learning roles of the league, so that a misspelt one is an error and not an empty pool."""
+    qualities: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Learning player -> opponent -> quality, for the players that have `QualityScores`."""
 
     def __iter__(self) -> Iterator[str]:
         return (player.id for player in self.players)
@@ -132,6 +134,35 @@ def pfsp_probabilities(win_rates: Floats, weighting: str | float) -> Floats:
     return np.asarray(weights / total)
 
 
+def check_weighting(owner: object, weighting: str | float) -> None:
+    if isinstance(weighting, str):
+        if weighting not in _WEIGHTINGS:
+            raise ValueError(unknown("PFSP weighting", weighting, _WEIGHTINGS))
+    elif not 0.0 <= weighting <= _MAX_POWER:
+        # Much higher powers underflow, and the law would jump to uniform.
+        raise ValueError(
+            f"{type(owner).__name__}.weighting as a power must be from 0 to {_MAX_POWER:g}, got {weighting}; "
+            f"or one of {', '.join(_WEIGHTINGS)}"
+        )
+
+
+def pfsp_law(player: str, pool: Sequence[str], payoff: Payoff, weighting: str | float) -> Law:
+    """The pool by how the player does against it; self-play when it is empty."""
+    if not pool:
+        return {player: 1.0}
+    law = pfsp_probabilities(payoff.win_rates(player, pool), weighting)
+    return dict(zip(pool, law.tolist(), strict=True))
+
+
+def mix(laws: Iterable[tuple[float, Law]]) -> Law:
+    """The law of drawing one of several laws by its share and then from it."""
+    mixed: Law = {}
+    for share, law in laws:
+        for other, probability in law.items():
+            mixed[other] = mixed.get(other, 0.0) + share * probability
+    return mixed
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfPlay(Matchmaker):
     """The player against its own latest weights."""
@@ -186,22 +217,11 @@ class PFSP(Matchmaker):
     include_scripted: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.weighting, str):
-            if self.weighting not in _WEIGHTINGS:
-                raise ValueError(unknown("PFSP weighting", self.weighting, _WEIGHTINGS))
-        elif not 0.0 <= self.weighting <= _MAX_POWER:
-            # Much higher powers underflow, and the law would jump to uniform.
-            raise ValueError(
-                f"PFSP.weighting as a power must be from 0 to {_MAX_POWER:g}, got {self.weighting}; "
-                f"or one of {', '.join(_WEIGHTINGS)}"
-            )
+        check_weighting(self, self.weighting)
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         pool = candidates.past(self.over, player, include_scripted=self.include_scripted)
-        if not pool:
-            return {player: 1.0}
-        law = pfsp_probabilities(payoff.win_rates(player, pool), self.weighting)
-        return dict(zip(pool, law.tolist(), strict=True))
+        return pfsp_law(player, pool, payoff, self.weighting)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,11 +240,10 @@ class Mixture(Matchmaker):
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         total = sum(share for share, _ in self.branches)
-        law: Law = {}
-        for share, branch in self.branches:
-            for other, probability in branch.probabilities(player, candidates, payoff).items():
-                law[other] = law.get(other, 0.0) + share / total * probability
-        return law
+        return mix(
+            (share / total, branch.probabilities(player, candidates, payoff))
+            for share, branch in self.branches
+        )
 
     def choose(
         self, player: str, candidates: Candidates, payoff: Payoff, rng: np.random.Generator

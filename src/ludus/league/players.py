@@ -16,6 +16,7 @@ SCRIPTED = "scripted"
 INITIAL = "initial"
 BY_HAND = "by hand"
 FINAL = "final"
+EXTERNAL = "external"
 UNPROMPTED = (INITIAL, BY_HAND, FINAL)
 """Reasons of snapshots that no promotion rule asked for. They never lead to a reset."""
 
@@ -105,11 +106,18 @@ class Standing:
     """The model its weights come from: its latest snapshot since it started, or else what it started from."""
     best_frozen_score: float | None = None
     """Recent mean score at the best snapshot that a promotion asked for."""
+    value_only_until: int = 0
+    """`decisions` up to which it trains its value alone, after a reset."""
 
     @property
     def decisions_since_snapshot(self) -> int:
         # A resumed learner may report fewer decisions than before the crash.
         return max(0, self.decisions - self.interval_start)
+
+    @property
+    def value_only_left(self) -> int:
+        """Decisions on which it still trains its value alone."""
+        return max(0, self.value_only_until - self.decisions)
 
     @property
     def latest_model(self) -> ModelId | None:
@@ -126,6 +134,7 @@ class Standing:
             decisions=event.decisions,
             interval_start=0 if restarted else self.interval_start,
             counter_may_restart=False,
+            value_only_until=self.value_only_until - (self.decisions if restarted else 0),
         )
 
     @property
@@ -154,7 +163,7 @@ class Standing:
             best_frozen_score=kept,
         )
 
-    def after_reset(self, event: PlayerReset) -> Standing:
+    def after_reset(self, event: PlayerReset, value_only_decisions: int = 0) -> Standing:
         return replace(
             self,
             incarnation=event.incarnation,
@@ -165,4 +174,5 @@ class Standing:
             counter_may_restart=True,
             score_sum=0.0,
             score_episodes=0.0,
+            value_only_until=self.decisions + value_only_decisions,
         )

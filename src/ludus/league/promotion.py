@@ -11,6 +11,8 @@ from ludus.league.payoff import Payoff
 from ludus.league.players import Standing
 
 MAX_DECISIONS = 10**15
+EVERYONE = "everyone"
+"""All frozen players and all other learning ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +69,10 @@ class ByWinRate(Promotion):
     max_decisions: int
     threshold: float = 0.7
     against: str = ALL_FROZEN
-    """"all_frozen", "own" (its snapshots), "scripted", or a role: the live players of it."""
+    """"all_frozen", "own" (its snapshots), "scripted", "everyone" (frozen and live), or a role: the live
+    players of it."""
+    min_games: float = 0.0
+    """Games (decayed) that it must have played against each of them."""
 
     def __post_init__(self) -> None:
         _check_decisions(self, "min_decisions", self.min_decisions)
@@ -79,21 +84,44 @@ class ByWinRate(Promotion):
         if not 0.5 <= self.threshold < 1.0:
             # Below 0.5 the 0.5 of an unplayed pair would count as beaten.
             raise ValueError(f"ByWinRate.threshold must be in [0.5, 1), got {self.threshold}")
+        if not 0.0 <= self.min_games < math.inf:
+            raise ValueError(f"ByWinRate.min_games must be at least 0 and finite, got {self.min_games}")
 
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        if self.min_games >= payoff.rules.memory_games:
+            raise ValueError(
+                f"ByWinRate.min_games={self.min_games:g} is never reached: the payoff remembers "
+                f"{payoff.rules.memory_games:.1f} games of a pair at most; raise league.payoff.decay_games"
+            )
         rivals = self._rivals(standing.player.id, candidates)
         since = standing.decisions_since_snapshot
         if since < self.min_decisions:
             return None
-        worst = float(payoff.win_rates(standing.player.id, rivals).min()) if rivals else 0.0
-        if worst > self.threshold:
+        worst, games = 0.0, 0.0
+        if rivals:
+            worst = float(payoff.win_rates(standing.player.id, rivals).min())
+            games = float(payoff.games_against(standing.player.id, rivals).min())
+        if worst > self.threshold and games >= self.min_games:
             return Snapshot(reason=f"beats {self.against} at {worst:.0%} or more")
         return Snapshot(reason=f"timeout at {since} decisions") if since >= self.max_decisions else None
 
     def _rivals(self, player: str, candidates: Candidates) -> tuple[str, ...]:
         if self.against in POOLS:
             return candidates.past(self.against, player)
+        if self.against == EVERYONE:
+            return candidates.frozen() + tuple(rival for rival in candidates.learning() if rival != player)
         return tuple(rival for rival in candidates.learning(self.against) if rival != player)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnyOf(Promotion):
+    """A snapshot as soon as one of several rules asks for it."""
+
+    rules: tuple[Promotion, ...]
+
+    def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
+        decisions = (rule.decide(standing, candidates, payoff) for rule in self.rules)
+        return next((decision for decision in decisions if decision is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -104,7 +104,8 @@ class Roster:
                 f"reset of {event.player!r} to incarnation {event.incarnation}: it must be higher than "
                 f"{standing.incarnation}, so that a model id never means two contents"
             )
-        self._standings[event.player] = standing.after_reset(event)
+        after = self._rules.roles[standing.player.role].after_reset
+        self._standings[event.player] = standing.after_reset(event, after.value_only_decisions)
 
     def progress(self, event: LearnerProgress) -> None:
         if min(event.incarnation, event.step, event.decisions) < 0:

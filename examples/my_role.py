@@ -1,0 +1,105 @@
+"""Roles of your own: three more kinds of exploiter, as other leagues have them.
+
+    ludus train examples/my_role.py:experiment
+
+A role is data: how many players, whom they meet, when they are frozen, whether they then start again. Most
+kinds of exploiter differ only in what they start again *from*, and that is one small class:
+
+* adaptive-evolutionary: from its own snapshot that is nearly, but not quite, as good as the main player;
+* expert: from the newest snapshot of the main player, which it knows all about;
+* cyclic: three lines in turn, each going on from where it was left two snapshots ago.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ludus.experiment import Experiment
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.league.matchmaking import PFSP, Candidates, Matchmaker, Mixture, SelfPlay
+from ludus.league.payoff import Payoff
+from ludus.league.players import Standing
+from ludus.league.promotion import BySteps, ByWinRate
+from ludus.league.restarts import Restart
+from ludus.league.rivals import LiveOrPast
+from ludus.league.rules import LeagueRules, Role
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def model_of(snapshot: str, candidates: Candidates) -> str | None:
+    return next(player.model for player in candidates.players if player.id == snapshot)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearlyAsGood(Restart):
+    """The best of its snapshots whose win rate against the main player is in a range; else where it began."""
+
+    main: str = "main"
+    lowest: float = 0.2
+    highest: float = 0.5
+
+    def model(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> str | None:
+        met = [s for s in candidates.history_of(standing.player.id) if payoff.games(s, self.main)]
+        win_rates = {snapshot: payoff.win_rate(snapshot, self.main) for snapshot in met}
+        fitting = [snapshot for snapshot in met if self.lowest <= win_rates[snapshot] <= self.highest]
+        if not fitting:
+            return standing.player.model
+        return model_of(max(fitting, key=lambda snapshot: win_rates[snapshot]), candidates)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewestOf(Restart):
+    """The newest snapshot of a role."""
+
+    role: str = "main"
+
+    def model(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> str | None:
+        past = candidates.history_of_role(self.role)
+        return model_of(past[-1], candidates) if past else standing.player.model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InTurn(Restart):
+    """Several lines of descent in turn: each goes on from its latest snapshot, or begins."""
+
+    lines: int = 3
+
+    def model(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> str | None:
+        own = candidates.history_of(standing.player.id)
+        return model_of(own[-self.lines], candidates) if len(own) >= self.lines else standing.player.model
+
+
+def exploiter(restart: Restart, matchmaking: Matchmaker) -> Role:
+    """Frozen when it beats the main player or has tried for long, and then always started again."""
+    return Role(
+        matchmaking=matchmaking,
+        promotion=ByWinRate(min_decisions=1_000, max_decisions=2_000, against="main"),
+        initial_snapshot=False,
+        reset_probability=1.0,
+        restart=restart,
+    )
+
+
+def experiment() -> Experiment:
+    attack = LiveOrPast(role="main", min_win_rate=0.1)
+    main = Role(
+        matchmaking=Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP()))), promotion=BySteps(every=2_000)
+    )
+    roles = {
+        "main": main,
+        "adaptive": exploiter(NearlyAsGood(), attack),
+        "expert": exploiter(NewestOf(), PFSP(weighting="linear_capped")),
+        "cyclic": exploiter(InTurn(), attack),
+    }
+    return Experiment(
+        name="my_role",
+        game=TicTacToe(),
+        budget=32_000,
+        actor=ActorConfig(num_tables=128),
+        learner=LearnerConfig(batch_size=512, minibatch_size=512, epochs=1, learning_rate=2e-3),
+        # Matches of main against the snapshots of the others count for the choice of where to start again.
+        league=LeagueRules(roles=roles, decide_on="combined"),
+        evaluation=EvaluationConfig(opponents=("random",), past=1, episodes=128),
+    )

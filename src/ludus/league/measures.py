@@ -1,0 +1,257 @@
+"""What the games of a league say about it as a whole: who would be missed, what is skill, what is a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr
+
+from ludus.league.clusters import nash_clusters
+from ludus.league.meta_solvers import alpha_rank
+from ludus.league.payoff import Payoff
+from ludus.league.payoff_estimate import PayoffEstimate, Unidentified, estimate_payoff
+from ludus.league.symmetric_nash import (
+    check_antisymmetric,
+    max_entropy_nash,
+    symmetric_nash,
+    zero_sum_value,
+)
+
+Floats = NDArray[np.float64]
+
+_LOG_ODDS_CAP = 0.998
+"""Payoffs beyond this (999 wins to 1) count as this: log odds have no end, a league's games do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A number with the interval that holds it, given the games, with the confidence asked for."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class HodgeSplit:
+    """An antisymmetric matrix as differences of ratings (gradient) plus cycles (curl), at right angles."""
+
+    ratings: Floats
+    gradient: Floats
+    curl: Floats
+    transitive_share: float | None
+    """Of the sum of squares; None where the matrix is 0. The rest is cyclic."""
+
+
+def hodge(payoff: Any) -> HodgeSplit:
+    """Combinatorial Hodge decomposition (Balduzzi et al. 2018); of log odds, ratings are Elo's."""
+    matrix = check_antisymmetric(payoff)
+    ratings = matrix.mean(axis=1)
+    gradient = ratings[:, None] - ratings
+    total = float((matrix**2).sum())
+    return HodgeSplit(
+        ratings=ratings,
+        gradient=gradient,
+        curl=matrix - gradient,
+        transitive_share=min(1.0, float((gradient**2).sum()) / total) if total > 0 else None,
+    )
+
+
+def log_odds(payoff: Floats) -> Floats:
+    """Of winning, from payoffs 2 w - 1. In these Elo's model is linear, so that its curl is 0."""
+    return np.asarray(2.0 * np.arctanh(np.clip(payoff, -_LOG_ODDS_CAP, _LOG_ODDS_CAP)))
+
+
+def nash_average(payoff: Any) -> tuple[Floats, Floats]:
+    """(shares, skills): the equilibrium of largest entropy, and what each player wins against it, at most 0.
+
+    Copies of a player, or more of the easy ones, change no skill (Balduzzi et al. 2018).
+    """
+    shares = max_entropy_nash(payoff)
+    return shares, np.asarray(payoff, np.float64) @ shares
+
+
+def effective_diversity(payoff: Any, mixture: Floats) -> float:
+    """Half of what the mixture's players win from each other (Balduzzi et al. 2019).
+
+    0 where one player is the best; 1/6 for rock-paper-scissors; below 1/4 for any league.
+    """
+    return float(mixture @ np.maximum(check_antisymmetric(payoff), 0.0) @ mixture) / 2
+
+
+def effective_players(mixture: Floats) -> float:
+    """As many as an even mixture with the same entropy has."""
+    return float(np.exp(entr(mixture).sum()))
+
+
+def relative_population_performance(payoff: Any) -> float:
+    """What the first population (rows) wins from the second (columns), each playing its best mixture."""
+    return zero_sum_value(payoff)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlayerMeasures:
+    player: str
+    nash_share: Estimate
+    """In the equilibrium of largest entropy: a player with a share would be missed."""
+    nash_skill: Estimate
+    """Mean payoff against that equilibrium: 0 for its players, below 0 for others."""
+    alpha_rank: Estimate
+    """Share of time that evolution spends with it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """A Nash cluster of the estimated payoff."""
+
+    players: tuple[str, ...]
+    strength: Estimate
+    """Mean payoff against the whole league. The interval takes the players of the layer as given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeagueMeasures:
+    """The league as a whole. Where `unidentified` says why there are none, they are None or empty."""
+
+    unidentified: Unidentified | None = None
+    left_out: tuple[str, ...] = ()
+    """Players without a chain of games to the others, who are not measured."""
+    pairs_met: float = 0.0
+    """Share of the measured pairs with a game; Elo stands in for the others."""
+    confidence: float = 0.95
+    """Of every interval."""
+    transitive_share: Estimate | None = None
+    """Of the log odds, how much is difference of ratings; the rest, 1 - this, is cycles."""
+    effective_diversity: Estimate | None = None
+    effective_players: Estimate | None = None
+    """In the equilibrium."""
+    players: tuple[PlayerMeasures, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    """Strongest first."""
+
+
+def measure(
+    payoff: Payoff, players: Sequence[str], *, confidence: float = 0.95, draws: int = 32, seed: int = 0
+) -> LeagueMeasures:
+    """All measures of the league of `players`, from its win rates; the same games give the same numbers.
+
+    Intervals come from `draws` payoffs that fit the games. Shares, skills and layers are those of the
+    expected payoff; a single number is the median of the draws, because the expected payoff is smoother than
+    any of them.
+    """
+    _check_sampling(confidence, draws)
+    estimate = estimate_payoff(payoff, players)
+    if not isinstance(estimate, PayoffEstimate):
+        return LeagueMeasures(unidentified=estimate, left_out=tuple(players), confidence=confidence)
+    shares, skills = nash_average(estimate.payoff)
+    ranks = alpha_rank(estimate.payoff)
+    clusters = nash_clusters(estimate.payoff)
+    strengths = np.array([cluster.strength for cluster in clusters])
+    drawn = [_measure_draw(sample, [c.players for c in clusters]) for sample in estimate.sample(draws, seed)]
+    numbers, share_draws, skill_draws, rank_draws, strength_draws = (
+        np.array(column) for column in zip(*drawn, strict=True)
+    )
+    transitive, diversity, size = _intervals(np.median(numbers, axis=0), numbers, confidence)
+    per_player = zip(
+        estimate.players,
+        _intervals(shares, share_draws, confidence),
+        _intervals(skills, skill_draws, confidence),
+        _intervals(ranks, rank_draws, confidence),
+        strict=True,
+    )
+    layers = zip(clusters, _intervals(strengths, strength_draws, confidence), strict=True)
+    measured = set(estimate.players)
+    return LeagueMeasures(
+        left_out=tuple(player for player in players if player not in measured),
+        pairs_met=estimate.pairs_met,
+        confidence=confidence,
+        transitive_share=transitive,
+        effective_diversity=diversity,
+        effective_players=size,
+        players=tuple(
+            PlayerMeasures(player=player, nash_share=share, nash_skill=skill, alpha_rank=rank)
+            for player, share, skill, rank in per_player
+        ),
+        layers=tuple(
+            Layer(players=tuple(estimate.players[row] for row in cluster.players), strength=strength)
+            for cluster, strength in layers
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PopulationComparison:
+    """How much the first population wins from the second, from -1 to 1; both play their best mixture."""
+
+    unidentified: Unidentified | Literal["no_chain"] | None = None
+    """"no_chain": the largest group of players with games between them has none of one population."""
+    left_out: tuple[str, ...] = ()
+    performance: Estimate | None = None
+
+
+def compare_populations(
+    payoff: Payoff,
+    first: Sequence[str],
+    second: Sequence[str],
+    *,
+    confidence: float = 0.95,
+    draws: int = 32,
+    seed: int = 0,
+) -> PopulationComparison:
+    """Relative population performance of two groups of players, as of two runs whose players have met."""
+    _check_sampling(confidence, draws)
+    both = sorted(set(first) & set(second))
+    if both:
+        raise ValueError(f"player {both[0]!r} is in both populations; name each in one of them")
+    everyone = (*first, *second)
+    estimate = estimate_payoff(payoff, everyone)
+    if not isinstance(estimate, PayoffEstimate):
+        return PopulationComparison(unidentified=estimate, left_out=everyone)
+    row = {player: index for index, player in enumerate(estimate.players)}
+    left_out = tuple(player for player in everyone if player not in row)
+    rows, columns = ([row[player] for player in side if player in row] for side in (first, second))
+    if not rows or not columns:
+        return PopulationComparison(unidentified="no_chain", left_out=left_out)
+    block = np.ix_(rows, columns)
+    value = relative_population_performance(estimate.payoff[block])
+    drawn = [relative_population_performance(sample[block]) for sample in estimate.sample(draws, seed)]
+    (performance,) = _intervals(np.array([value]), np.array(drawn)[:, None], confidence)
+    return PopulationComparison(left_out=left_out, performance=performance)
+
+
+def _measure_draw(
+    payoff: Floats, clusters: Sequence[tuple[int, ...]]
+) -> tuple[tuple[float, float, float], Floats, Floats, Floats, Floats]:
+    """Of one payoff: single numbers, shares, skills, alpha-rank, strength of the given layers."""
+    shares = symmetric_nash(payoff)  # drawn payoffs have no ties, and so one equilibrium
+    split = hodge(log_odds(payoff)).transitive_share
+    against_all = payoff.sum(axis=1) / (len(payoff) - 1)
+    return (
+        (split or 0.0, effective_diversity(payoff, shares), effective_players(shares)),
+        shares,
+        payoff @ shares,
+        alpha_rank(payoff),
+        np.array([against_all[list(players)].mean() for players in clusters]),
+    )
+
+
+def _intervals(values: Floats, drawn: Floats, confidence: float) -> Iterator[Estimate]:
+    """The middle of the draws, each column its own; widened where it must be to hold the value.
+
+    Quantiles that are right on average for few draws: the usual ones would make it too narrow.
+    """
+    tail = (1.0 - confidence) / 2
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="weibull")
+    for value, below, above in zip(values, np.minimum(low, values), np.maximum(high, values), strict=True):
+        yield Estimate(value=float(value), low=float(below), high=float(above))
+
+
+def _check_sampling(confidence: float, draws: int) -> None:
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    if draws < 2:
+        raise ValueError(f"draws must be at least 2, got {draws}; an interval needs a spread")

@@ -1,0 +1,145 @@
+"""The payoff of every pair, met or not, from the games that were played, and how sure we are of it.
+
+A league of 200 players has 19,900 pairs, and most of them never meet. Reading an unknown pair as even would
+claim that the first snapshot holds the newest one, and reading every lucky game as a fact would see cycles
+in a league that has none. So a pair is taken to be as Elo says, give or take: its win rate has a Beta prior
+round the Elo prediction, worth k games. How far pairs stray from Elo is read off those that met: k is
+weighted by its likelihood. A pair with many games is what its games say, one with none what Elo says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+from scipy.linalg import solve_triangular
+from scipy.sparse.csgraph import connected_components
+from scipy.special import betaln, expit
+
+from ludus.league.payoff import Payoff
+from ludus.league.ratings import ELO_SCALE, fit_elo
+
+Floats = NDArray[np.float64]
+Unidentified = Literal["one_player", "no_games", "all_even"]
+"""Why a payoff says nothing: nobody to compare with, no two players have met, or every pair is even."""
+
+_WORTH = 2.0 ** np.linspace(0.0, 10.0, 161)
+"""What the Elo prediction may be worth, in games: from 1 (anything goes) to 1024 (Elo tells all)."""
+_KNOTS = slice(None, None, 16)
+"""Where among `_WORTH` the likelihood is computed; it is smooth, and interpolated between."""
+_PRIOR_DEVIATION = 1000.0
+_STREAM = 1000
+"""Key of the random stream, apart from those of matches and resets."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class PayoffEstimate:
+    """Expected payoff 2 w - 1 of each player (row) against each (column), w being the win rate."""
+
+    players: tuple[str, ...]
+    """The largest group with a chain of games between any two of them: others cannot be compared with it."""
+    payoff: Floats
+    games: Floats
+    _points: Floats
+    _strength: Floats
+    _worth: Floats
+    """Probability of each of `_WORTH`."""
+
+    @property
+    def pairs_met(self) -> float:
+        """Share of the pairs that have a game; the payoff of the others is what Elo predicts."""
+        size = len(self.players)
+        return float((self.games > 0).sum()) / (size * (size - 1))
+
+    def sample(self, draws: int, seed: int) -> Iterator[Floats]:
+        """Payoffs as they may well be, given the games: the same ones for the same seed and games."""
+        key = np.random.SeedSequence(seed, spawn_key=(_STREAM,))
+        rng = np.random.Generator(np.random.Philox(key))
+        size = len(self.players)
+        above = np.triu_indices(size, 1)
+        games, points = self.games[above], self._points[above]
+        roots: dict[int, Floats] = {}
+        for _ in range(draws):
+            choice = int(np.searchsorted(np.cumsum(self._worth)[:-1], rng.random(), side="right"))
+            if choice not in roots:
+                precision = _precision(_WORTH[choice], self.games, self._strength)
+                roots[choice] = np.asarray(np.linalg.cholesky(precision))
+            noise = solve_triangular(roots[choice], rng.standard_normal(size), lower=True, trans="T")
+            strength = self._strength + noise
+            prior = _WORTH[choice] * _chance(strength[above[0]] - strength[above[1]])
+            rates = rng.beta(points + prior, games - points + _WORTH[choice] - prior)
+            payoff = np.zeros((size, size))
+            payoff[above] = 2.0 * rates - 1.0
+            yield payoff - payoff.T
+
+
+def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | Unidentified:
+    """Win rates, not margins, count: a game is won, drawn (half a win) or lost."""
+    if len(players) < 2:
+        return "one_player"
+    games, points = payoff.counts(players)
+    np.fill_diagonal(games, 0.0)
+    np.fill_diagonal(points, 0.0)
+    if not games.any():
+        return "no_games"
+    _, component = connected_components(games > 0, directed=False)
+    members = np.flatnonzero(component == np.bincount(component).argmax())
+    games, points = games[np.ix_(members, members)], points[np.ix_(members, members)]
+    if np.allclose(points, games / 2, rtol=1e-12, atol=0.0):
+        return "all_even"
+    names = tuple(players[int(index)] for index in members)
+    ratings = fit_elo(names, games, points, prior_deviation=_PRIOR_DEVIATION).ratings
+    strength = np.array([rating.elo for rating in ratings], np.float64) / ELO_SCALE
+    chance = _chance(strength[:, None] - strength)
+    worth = _weigh_worth(games, points, strength)
+    rates = np.zeros_like(games)
+    for index in np.flatnonzero(worth):
+        rates += worth[index] * (points + _WORTH[index] * chance) / (games + _WORTH[index])
+    matrix = 2.0 * rates - 1.0
+    return PayoffEstimate(
+        players=names,
+        payoff=(matrix - matrix.T) / 2,
+        games=games,
+        _points=points,
+        _strength=strength,
+        _worth=worth,
+    )
+
+
+def _chance(gap: Floats) -> Floats:
+    """Of a win, never so sure that a Beta law with it has no width."""
+    return np.clip(expit(gap), 1e-6, 1.0 - 1e-6)
+
+
+def _precision(worth: float, games: Floats, strength: Floats) -> Floats:
+    """Of the strengths: games of a pair that strays from Elo by itself say less about its two players."""
+    chance = _chance(strength[:, None] - strength)
+    information = games * (worth + 1.0) / (worth + games) * chance * (1.0 - chance)
+    prior = (ELO_SCALE / _PRIOR_DEVIATION) ** 2
+    return np.asarray(np.diag(information.sum(axis=1) + prior) - information)
+
+
+def _weigh_worth(games: Floats, points: Floats, strength: Floats) -> Floats:
+    """How likely the games are if Elo is worth so many games, for each of `_WORTH`, summing to 1.
+
+    The strengths were fitted to the same games, which makes pairs look closer to Elo than they are; half the
+    logarithm of the determinant, from integrating the strengths out, takes that back.
+    """
+    met = np.triu(games > 0, 1)
+    n, won, prior = games[met], points[met], _chance(strength[:, None] - strength)[met]
+
+    def log_likelihood(worth: float) -> float:
+        strayed = betaln(won + worth * prior, n - won + worth - worth * prior)
+        integrated = np.linalg.slogdet(_precision(worth, games, strength)).logabsdet / 2
+        return float((strayed - betaln(worth * prior, worth - worth * prior)).sum() - integrated)
+
+    knots = np.array([log_likelihood(float(worth)) for worth in _WORTH[_KNOTS]])
+    logs = CubicSpline(np.log(_WORTH[_KNOTS]), knots)(np.log(_WORTH))
+    weights = np.exp(logs - logs.max())
+    # What is this unlikely changes no digit that is shown, and would cost a matrix each.
+    weights[weights < 1e-4] = 0.0
+    return np.asarray(weights / weights.sum())

@@ -1,0 +1,130 @@
+"""OpenAI Five's choice of past opponents: each has a quality that falls whenever it is beaten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ludus.data.records import Match, Result
+from ludus.league.matchmaking import OWN, Candidates, Floats, Law, Matchmaker, Mixture
+from ludus.league.payoff import Payoff
+from ludus.league.players import Player
+
+_LEAST_PROBABILITY = 1e-6
+"""A win over an opponent that is hardly ever drawn must not throw its quality out of all proportion."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QualityScores(Matchmaker):
+    """Snapshots of the pool `over` by softmax of their quality for the player.
+
+    A snapshot joins with the highest quality of the pool. A win over opponent i takes step / (N p_i) from
+    its quality, where p_i is its probability when the match was issued and N the size of the pool: every
+    opponent loses quality at the rate at which it is beaten, however often it is drawn. Draws and losses
+    change nothing. One match counts as one game: what it takes is multiplied by the share of its episodes
+    that were won.
+    """
+
+    over: str = OWN
+    step: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.step <= 1.0:
+            raise ValueError(f"QualityScores.step must be from 0 to 1, got {self.step}")
+
+    def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
+        pool = candidates.past(self.over, player)
+        if not pool:
+            return {player: 1.0}
+        law = softmax(candidates.qualities.get(player, {}), pool)
+        return dict(zip(pool, law.tolist(), strict=True))
+
+
+def softmax(qualities: Mapping[str, float], pool: Sequence[str]) -> Floats:
+    """Of the pool's qualities; one that is not known yet is 0, where all begin."""
+    values = np.array([qualities.get(other, 0.0) for other in pool])
+    weights = np.exp(values - values.max())
+    return np.asarray(weights / weights.sum())
+
+
+def quality_rule(matchmaking: Matchmaker) -> QualityScores | None:
+    """The first `QualityScores` in a matchmaking rule and its branches."""
+    return next(_quality_rules(matchmaking), None)
+
+
+def _quality_rules(matchmaking: Matchmaker) -> Iterator[QualityScores]:
+    if isinstance(matchmaking, QualityScores):
+        yield matchmaking
+    elif isinstance(matchmaking, Mixture):
+        for _, branch in matchmaking.branches:
+            yield from _quality_rules(branch)
+
+
+class QualityBook:
+    """The qualities of all players whose role has the rule: a fold over matches and snapshots."""
+
+    def __init__(self, rules: Mapping[str, QualityScores]) -> None:
+        """`rules`: by role."""
+        self._rules = rules
+        self._scores: dict[str, dict[str, float]] = {}
+        self._open: dict[int, tuple[str, tuple[tuple[int, str, float], ...]]] = {}
+        """Match -> its player, and (side, opponent, what a win over it takes) of the others."""
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, float]]:
+        """Learning player -> opponent -> quality."""
+        return self._scores
+
+    def join(self, joined: Player, candidates: Candidates) -> None:
+        """A snapshot has joined: it is as good as the best for everybody who may meet it."""
+        for player in candidates.players:
+            rule = self._rules.get(player.role)
+            pool = candidates.past(rule.over, player.id) if rule else ()
+            if joined.id in pool:
+                scores = self._scores.setdefault(player.id, {})
+                others = [scores.get(other, 0.0) for other in pool if other != joined.id]
+                scores[joined.id] = max(others, default=0.0)
+
+    def issue(self, match: Match, role: str, candidates: Candidates) -> None:
+        """Note what a win in this training match will take, by the probabilities of now."""
+        rule, player = self._rules.get(role), match.sides[0].players[0]
+        if rule is None:
+            return
+        pool = candidates.past(rule.over, player)
+        if not pool:
+            return
+        law = dict(zip(pool, softmax(self._scores.get(player, {}), pool).tolist(), strict=True))
+        takes = tuple(
+            (number, side.players[0], rule.step / (len(pool) * max(law[side.players[0]], _LEAST_PROBABILITY)))
+            for number, side in enumerate(match.sides)
+            if side.players[0] in law
+        )
+        if takes:
+            self._open[match.id] = (player, takes)
+
+    def finish(self, result: Result) -> None:
+        if result.match_id not in self._open:
+            return
+        player, takes = self._open.pop(result.match_id)
+        scores = self._scores.setdefault(player, {})
+        wins = {pair.other: pair.wins for pair in result.pairs if pair.side == 0}
+        for side, opponent, take in takes:
+            scores[opponent] = scores.get(opponent, 0.0) - take * wins[side] / result.episodes
+
+    def cancel(self, match_id: int) -> None:
+        self._open.pop(match_id, None)
+
+    def restart(self) -> None:
+        self._open.clear()
+
+    def forget(self, player: str) -> None:
+        """The player started again: its opponents are all alike to it, and what it still plays counts not."""
+        self._scores.pop(player, None)
+        self._open = {match_id: entry for match_id, entry in self._open.items() if entry[0] != player}
+
+    def state(self) -> object:
+        """All of it as plain values, for the league's digest."""
+        scores = [(player, sorted(scores.items())) for player, scores in sorted(self._scores.items())]
+        return scores, sorted(self._open.items())
