@@ -227,7 +227,7 @@ def test_stopping_around_an_update_changes_nothing(
 
     def stop(worker: Worker, step: Callable[[], Progress]) -> Progress:
         nonlocal updating
-        updating = updating or training.learner.buffers["main"].ready
+        updating = updating or training.learner.buffers["main"].held_up().any()
         if updating and worker.name == stopped_at:
             if after:
                 step()
@@ -263,7 +263,9 @@ def test_stopping_at_the_end_changes_nothing(
     def stop(worker: Worker, step: Callable[[], Progress]) -> Progress:
         if stopped_at == "learner":
             buffer = training.learner.buffers["main"]
-            now = buffer.ready and training.learner.decisions + buffer.decisions >= experiment.budget
+            now = (
+                buffer.held_up().any() and training.learner.decisions + buffer.decisions >= experiment.budget
+            )
         else:
             now = training.learner.decisions >= experiment.budget
         if now and worker.name == stopped_at:

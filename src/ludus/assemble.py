@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
@@ -23,6 +23,7 @@ from ludus.models.policy import Policy
 from ludus.models.weights import load_weights
 from ludus.runtime.program import Progress
 from ludus.runtime.serial import FINISHED, run_serial
+from ludus.runtime.supervision import LearningWatch, Supervision, TrainingFailed
 from ludus.runtime.weight_board import LocalBoard, WeightBoard
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.metrics_file import MetricsFile
@@ -31,6 +32,7 @@ from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
 from ludus.workers.controller import Controller
+from ludus.workers.devices import NoSuchDeviceError, find_device
 from ludus.workers.evaluator import Evaluator
 from ludus.workers.exploitability import ExactGame, Probs
 from ludus.workers.inline_inference import InlineInference
@@ -82,16 +84,24 @@ def learning_players(experiment: Experiment) -> list[str]:
 
 
 def slots_per_actor(experiment: Experiment) -> tuple[int, ...]:
-    """Per kind of seat: a slot that each stream writes into, and those that may wait in the buffers."""
+    """Per kind of seat: a slot that each stream writes into, those that may wait in the buffers, and those of
+    hand-overs that are on the way there while the learner is busy."""
     streams = StreamNumbers(experiment.game.spec, experiment.actor.num_tables)
-    waiting = len(learning_players(experiment)) * slots_per_buffer(experiment)
+    learner = experiment.learner
+    on_the_way = (learner.lag + (learner.uses > 1)) * _slots_for(experiment, learner.batch_size)
+    waiting = len(learning_players(experiment)) * (slots_per_buffer(experiment) + on_the_way)
     return tuple(streams.count(kind) + waiting for kind in range(len(experiment.game.spec.kinds)))
 
 
 def slots_per_buffer(experiment: Experiment) -> int:
+    """Slots of one actor that may wait for the learner of one player."""
+    return _slots_for(experiment, experiment.learner.buffer_size)
+
+
+def _slots_for(experiment: Experiment, decisions: int) -> int:
     """Twice what full trajectories need, since many are cut short, and one for each seat at the tables,
     since a hand-over cuts them all."""
-    full = -(-experiment.learner.buffer_size // experiment.actor.unroll_length)
+    full = -(-decisions // experiment.actor.unroll_length)
     return 2 * full + experiment.actor.num_tables * experiment.game.spec.num_seats
 
 
@@ -114,6 +124,18 @@ def new_pools(
     )
 
 
+def require_devices(experiment: Experiment) -> None:
+    """Refuse an experiment that asks for a GPU that this machine does not have."""
+    asked = {"learner.device": experiment.learner.device}
+    if experiment.actor.inference == "worker":
+        asked["actor.inference_device"] = experiment.actor.inference_device
+    for setting, device in asked.items():
+        try:
+            find_device(device, setting)
+        except NoSuchDeviceError as error:
+            raise ConfigError(str(error)) from None
+
+
 def new_learner(
     experiment: Experiment,
     pools: tuple[SlotPool, ...],
@@ -133,9 +155,11 @@ def new_learner(
         player: Buffer(
             pools,
             max_decisions=experiment.learner.buffer_size,
-            max_slots=num_actors * slots_per_buffer(experiment),
+            max_slots=slots_per_buffer(experiment),
             free=free,
             num_actors=num_actors,
+            max_lag=experiment.learner.lag,
+            uses=experiment.learner.uses,
         )
         for player in players
     }
@@ -146,7 +170,6 @@ def new_learner(
         pools=pools,
         board=board,
         models=models,
-        free=free,
         budget=experiment.budget,
     )
 
@@ -182,8 +205,9 @@ class SerialTraining:
 
         board = LocalBoard()
         pools = new_pools(experiment)
+        taking_turns = replace(experiment, learner=replace(experiment.learner, schedule="sync"))
         self.learner = new_learner(
-            experiment, pools, board, folder.models, lambda kind, slots: self.actor.free(kind, slots)
+            taking_turns, pools, board, folder.models, lambda kind, slots: self.actor.free(kind, slots)
         )
         self.controller = Controller(
             league=self.league,
@@ -213,6 +237,7 @@ class SerialTraining:
         )
         self._saved_at = 0
         self._statistics: dict[str, float] = {}
+        self._watch_learning = LearningWatch(experiment.supervision.most_refused)
         self._resume()
 
     # --- running ---
@@ -221,11 +246,16 @@ class SerialTraining:
         """Train until the budget is spent or somebody stops it; the state is saved either way. At the end of
         the budget, what has been learned is frozen and measured."""
 
+        noted = self.learner.batches
+
         def after_round(progress: dict[str, Progress]) -> None:
+            nonlocal noted
             learned = progress["learner"]
-            if learned.count:
+            if self.learner.batches != noted:  # middleware may add statistics to rounds without a batch
+                noted = self.learner.batches
                 self._statistics |= learned.statistics
                 self._metrics.append(self.numbers())
+                self._check_learning(learned.statistics)
                 if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
                     self.save(clean=False)
             if watch is not None:
@@ -247,6 +277,13 @@ class SerialTraining:
             )
         self.save(clean=True)
         return reason
+
+    def _check_learning(self, statistics: Mapping[str, float]) -> None:
+        try:
+            self._watch_learning.see(self.learner.decisions, statistics)
+        except TrainingFailed:
+            self.save(clean=False)
+            raise
 
     def numbers(self) -> dict[str, float]:
         """How far the run is, and the latest statistics of its learners."""
@@ -283,7 +320,10 @@ class SerialTraining:
     def _fingerprint(self) -> str:
         """The tables of a checkpoint fit only the experiment that they were played under; how long it runs
         and who looks on changes nothing about them."""
-        settings = encode(replace(self.experiment, budget=1, checkpoint_every=1, middleware=()))
+        without = replace(
+            self.experiment, budget=1, checkpoint_every=1, middleware=(), supervision=Supervision()
+        )
+        settings = encode(without)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def _resume(self) -> None:
@@ -364,9 +404,8 @@ def _learned(
     checkpoint = folder.checkpoints(CHECKPOINT).load_latest()
     if checkpoint is None:
         raise RunFolderError(f"{folder.path} has no checkpoint yet; its snapshots can be named instead")
-    trained = TrainedPlayer(
-        player, build_policies(experiment, 0), experiment.algorithm, experiment.learner, seed=0
-    )
+    here = replace(experiment.learner, device="cpu")  # whatever the machine has that the run was trained on
+    trained = TrainedPlayer(player, build_policies(experiment, 0), experiment.algorithm, here, seed=0)
     trained.load(under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
     return trained.model, trained.weights() if weights == "live" else trained.average_weights()
 

@@ -14,6 +14,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.models.policy import ModelConfig
 from ludus.runtime.program import Middleware
+from ludus.runtime.supervision import Supervision
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -45,8 +46,9 @@ class Experiment:
     """Called around every step of every worker, the first one outermost."""
     checkpoint_every: int = 1_000_000
     """Decisions between two checkpoints."""
-    runtime: Runtime = "serial"
-    """Where the workers run: in one process, or as processes of this machine."""
+    runtime: Runtime = "local"
+    """Where the workers run: as processes of this machine, or in one that can be repeated exactly."""
+    supervision: Supervision = field(default_factory=Supervision)
     seed: int = 0
 
     def __post_init__(self) -> None:

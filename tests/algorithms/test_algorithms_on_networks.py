@@ -107,7 +107,7 @@ def test_steps_on_one_batch_lower_its_loss(algorithm: Algorithm, memory: int) ->
     for _ in range(5):
         loss = algorithm.loss(policy, batch)
         losses.append(loss.total.item())
-        assert all(value.isfinite() for value in loss.statistics.values())
+        assert all(value.isfinite() for value in loss.measured().values())
         optimiser.zero_grad()
         torch.autograd.backward(loss.total)
         assert all(weight.grad is None or weight.grad.isfinite().all() for weight in policy.parameters())
@@ -119,6 +119,6 @@ def test_a_fresh_policy_is_as_far_from_itself_as_it_should_be() -> None:
     policy = ActorCritic(hidden=(16,), memory=8, entity_size=8).build(KIND, 0)
     algorithm = MagnetPolicyGradient(magnet=Reference(copy_every=1))
     batch = algorithm.prepare(policy, {"magnet": policy}, played_batch(policy))
-    statistics = algorithm.loss(policy, batch).statistics
+    statistics = algorithm.loss(policy, batch).measured()
     assert statistics["kl"].item() == pytest.approx(0.0, abs=1e-6)
     assert statistics["magnet_kl"].item() == pytest.approx(0.0, abs=1e-6)

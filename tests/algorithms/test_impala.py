@@ -23,7 +23,7 @@ def test_policy_loss_is_the_vtrace_gradient() -> None:
     advantage = (trace.advantage + 0.5 * upgoing).detach()
     expected = -(unrolled.log_prob.sum(-1)[:-1] * advantage)[batch.valid[:-1]].mean()
     algorithm = Impala(gamma=0.9, lambda_=0.8, upgo_weight=0.5)
-    statistics = algorithm.loss(learner, batch).statistics
+    statistics = algorithm.loss(learner, batch).measured()
     torch.testing.assert_close(statistics["policy_loss"], expected.detach())
     error = (trace.target - unrolled.value[:-1].detach())[batch.valid[:-1]]
     torch.testing.assert_close(statistics["value_loss"], 0.5 * error.square().mean())
@@ -51,7 +51,7 @@ def test_fresh_data_is_trained_on_td_lambda_targets() -> None:
     discount = discounts(batch.elapsed[:-1], batch.over[:-1], 0.99, torch.float64)
     target = td_lambda(batch.reward[:-1], batch.value, discount, batch.follows[:-1], 1.0)
     expected = 0.5 * (target - batch.value[:-1])[batch.valid[:-1]].square().mean()
-    found = Impala().loss(policy, batch).statistics
+    found = Impala().loss(policy, batch).measured()
     torch.testing.assert_close(found["value_loss"], expected)
     assert found["kl"].item() == pytest.approx(0.0, abs=1e-12)
 

@@ -89,7 +89,7 @@ def train(algorithm: Algorithm, policy: TabularPolicy, updates: int = 100) -> di
             optimiser.zero_grad()
             torch.autograd.backward(loss.total)
             optimiser.step()
-            statistics = loss.statistics
+            statistics = loss.measured()
         for name, reference in algorithm.references.items():
             if reference.copy_every and (update + 1) % reference.copy_every == 0:
                 references[name].load_state_dict(policy.state_dict())

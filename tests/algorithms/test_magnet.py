@@ -151,7 +151,7 @@ def test_uniform_magnet_is_uniform_over_what_is_legal() -> None:
     legal = {"move": torch.tensor([True, False, True]).expand(9, 4, 3)}
     algorithm = MagnetPolicyGradient()
     batch = algorithm.prepare(policy, {}, random_batch(policy, 8, 4, legal=legal))
-    statistics = algorithm.loss(policy, batch).statistics
+    statistics = algorithm.loss(policy, batch).measured()
     assert statistics["magnet_kl"].item() == pytest.approx(0.0, abs=1e-6)
     assert statistics["entropy"].item() == pytest.approx(np.log(2), abs=1e-6)
 
@@ -175,8 +175,8 @@ def test_clip_limits_the_gain_and_is_counted() -> None:
     batch = algorithm.prepare(actor, {}, random_batch(actor, 8, 4))
     clipped, free = algorithm.loss(learner, batch), replace(algorithm, clip=None).loss(learner, batch)
     assert clipped.statistics["policy_loss"] > free.statistics["policy_loss"]
-    assert clipped.statistics["clip_fraction"] > 0
-    assert "clip_fraction" not in free.statistics
+    assert clipped.measured()["clip_fraction"] > 0
+    assert "clip_fraction" not in free.measured()
 
 
 def test_rewards_are_scaled_once_however_often_a_batch_is_prepared() -> None:

@@ -26,7 +26,7 @@ def test_before_the_first_step_the_loss_is_the_mean_advantage() -> None:
     policy = trained_policy()
     algorithm = PPO(normalise_advantage=False)
     batch = algorithm.prepare(policy, {}, random_batch(policy, 8, 4))
-    statistics = algorithm.loss(policy, batch).statistics
+    statistics = algorithm.loss(policy, batch).measured()
     expected = -batch.extra["advantage"][batch.valid].mean()
     torch.testing.assert_close(statistics["policy_loss"], expected)
     assert statistics["kl"].item() == pytest.approx(0.0, abs=1e-12)
@@ -62,7 +62,7 @@ def test_surrogate_by_hand_after_the_policy_moved(ratio: str) -> None:
             total += max(surrogate, 3.0 * advantage) if advantage < 0 else surrogate
             clipped += abs(r - 1.0) > 0.2
             terms += 1
-    statistics = algorithm.loss(learner, batch).statistics
+    statistics = algorithm.loss(learner, batch).measured()
     assert statistics["policy_loss"].item() == pytest.approx(-total / int(batch.valid.sum()), rel=1e-5)
     assert statistics["clip_fraction"].item() == pytest.approx(clipped / terms)
 
@@ -119,7 +119,7 @@ def test_entropy_counts_the_heads_in_use() -> None:
     batch = PPO().prepare(policy, {}, random_batch(policy, 8, 4))
     aiming = (batch.action["move"] > 0)[batch.valid].float()
     expected = torch.tensor(3.0).log() + (aiming * torch.tensor(4.0).log()).mean()
-    torch.testing.assert_close(PPO().loss(policy, batch).statistics["entropy"], expected)
+    torch.testing.assert_close(PPO().loss(policy, batch).measured()["entropy"], expected)
 
 
 def test_mappo_has_the_published_constants_and_takes_overrides() -> None:

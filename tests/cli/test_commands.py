@@ -18,6 +18,7 @@ from ludus.cli.experiments import recipe_names
 from ludus.cli.main import COMMANDS, main
 
 SMALL = {
+    "runtime": "serial",
     "budget": "6000",
     "actor.num_tables": "32",
     "actor.matches": "2",
@@ -210,7 +211,7 @@ def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Run, tmp
         "def experiment():\n"
         "    return Experiment(name='mine', game=Lifted(Mine), budget=100)\n"
     )
-    code, _, err = ludus("train", "mine.py:experiment")
+    code, _, err = ludus("train", "mine.py:experiment", "--runtime", "serial")
     assert code == 1
     assert err == "error: mine, table 0: reset and step give a Turn, got None\n"
 
@@ -288,6 +289,7 @@ def test_the_lists_are_complete(ludus: Run) -> None:
 def test_interrupting_saves_and_a_second_start_is_refused(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "ludus.cli.main"]
     start = [*program, "train", "kuhn", "--run", "mine", "--json", "--set", "actor.num_tables=64"]
+    start += ["--runtime", "serial"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     training = subprocess.Popen(start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     assert training.stdout is not None

@@ -37,7 +37,8 @@ def new_batch() -> Batch:
 
 
 def columns_in(batch: Batch) -> dict[str, Any]:
-    rows = {name: getattr(batch, name) for name in ("log_prob", "value", "reward", "elapsed", "version")}
+    names = ("log_prob", "value", "reward", "elapsed", "version")
+    rows = {name: getattr(batch, name) for name in names if getattr(batch, name) is not None}
     return {**rows, **batch.observation, **batch.action, **batch.extra}
 
 
@@ -46,9 +47,35 @@ def test_rows_are_single_decisions_by_flat_index() -> None:
     for name, array in columns_in(chosen).items():
         assert array.reshape(2, -1)[:, 0].tolist() == [7, 0], name
     assert chosen.legal["move"].shape == (2, 3)
-    assert chosen.over.tolist() == [True, False]
-    assert chosen.state["h"].shape == (0, 1), "memory has no meaning for single decisions"
+    assert (chosen.valid.tolist(), chosen.first.tolist()) == ([True, False], [True, False])
     assert chosen.progress == 0.5
+    for name in ("reward", "elapsed", "over", "follows", "version"):
+        assert getattr(chosen, name) is None, f"{name} has no meaning for single decisions"
+    assert chosen.state == {}, "nor has memory"
+
+
+def test_a_flat_batch_is_trajectory_after_trajectory_and_a_view_of_what_lies_so() -> None:
+    flat = new_batch().flat()
+    wanted = [t * B + b for b in range(B) for t in range(T1)]
+    for name, array in columns_in(flat).items():
+        assert array.reshape(T1 * B, -1)[:, 0].tolist() == wanted, name
+    stacked = new_batch().map(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)).swapaxes(0, 1))
+    flat = stacked.flat()
+    flat.observation["seen"][1] = -1
+    assert stacked.observation["seen"][1, 0].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tensors"])
+def test_picked_rows_of_a_flat_batch(kind: str) -> None:
+    batch, index = new_batch().flat(), np.array([4, 0])
+    if kind == "tensors":
+        picked = batch.map(torch.from_numpy).pick(torch.from_numpy(index), all_valid=True)
+    else:
+        picked = batch.pick(index)
+    for name, array in columns_in(picked).items():
+        assert array.reshape(2, -1)[:, 0].tolist() == [5, 0], name
+    assert (picked.mask is None) == (kind == "tensors"), "only who picks knows that all are valid"
+    assert batch.mask is batch.valid
 
 
 def test_columns_are_whole_trajectories_with_their_memory() -> None:

@@ -346,6 +346,22 @@ def test_slots_that_hold_no_number_are_found(column: str, broken: float) -> None
     assert pool.are_finite(np.arange(3)).all()
 
 
+def test_a_finite_stack_leaves_out_the_others() -> None:
+    pool = new_pool(num_slots=3)
+    pool.slots["length"][:] = 1
+    pool.rows["decision"][:, 0] = True
+    pool.rows["reward"][:] = [[1], [2], [3]]
+    batch, finite = pool.stack_finite(np.array([0, 2]))
+    assert batch is not None
+    assert (batch.reward[0].tolist(), finite.tolist()) == ([1, 3], [True, True])
+    pool.rows["value"][2, 0] = np.nan
+    pool.rows["value"][0, 0] = 3e38  # its square is too large, but it is a number
+    batch, finite = pool.stack_finite(np.array([2, 0, 1]))
+    assert batch is not None
+    assert (batch.reward[0].tolist(), finite.tolist()) == ([1, 2], [False, True, True])
+    assert pool.stack_finite(np.array([2]))[0] is None
+
+
 def test_padding_of_entities_may_be_anything() -> None:
     pool = new_pool(num_slots=2)
     pool.rows["observation.things"][...] = np.nan

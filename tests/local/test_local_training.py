@@ -27,9 +27,10 @@ from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining, WorkersFailed
+from ludus.local.training import LocalTraining
 from ludus.models.networks import ActorCritic
 from ludus.runtime.serial import FINISHED
+from ludus.runtime.supervision import TrainingFailed
 from ludus.store.metrics_file import read_metrics
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
@@ -37,7 +38,7 @@ from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
 
 
-def experiment(*, budget: int = 20_000, max_lag: int = 1) -> Experiment:
+def experiment(*, budget: int = 20_000, max_lag: int = 1, reuse: int = 1) -> Experiment:
     opponents = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
     return Experiment(
         name="tiny",
@@ -46,7 +47,13 @@ def experiment(*, budget: int = 20_000, max_lag: int = 1) -> Experiment:
         model=ActorCritic(hidden=(16,)),
         actor=ActorConfig(num_tables=32, matches=2, episodes_per_table=8, unroll_length=8),
         learner=LearnerConfig(
-            batch_size=1_000, minibatch_size=1_000, epochs=1, buffer_size=8_000, max_lag=max_lag
+            batch_size=1_000,
+            minibatch_size=1_000,
+            epochs=1,
+            buffer_size=8_000,
+            schedule="async" if max_lag else "sync",
+            max_lag=max_lag,
+            reuse=reuse,
         ),
         league=LeagueRules(
             roles={"main": Role(matchmaking=opponents, promotion=BySteps(every=4_000))}, bots=("random",)
@@ -89,9 +96,9 @@ def check_run(path: Path) -> League:
     return league
 
 
-@pytest.mark.parametrize(("max_lag", "num_actors"), [(0, 1), (1, 2)])
-def test_it_learns_within_the_lag(tmp_path: Path, max_lag: int, num_actors: int) -> None:
-    with local(tmp_path / "run", experiment(max_lag=max_lag), num_actors) as training:
+@pytest.mark.parametrize(("max_lag", "num_actors", "reuse"), [(0, 2, 1), (1, 2, 1), (3, 1, 2)])
+def test_it_learns_within_the_lag(tmp_path: Path, max_lag: int, num_actors: int, reuse: int) -> None:
+    with local(tmp_path / "run", experiment(max_lag=max_lag, reuse=reuse), num_actors) as training:
         assert training.run() == FINISHED
         assert training.restarts == 0
     league = check_run(tmp_path / "run")
@@ -99,8 +106,9 @@ def test_it_learns_within_the_lag(tmp_path: Path, max_lag: int, num_actors: int)
     assert len(league.candidates.frozen()) >= 5
     assert league.payoffs.evaluation.games(league.candidates.frozen()[-1], "random") >= 32
     records, _ = read_metrics(tmp_path / "run" / "metrics" / "train.jsonl")
-    lags = [record["main/lag"] for record in records]
+    lags = [record["main/max_lag"] for record in records]
     assert max(lags) <= max_lag
+    assert all(record["queue_wait"] >= 0 and 0 <= record["actor_wait"] <= 1 for record in records)
     assert len(lags) >= 10
 
 
@@ -168,7 +176,7 @@ def test_a_game_that_keeps_failing_ends_the_run_with_its_error(tmp_path: Path) -
     with (
         local(tmp_path / "run", described) as training,
         pytest.raises(
-            WorkersFailed, match=r"actor-0 failed 5 times in a row: OSError: no licence .*actor-0\.log"
+            TrainingFailed, match=r"no actor is left: actor-0 failed 3 times .* OSError: no licence .*actor-0\.log"
         ),
     ):
         training.run()

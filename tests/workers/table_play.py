@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -26,6 +26,7 @@ from ludus.models.networks import ActorCritic
 from ludus.models.policy import Policy
 from ludus.runtime.weight_board import LocalBoard
 from ludus.workers.actor import Actor, ActorConfig
+from ludus.workers.inference import Inference
 from ludus.workers.inline_inference import InlineInference
 from ludus.workers.shelf import Shelf
 
@@ -92,6 +93,8 @@ class Play:
     seed: int = 7
     new_weights: bool = False
     """Publish other weights after every synchronous hand-over, as a learner would."""
+    inference: Callable[[Play], Inference] | None = None
+    """Another way of the actor to the policies."""
     frozen: dict[str, tuple[ModelId, Tree]] = field(default_factory=dict)
     handed: list[HandedOver] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
@@ -116,6 +119,7 @@ class Play:
             for one in policies
         )
         self.shelf = Shelf(self.build, self.board, self, self.game.bots(), capacity=2)
+        self.inline = InlineInference(self.shelf, [policy.num_draws for policy in policies])
         self.actor = Actor(
             name="actor",
             game=self.stamped.tables(self.num_tables),
@@ -126,7 +130,7 @@ class Play:
                 unroll_length=self.unroll_length,
             ),
             desk=self.desk,
-            inference=InlineInference(self.shelf, [policy.num_draws for policy in self.build()]),
+            inference=self.inference(self) if self.inference else self.inline,
             pools=self.pools,
             trajectories=self,
             hand_over_after=self.hand_over_after,
@@ -189,7 +193,7 @@ class Play:
             **{
                 spec.name: join([getattr(batch, spec.name) for batch in batches], int(spec.name != "state"))
                 for spec in fields(Batch)
-                if spec.name != "progress"
+                if spec.name not in ("progress", "all_valid")
             }
         )
 

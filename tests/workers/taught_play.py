@@ -52,13 +52,17 @@ class TaughtPlay(Play):
             },
             buffers={
                 player: Buffer(
-                    self.pools, max_decisions=self.config.buffer_size, max_slots=self.max_slots, free=free
+                    self.pools,
+                    max_decisions=self.config.buffer_size,
+                    max_slots=self.max_slots,
+                    free=free,
+                    max_lag=self.config.lag,
+                    uses=self.config.uses,
                 )
                 for player in self.learning
             },
             pools=self.pools,
             board=self.board,
-            free=free,
             budget=10_000,
         )
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from broken_games import Flickering, Paying
+from stamped_games import number_of
 from table_play import GAMES, SMALL, side
 from taught_play import TaughtPlay, taught_self_play
 
+from ludus.data.batch import Batch
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset
 from ludus.games.lift import Lifted
 from ludus.models.networks import ActorCritic
 from ludus.runtime.program import IDLE
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.buffer import Buffer
+from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 
 
 def waiting(play: TaughtPlay) -> int:
@@ -65,16 +70,94 @@ def test_with_no_lag_allowed_all_that_is_trained_on_is_new(game: str) -> None:
 
 
 def test_with_lag_allowed_nothing_is_stale() -> None:
-    config = LearnerConfig(batch_size=60, minibatch_size=20, buffer_size=200, max_lag=5)
+    config = LearnerConfig(batch_size=60, minibatch_size=20, buffer_size=200, schedule="async", max_lag=5)
     play = taught_self_play(GAMES["connect_four"], config=config)
     said = play.train(120)
     assert max(progress.statistics["main/lag"] for progress in said if progress is not IDLE) > 0
     assert play.learner.players["main"].stale == 0
 
 
+class Recorded:
+    """Which decisions of a player each update trains on, by their stamps."""
+
+    def __init__(self, trained: TrainedPlayer) -> None:
+        self.updates: list[list[float]] = []
+        self._update = trained.update
+        trained.update = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, batches: Mapping[int, Batch], progress: float) -> dict[str, float]:
+        self.updates.append(
+            [
+                float(stamp)
+                for batch in batches.values()
+                for stamp in number_of(batch.observation["stamp"][..., 0][batch.valid])
+            ]
+        )
+        return self._update(batches, progress)
+
+    @property
+    def uses(self) -> Counter[float]:
+        return Counter(stamp for update in self.updates for stamp in update)
+
+
+@pytest.mark.parametrize("reuse", [1, 2, 3])
+def test_asynchronous_updates_use_what_waits_within_the_bounds(reuse: int) -> None:
+    config = LearnerConfig(
+        batch_size=60, minibatch_size=20, buffer_size=200, schedule="async", max_lag=2, reuse=reuse
+    )
+    play = taught_self_play(GAMES["connect_four"], config=config, hand_over_after=25)
+    recorded = Recorded(play.learner.players["main"])
+    said = [progress for progress in play.train(200) if progress is not IDLE]
+    main, buffer = play.learner.players["main"], play.learner.buffers["main"]
+    uses = recorded.uses
+    assert max(uses.values()) == reuse
+    assert main.decisions == sum(uses.values()), "each use counts"
+    assert 0 < max(progress.statistics["main/max_lag"] for progress in said) <= 2
+    unused = play.made["main"] - len(uses) - main.stale - main.refused - buffer.dropped
+    assert 0 <= unused <= waiting(play)
+    assert reuse > 1 or unused == waiting(play)
+
+
+def test_what_is_older_than_the_bound_is_refused_and_counted() -> None:
+    config = LearnerConfig(batch_size=60, minibatch_size=20, buffer_size=200, schedule="async", max_lag=1)
+    play = taught_self_play(GAMES["connect_four"], config=config)
+    main = play.learner.players["main"]
+    for _ in range(30):
+        play.actor.step()
+    before = waiting(play)
+    assert before > 0
+    main.step += 2
+    assert play.learner.step() is IDLE
+    assert main.stale == before
+    assert waiting(play) == 0
+
+
+def test_actors_that_wait_for_different_players_do_not_wait_for_ever() -> None:
+    line_up = (side("main", trains=True), side("rival", trains=True))
+    play = TaughtPlay(GAMES["connect_four"], [line_up], hand_over_after=10**6)
+    pool, half = play.pools[0], play.pools[0].num_slots // 2
+    buffers = play.learner.buffers
+    for player in buffers:
+        buffers[player] = Buffer(
+            play.pools, max_decisions=1000, max_slots=1000, free=play.actor.free, num_actors=2
+        )
+    while not all(buffer.decisions for buffer in buffers.values()):
+        play.actor.step()
+    moved = buffers["rival"].take()[0].slots
+    for array in (*pool.rows.values(), *pool.slots.values()):
+        array[half + moved] = array[moved]
+    buffers["rival"].put(0, half + moved)  # as if another actor had played them
+    buffers["main"].complete(0)
+    assert play.learner.step() is IDLE, "the second actor plays on"
+    buffers["rival"].complete(1)
+    assert play.learner.step() is not IDLE
+    assert [trained.step for trained in play.learner.players.values()] == [1, 1]
+    assert not any(buffer.held_up().any() for buffer in buffers.values())
+
+
 @pytest.mark.parametrize("batch_size", [30, 90])
 def test_batch_size_sets_the_decisions_of_an_update(batch_size: int) -> None:
-    config = LearnerConfig(batch_size=batch_size, minibatch_size=30, buffer_size=1000, max_lag=9)
+    config = LearnerConfig(batch_size=batch_size, minibatch_size=30, buffer_size=1000)
     play = taught_self_play(GAMES["rock_paper_scissors"], config=config)  # 8 decisions a step
     counts = [progress.count for progress in play.train(100) if progress is not IDLE]
     assert len(counts) > 5

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from table_play import GAMES, self_play
+from torch import Tensor
 
 from ludus.algorithms.algorithm import Loss, Reference
 from ludus.algorithms.impala import Impala
@@ -76,6 +78,25 @@ def test_an_update_changes_weights_and_counters() -> None:
     assert (player.step, player.decisions, player.skipped) == (1, valid, 0)
     assert str(player.model) == "main:0:1"
     assert {"policy_loss", "value_loss", "entropy", "learning_rate", "lag"} <= statistics.keys()
+
+
+def test_details_are_measured_in_the_last_pass_only() -> None:
+    measured: list[float] = []
+
+    @dataclass(frozen=True)
+    class Detailed(Spied):
+        def loss(self, policy: Policy, batch: Batch) -> Loss:
+            def details() -> dict[str, Tensor]:
+                measured.append(len(self.seen))
+                return {"detail": torch.tensor(float(len(self.seen)))}
+
+            return replace(super().loss(policy, batch), details=details)
+
+    spied = Detailed()
+    statistics = new_player(spied).update(played(), 0.0)
+    parts = len(spied.seen) // CONFIG.epochs
+    assert measured == list(range(len(spied.seen) - parts + 1, len(spied.seen) + 1))
+    assert statistics["detail"] == pytest.approx(np.mean(measured))
 
 
 def test_every_decision_is_seen_once_per_epoch() -> None:
@@ -177,10 +198,11 @@ def test_a_batch_in_which_all_is_too_old_teaches_nothing(memory: int) -> None:
 def test_lag_is_the_mean_age_of_what_was_trained_on() -> None:
     batch = played()[0]
     version = np.where(np.arange(batch.version.shape[1]) % 2, 6, 4) + 0 * batch.version
-    player = new_player(max_lag=10)
+    player = new_player(schedule="async", max_lag=10)
     player.step = 6
-    lag = player.update({0: replace(batch, version=version)}, 0.0)["lag"]
-    assert lag == pytest.approx(float((6 - version)[batch.valid].mean()))
+    statistics = player.update({0: replace(batch, version=version)}, 0.0)
+    assert statistics["lag"] == pytest.approx(float((6 - version)[batch.valid].mean()))
+    assert statistics["max_lag"] == 2.0
     assert player.oldest_version == 7 - 10
 
 
@@ -236,7 +258,7 @@ def test_references_follow_as_the_algorithm_asks() -> None:
 
 def test_a_reset_begins_again_from_the_weights_it_is_given() -> None:
     batches = played()
-    player = new_player(max_lag=2)
+    player = new_player(schedule="async", max_lag=2)
     start = player.weights()
     player.update(batches, 0.0)
     player.update(batches, 0.0)
@@ -269,6 +291,9 @@ def test_the_order_of_minibatches_depends_on_the_seed_only() -> None:
         ({"learning_rate": -1e-3}, "learning_rate must be finite and at least 0, got -0.001"),
         ({"learning_rate": Linear(start=1e-3, end=-1.0)}, "learning_rate must be finite and at least 0"),
         ({"max_lag": -1}, "max_lag must be at least 0, got -1"),
+        ({"schedule": "later"}, "schedule must be sync or async, got 'later'"),
+        ({"reuse": 0}, "reuse must be at least 1, got 0"),
+        ({"schedule": "async", "reuse": 3}, r"reuse \(3\) can be at most max_lag \+ 1 \(2\)"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:

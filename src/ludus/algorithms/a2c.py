@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
 from ludus.algorithms.advantages import advantage_columns
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.checks import require_above, require_between
 from ludus.algorithms.critic import critic_loss
-from ludus.algorithms.losses import approximate_kl, detached, explained_variance, masked_mean
+from ludus.algorithms.losses import approximate_kl, detached, explained_variance, masked_mean, over_heads
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
 from ludus.models.policy import Policy
@@ -43,20 +43,21 @@ class A2C(Algorithm):
         return batch.with_extra(**columns)
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
-        unrolled, valid, target = policy.unroll(batch), batch.valid, batch.extra["target"]
-        log_prob = unrolled.log_prob.sum(-1)
-        policy_loss = -masked_mean(log_prob * batch.extra["advantage"], valid)
-        value_loss = critic_loss(policy, unrolled.value, target, valid, huber=self.huber)
-        entropy = masked_mean(unrolled.entropy.sum(-1), valid)
-        with torch.no_grad():
-            kl = masked_mean(approximate_kl(log_prob - batch.log_prob.sum(-1)), valid)
+        unrolled, mask, target = policy.unroll(batch), batch.mask, batch.extra["target"]
+        log_prob = over_heads(unrolled.log_prob)
+        policy_loss = -masked_mean(log_prob * batch.extra["advantage"], mask)
+        value_loss = critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
+        entropy = masked_mean(over_heads(unrolled.entropy), mask)
+
+        def details() -> dict[str, Tensor]:
+            log_ratio = log_prob - over_heads(batch.log_prob)
+            return {
+                "kl": masked_mean(approximate_kl(log_ratio), mask),
+                "explained_variance": explained_variance(unrolled.value, target, mask),
+            }
+
         return Loss(
             total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
-            statistics=detached(
-                policy_loss=policy_loss,
-                value_loss=value_loss,
-                entropy=entropy,
-                kl=kl,
-                explained_variance=explained_variance(unrolled.value, target, valid),
-            ),
+            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            details=details,
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ludus.algorithms.checks import require_between
@@ -19,7 +20,15 @@ class Loss:
 
     total: Tensor
     statistics: Mapping[str, Tensor] = field(default_factory=dict)
-    """Detached scalars by name (`policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, ...)."""
+    """Detached scalars by name (`policy_loss`, `value_loss`, `entropy`, ...)."""
+    details: Callable[[], Mapping[str, Tensor]] | None = None
+    """More of them that cost passes of their own (`kl`, `clip_fraction`, `explained_variance`, ...): the
+    learner asks for them in its last pass over a batch only, where they tell how far it went."""
+
+    @torch.no_grad()
+    def measured(self) -> dict[str, Tensor]:
+        """Statistics and details together."""
+        return {**self.statistics, **(self.details() if self.details is not None else {})}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

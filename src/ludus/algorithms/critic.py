@@ -28,7 +28,7 @@ def critic_loss(
     policy: Policy,
     value: Tensor,
     target: Tensor,
-    valid: Tensor,
+    mask: Tensor | None,
     *,
     huber: float | None = None,
     old_value: Tensor | None = None,
@@ -39,4 +39,4 @@ def critic_loss(
     if scale is not None:
         value, target = scale.normalise(value), scale.normalise(target)
         old_value = None if old_value is None else scale.normalise(old_value)
-    return masked_mean(value_loss(value, target, huber=huber, old_value=old_value, clip=clip), valid)
+    return masked_mean(value_loss(value, target, huber=huber, old_value=old_value, clip=clip), mask)

@@ -62,17 +62,18 @@ class Impala(Algorithm):
         policy_loss = -masked_mean((log_prob_TBH * advantage_TBG).sum(-1), valid_TB)
         value_loss = critic_loss(policy, value_TB, target_TB, valid_TB, huber=self.huber)
         entropy = masked_mean(unrolled.entropy[:-1].sum(-1), valid_TB)
-        with torch.no_grad():
-            kl = masked_mean(approximate_kl((log_prob_TBH - batch.log_prob[:-1]).sum(-1)), valid_TB)
+
+        def details() -> dict[str, Tensor]:
+            log_ratio_TB = (log_prob_TBH - batch.log_prob[:-1]).sum(-1)
+            return {
+                "kl": masked_mean(approximate_kl(log_ratio_TB), valid_TB),
+                "explained_variance": explained_variance(value_TB, target_TB, valid_TB),
+            }
+
         return Loss(
             total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
-            statistics=detached(
-                policy_loss=policy_loss,
-                value_loss=value_loss,
-                entropy=entropy,
-                kl=kl,
-                explained_variance=explained_variance(value_TB, target_TB, valid_TB),
-            ),
+            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            details=details,
         )
 
     @torch.no_grad()

@@ -13,8 +13,10 @@ Ratio = Literal["joint", "per_head"]
 """One probability ratio for the whole action, or one for each head."""
 
 
-def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean of `x` where `mask`; 0 if there is nothing. What is masked out may be NaN."""
+def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of `x` where `mask` (None: of all); 0 if there is nothing. What is masked out may be NaN."""
+    if mask is None:
+        return x.mean()
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
@@ -62,9 +64,15 @@ def value_loss(
 
 
 def _half_square(error: Tensor, huber: float | None) -> Tensor:
+    nothing = torch.zeros_like(error)
     if huber is None:
-        return 0.5 * error.square()
-    return functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=huber)
+        return 0.5 * functional.mse_loss(error, nothing, reduction="none")
+    return functional.huber_loss(error, nothing, reduction="none", delta=huber)
+
+
+def over_heads(x: Tensor) -> Tensor:
+    """Sum over the heads, the last axis."""
+    return x.squeeze(-1) if x.shape[-1] == 1 else x.sum(-1)
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
@@ -73,7 +81,7 @@ def approximate_kl(log_ratio: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def explained_variance(value: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+def explained_variance(value: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """1 if the values tell the targets, 0 if they tell no more than a constant would."""
     error = target - value
     unexplained = masked_mean((error - masked_mean(error, mask)).square(), mask)

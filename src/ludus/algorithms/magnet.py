@@ -14,7 +14,14 @@ from ludus.algorithms.algorithm import Algorithm, Loss, Reference
 from ludus.algorithms.checks import require_above, require_between
 from ludus.algorithms.critic import critic_loss
 from ludus.algorithms.divergence import kl_of_heads, uniform_log_probs
-from ludus.algorithms.losses import approximate_kl, detached, explained_variance, masked_mean, ppo_surrogate
+from ludus.algorithms.losses import (
+    approximate_kl,
+    detached,
+    explained_variance,
+    masked_mean,
+    over_heads,
+    ppo_surrogate,
+)
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
 from ludus.models.policy import Policy, Unrolled
@@ -69,31 +76,37 @@ class MagnetPolicyGradient(Algorithm):
         return batch.with_extra(**columns)
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
-        unrolled, valid, target = policy.unroll(batch), batch.valid, batch.extra["target"]
-        log_ratio = torch.where(valid, (unrolled.log_prob - batch.log_prob).sum(-1), 0.0)
-        policy_loss = -masked_mean(ppo_surrogate(log_ratio, batch.extra["advantage"], clip=self.clip), valid)
-        magnet_kl = masked_mean(self._magnet_kl(policy, unrolled, batch), valid)
-        value_loss = critic_loss(policy, unrolled.value, target, valid, huber=self.huber)
+        unrolled, mask, target = policy.unroll(batch), batch.mask, batch.extra["target"]
+        log_ratio = over_heads(unrolled.log_prob - batch.log_prob)
+        if mask is not None:
+            log_ratio = torch.where(mask, log_ratio, 0.0)
+        policy_loss = -masked_mean(ppo_surrogate(log_ratio, batch.extra["advantage"], clip=self.clip), mask)
+        magnet_kl = masked_mean(self._magnet_kl(policy, unrolled, batch), mask)
+        value_loss = critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
         total = (
             policy_loss + at(self.magnet_weight, batch.progress) * magnet_kl + self.value_weight * value_loss
         )
         if step_weight := at(self.step_weight, batch.progress):
-            kl = masked_mean(_kl(policy, unrolled, _log_probs("last", policy, batch), batch), valid)
+            kl = masked_mean(_kl(policy, unrolled, _log_probs("last", policy, batch), batch), mask)
             total = total + step_weight * kl
         else:
-            kl = masked_mean(approximate_kl(log_ratio.detach()), valid)
-        statistics = detached(
-            policy_loss=policy_loss,
-            value_loss=value_loss,
-            entropy=masked_mean(unrolled.entropy.sum(-1), valid),
-            kl=kl,
-            magnet_kl=magnet_kl,
-            explained_variance=explained_variance(unrolled.value, target, valid),
+            kl = masked_mean(approximate_kl(log_ratio.detach()), mask)
+
+        def details() -> dict[str, Tensor]:
+            found = {
+                "entropy": masked_mean(over_heads(unrolled.entropy), mask),
+                "explained_variance": explained_variance(unrolled.value, target, mask),
+            }
+            if self.clip is not None:
+                clipped = (log_ratio.exp() - 1.0).abs() > self.clip
+                found["clip_fraction"] = masked_mean(clipped.to(log_ratio.dtype), mask)
+            return found
+
+        return Loss(
+            total=total,
+            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, kl=kl, magnet_kl=magnet_kl),
+            details=details,
         )
-        if self.clip is not None:
-            clipped = (log_ratio.detach().exp() - 1.0).abs() > self.clip
-            statistics["clip_fraction"] = masked_mean(clipped.to(log_ratio.dtype), valid)
-        return Loss(total=total, statistics=statistics)
 
     def _magnet_kl(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> Tensor:
         if self.magnet is None:
@@ -108,12 +121,14 @@ def _log_prob_columns(name: str, policy: Policy, batch: Batch) -> dict[str, Tens
     valid are left out: after a synchronous hand-over that is most of the batch."""
     if policy.state_arrays:
         return {f"{name}.{head}": log_p for head, log_p in policy.unroll(batch).log_probs.items()}
-    index = torch.nonzero(batch.valid.reshape(-1)).squeeze(1)
+    flat = batch.flat()
+    index = torch.nonzero(flat.valid).squeeze(1)
+    num_rows, num_columns = batch.valid.shape
     columns = {}
-    for head, log_p in policy.unroll(batch.rows(index)).log_probs.items():
+    for head, log_p in policy.unroll(flat.pick(index, all_valid=True)).log_probs.items():
         column = log_p.new_zeros(batch.valid.numel(), *log_p.shape[1:])
         column[index] = log_p
-        columns[f"{name}.{head}"] = column.reshape(*batch.valid.shape, *log_p.shape[1:])
+        columns[f"{name}.{head}"] = column.reshape(num_columns, num_rows, *log_p.shape[1:]).swapaxes(0, 1)
     return columns
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import torch
+from torch import Tensor
 
 from ludus.algorithms.advantages import advantage_columns
 from ludus.algorithms.algorithm import Algorithm, Loss
@@ -18,6 +19,7 @@ from ludus.algorithms.losses import (
     detached,
     explained_variance,
     masked_mean,
+    over_heads,
     ppo_surrogate,
 )
 from ludus.data.batch import Batch
@@ -61,41 +63,46 @@ class PPO(Algorithm):
         return batch.with_extra(**columns)
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
-        unrolled, valid, target = policy.unroll(batch), batch.valid, batch.extra["target"]
-        log_ratio = torch.where(valid[..., None], unrolled.log_prob - batch.log_prob, 0.0)
-        joint_log_ratio = log_ratio.sum(-1)
+        unrolled, mask, target = policy.unroll(batch), batch.mask, batch.extra["target"]
+        log_ratio, advantage, counts = unrolled.log_prob - batch.log_prob, batch.extra["advantage"], mask
+        if mask is not None:
+            log_ratio = torch.where(mask[..., None], log_ratio, 0.0)
+        joint_log_ratio = over_heads(log_ratio)
         if self.ratio == "joint":
-            log_ratio, counts = joint_log_ratio[..., None], valid[..., None]
+            log_ratio = joint_log_ratio
         else:
-            counts = valid[..., None] & unrolled.in_use
-        surrogate = ppo_surrogate(
-            log_ratio, batch.extra["advantage"][..., None], clip=self.clip, dual_clip=self.dual_clip
-        )
-        policy_loss = -masked_mean(torch.where(counts, surrogate, 0.0).sum(-1), valid)
+            advantage = advantage[..., None]
+            counts = unrolled.in_use if mask is None else mask[..., None] & unrolled.in_use
+        surrogate = ppo_surrogate(log_ratio, advantage, clip=self.clip, dual_clip=self.dual_clip)
+        if self.ratio == "per_head":
+            surrogate = torch.where(counts, surrogate, 0.0).sum(-1)
+        policy_loss = -masked_mean(surrogate, mask)
         value_loss = critic_loss(
             policy,
             unrolled.value,
             target,
-            valid,
+            mask,
             huber=self.huber,
             old_value=batch.value,
             clip=self.value_clip,
         )
-        entropy = masked_mean(unrolled.entropy.sum(-1), valid)
-        with torch.no_grad():
+        total = policy_loss + self.value_weight * value_loss
+        entropy = masked_mean(over_heads(unrolled.entropy), mask)
+        if entropy_weight := at(self.entropy, batch.progress):  # without, its gradient is not worth a pass
+            total = total - entropy_weight * entropy
+
+        def details() -> dict[str, Tensor]:
             clipped = (log_ratio.exp() - 1.0).abs() > self.clip
-            clip_fraction = masked_mean(clipped.to(log_ratio.dtype), counts)
-            kl = masked_mean(approximate_kl(joint_log_ratio), valid)
+            return {
+                "kl": masked_mean(approximate_kl(joint_log_ratio), mask),
+                "clip_fraction": masked_mean(clipped.to(log_ratio.dtype), counts),
+                "explained_variance": explained_variance(unrolled.value, target, mask),
+            }
+
         return Loss(
-            total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
-            statistics=detached(
-                policy_loss=policy_loss,
-                value_loss=value_loss,
-                entropy=entropy,
-                kl=kl,
-                clip_fraction=clip_fraction,
-                explained_variance=explained_variance(unrolled.value, target, valid),
-            ),
+            total=total,
+            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            details=details,
         )
 
 

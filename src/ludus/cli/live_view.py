@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from types import TracebackType
 from typing import Literal, Self
@@ -17,13 +19,16 @@ from rich.text import Text
 from ludus.assemble import Training
 from ludus.cli.tables import league_table, short
 from ludus.league.summary import summarise
+from ludus.runtime.program import StopTraining
 
 Style = Literal["live", "lines", "json", "quiet"]
 
+UNREAD = "nobody reads the output any more"
+"""Why a run ends whose output goes to a program that has ended, as in `ludus train --json | head`."""
 REDRAW_S = {"live": 1.0, "lines": 10.0, "json": 1.0}
 LEAGUE_S = 5.0
 """The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
-LEFT_OUT = ("lag", "stale", "skipped", "refused", "dropped")
+LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
 NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
 
@@ -56,7 +61,11 @@ class TrainView:
         now = time.monotonic()
         if self._style != "quiet" and now - self._drawn >= REDRAW_S[self._style]:
             self._drawn = now
-            self._draw(now)
+            try:
+                self._draw(now)
+            except (BrokenPipeError, SystemExit):  # rich ends the program where click raises the error
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+                raise StopTraining(UNREAD) from None
 
     def _draw(self, now: float) -> None:
         if self._live is not None:

@@ -12,6 +12,7 @@ import click
 from ludus.config import ConfigError
 from ludus.config.errors import nearest
 from ludus.games.seat_rows import GameError
+from ludus.runtime.supervision import TrainingFailed
 from ludus.store.files import StoreError
 
 COMMANDS = {
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    except (ConfigError, GameError, StoreError, OSError) as error:
+    except (ConfigError, GameError, StoreError, TrainingFailed, OSError) as error:
         if os.environ.get("LUDUS_TRACEBACK"):
             raise
         click.echo(f"error: {_place_first(error) if isinstance(error, OSError) else error}", err=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ludus.assemble import SerialTraining, Training, exact_report, load_experiment
+from ludus.assemble import SerialTraining, Training, exact_report, load_experiment, require_devices
 from ludus.cli.console import new_console
 from ludus.cli.experiments import find_experiment, open_run, parse_settings
-from ludus.cli.live_view import Style, TrainView
+from ludus.cli.live_view import UNREAD, Style, TrainView
 from ludus.cli.main import INTERRUPTED
 from ludus.cli.tables import league_table
 from ludus.config import ConfigError, apply_overrides, diff, encode
@@ -20,7 +20,10 @@ from ludus.experiment import Experiment
 from ludus.league.summary import summarise
 from ludus.local.training import LocalTraining, default_actors
 from ludus.runtime import serial
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.cores import usable_cores
+from ludus.runtime.supervision import TrainingFailed
+from ludus.store.files import StoreError
+from ludus.store.run_folder import RunFolder, RunFolderError
 
 DEFAULT_RECIPE = "connect_four"
 
@@ -34,6 +37,11 @@ DEFAULT_RECIPE = "connect_four"
     "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated."
 )
 @click.option("--actors", type=click.IntRange(min=1), help="Actor processes of the local runtime.")
+@click.option(
+    "--inference",
+    type=click.Choice(["inline", "worker"]),
+    help="Who runs the policies: each actor, or one policy worker for all (local runtime).",
+)
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
 def command(
@@ -42,6 +50,7 @@ def command(
     resume: bool,
     runtime: str | None,
     actors: int | None,
+    inference: str | None,
     settings: tuple[str, ...],
     quiet: bool,
     as_json: bool,
@@ -55,24 +64,32 @@ def command(
     """
     if runtime is not None:
         settings = (*settings, f"runtime={runtime}")
+    if inference is not None:
+        settings = (*settings, f"actor.inference={inference}")
     folder, chosen = _resumed(experiment, run, settings) if resume else _new(experiment, run, settings)
     console = new_console()
     style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
+    again = f"ludus train --run {folder.path} --resume"
     with folder.lock():
         if style in ("live", "lines"):
-            console.print(f"run folder: {folder.path}")
+            console.print(f"run folder: {folder.path}\n{_workers(chosen, actors)}")
         training = _start(chosen, folder, actors)
         try:
             if resume and encode(chosen) != encode(load_experiment(folder)):
                 folder.with_experiment(encode(chosen))
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
+            if reason == UNREAD:
+                click.echo(f"{reason}: saved; {again} goes on", err=True)
+                return INTERRUPTED
             _show_end(training, reason, console, as_json)
         except KeyboardInterrupt:
-            again = f"ludus train --run {folder.path} --resume"
             click.echo(
                 f"stopped at once, without saving; {again} goes on from the latest checkpoint", err=True
             )
+            raise
+        except (TrainingFailed, StoreError, OSError):
+            click.echo(f"the run ends with an error; once that is mended, {again} goes on", err=True)
             raise
         finally:
             training.close()
@@ -81,6 +98,7 @@ def command(
 
 def _new(address: str | None, run: str | None, settings: tuple[str, ...]) -> tuple[RunFolder, Experiment]:
     experiment = find_experiment(address or DEFAULT_RECIPE, settings)
+    require_devices(experiment)
     if run is not None and (Path(run) / "run.json").exists():
         raise ConfigError(f"{run} already holds a run; go on with it by --resume, or name another folder")
     path = Path(run) if run is not None else RunFolder.name_new(experiment.name)
@@ -94,13 +112,25 @@ def _resumed(address: str | None, run: str | None, settings: tuple[str, ...]) ->
     experiment = load_experiment(folder)
     changed = apply_overrides(experiment, parse_settings(settings))
     _require_same_players(experiment, changed)
+    require_devices(changed)
     return folder, changed
 
 
 def _start(experiment: Experiment, folder: RunFolder, actors: int | None) -> Training:
-    if experiment.runtime == "local":
-        return LocalTraining(experiment, folder, actors or default_actors())
-    return SerialTraining(experiment, folder)
+    if experiment.runtime == "serial":
+        if actors is not None:
+            raise ConfigError("--actors is for --runtime local: the serial runtime is one process")
+        return SerialTraining(experiment, folder)
+    return LocalTraining(experiment, folder, actors or default_actors())
+
+
+def _workers(experiment: Experiment, actors: int | None) -> str:
+    if experiment.runtime == "serial":
+        return "workers:    all in this process (--runtime local: processes that overlap)"
+    num = actors or default_actors()
+    policy_worker = ", a policy worker" if experiment.actor.inference == "worker" else ""
+    workers = f"{num} actor{'s' * (num > 1)}{policy_worker} and a learner"
+    return f"workers:    {workers} on {usable_cores():g} usable cores (--actors N)"
 
 
 def _require_same_players(before: Experiment, after: Experiment) -> None:
@@ -112,7 +142,10 @@ def _require_same_players(before: Experiment, after: Experiment) -> None:
 
 
 def _show_end(training: Training, reason: str, console: Console, as_json: bool) -> None:
-    exact = exact_report(training.experiment, training.folder, training.league)
+    try:
+        exact = exact_report(training.experiment, training.folder, training.league)
+    except RunFolderError:  # stopped before there was a checkpoint
+        exact = None
     if as_json:
         click.echo(json.dumps({"end": reason, "run": str(training.folder.path), "nash_conv": exact}))
         return

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+_IN_TIME = ("reward", "elapsed", "over", "follows", "version")
+"""Columns that say how rows hang together: without their neighbours they mean nothing."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Columns [T+1, B, ...] of decisions (or [rows, ...] after `rows`).
+    """Columns [T+1, B, ...] of decisions; after `flat`, `pick` or `rows` single decisions [rows, ...].
 
     Row t's successor is row t+1 of the same column. Rows that are not `valid` are never trained on:
     the last row, the bootstrap row after a truncation, padding, and decisions that are too old.
@@ -23,7 +26,8 @@ class Batch:
     value: Any
     """Value estimate of the weights that acted."""
     reward: Any
-    """All reward between this decision and the seat's next one."""
+    """All reward between this decision and the seat's next one. None among single decisions, as are
+    `elapsed`, `over`, `follows` and `version`: what a loss needs of them, `Algorithm.prepare` adds."""
     elapsed: Any
     """Time from this decision to the next: the discount is gamma ** elapsed."""
     over: Any
@@ -40,14 +44,33 @@ class Batch:
     """Columns that `Algorithm.prepare` adds: advantages, targets, reference log-probabilities."""
     progress: float = 0.0
     """Share of the training budget that is spent, for schedules."""
+    all_valid: bool = False
+    """Whoever made the batch knows that every row is valid."""
+
+    @property
+    def mask(self) -> Any:
+        """Which rows count; None if all do, which spares losses the masking."""
+        return None if self.all_valid else self.valid
 
     def map(self, function: Callable[[Any], Any]) -> Batch:
         """`function` on every array."""
         return self._apply(function, function)
 
+    def flat(self) -> Batch:
+        """All rows as single decisions, trajectory after trajectory: row t of trajectory b is b * (T+1) + t.
+        A view where the columns lie in memory that way, as `SlotPool.stack` makes them; without memory."""
+        in_time: dict[str, Any] = dict.fromkeys(_IN_TIME)
+        without = replace(self, state={}, **in_time)
+        return without._apply(lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:]), _itself)
+
+    def pick(self, index: Any, *, all_valid: bool = False) -> Batch:
+        """Some of the single decisions of a flat batch. `all_valid`: the caller knows that they all are."""
+        return replace(self._apply(lambda array: _select(array, index), _itself), all_valid=all_valid)
+
     def rows(self, index: Any) -> Batch:
-        """Single decisions by their flat index t * B + b; only without memory."""
-        return self._apply(lambda array: array.reshape(-1, *array.shape[2:])[index], lambda array: array[:0])
+        """Single decisions of a batch of trajectories by their number t * B + b; only without memory."""
+        num_rows, num_columns = self.valid.shape[:2]
+        return self.flat().pick(index % num_columns * num_rows + index // num_columns)
 
     def columns(self, index: Any) -> Batch:
         """Whole trajectories."""
@@ -58,14 +81,26 @@ class Batch:
 
     def _apply(self, on_rows: Callable[[Any], Any], on_state: Callable[[Any], Any]) -> Batch:
         changed: dict[str, Any] = {}
-        for spec in fields(self):
-            value = getattr(self, spec.name)
-            if spec.name == "progress":
-                changed[spec.name] = value
-            elif spec.name == "state":
-                changed[spec.name] = {name: on_state(array) for name, array in value.items()}
-            elif isinstance(value, dict):
-                changed[spec.name] = {name: on_rows(array) for name, array in value.items()}
+        for name in _COLUMNS:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, dict):
+                on_array = on_state if name == "state" else on_rows
+                changed[name] = {key: on_array(array) for key, array in value.items()}
             else:
-                changed[spec.name] = on_rows(value)
-        return Batch(**changed)
+                changed[name] = on_rows(value)
+        return replace(self, **changed)
+
+
+_COLUMNS = tuple(spec.name for spec in fields(Batch) if spec.name not in ("progress", "all_valid"))
+
+
+def _itself(array: Any) -> Any:
+    return array
+
+
+def _select(array: Any, index: Any) -> Any:
+    """`array[index]`; tensors have a way that copies whole rows, which is several times faster."""
+    select = getattr(array, "index_select", None)
+    return array[index] if select is None else select(0, index)

@@ -79,18 +79,15 @@ class SlotPool:
         counts: IntArray = (self.rows["decision"][slots] & before_end).sum(1)
         return counts
 
+    def newest_version(self, slots: IntArray) -> IntArray:
+        """Of the last row of each of these slots."""
+        last = np.maximum(self.slots["length"][slots] - 1, 0)
+        versions: IntArray = self.rows["version"][slots, last]
+        return versions
+
     def are_finite(self, slots: IntArray) -> NDArray[np.bool_]:
         """Which of these slots hold no NaN and no infinity. Padding of entities may be anything."""
-        finite = np.ones(len(slots), np.bool_)
-        for name, array in (*self.rows.items(), *self.slots.items()):
-            if array.dtype.kind != "f":
-                continue
-            held = array[slots]
-            length = self.rows.get(length_name(name))
-            if length is not None:
-                held[np.arange(held.shape[2]) >= length[slots][..., None]] = 0.0
-            finite &= np.isfinite(held).reshape(len(slots), -1).all(1)
-        return finite
+        return _are_finite(self._copy(slots), len(slots))
 
     def clear(self, slots: IntArray) -> None:
         """Forget what these slots hold, so that no row of it is ever read again as a bootstrap."""
@@ -103,10 +100,26 @@ class SlotPool:
         Decisions made with weights older than `oldest_version` are kept for the returns of their
         neighbours but are not `valid`.
         """
-        rows = {name: np.swapaxes(array[slots], 0, 1) for name, array in self.rows.items()}
-        length: NDArray[np.int32] = self.slots["length"][slots]
+        return self._batch(self._copy(slots), oldest_version)
+
+    def stack_finite(
+        self, slots: IntArray, oldest_version: int = 0
+    ) -> tuple[Batch | None, NDArray[np.bool_]]:
+        """`stack` without the slots that hold a NaN or an infinity, and which those without are."""
+        copied = self._copy(slots)
+        finite = _are_finite(copied, len(slots))
+        if not finite.all():
+            copied = take(copied, finite)
+        return (self._batch(copied, oldest_version) if finite.any() else None), finite
+
+    def _copy(self, slots: IntArray) -> Tree:
+        """All columns of these slots, slot by slot."""
+        return {name: array.take(slots, 0) for name, array in (*self.rows.items(), *self.slots.items())}
+
+    def _batch(self, copied: Tree, oldest_version: int) -> Batch:
+        rows = {name: copied[name].swapaxes(0, 1) for name in self.rows}
         time = np.arange(self.layout.unroll_length + 1)[:, None]
-        decision = rows["decision"] & (time < length)
+        decision = rows["decision"] & (time < copied["length"])
         follows = np.zeros_like(decision)
         follows[:-1] = decision[:-1] & decision[1:] & ~rows["first"][1:]
         return Batch(
@@ -122,8 +135,25 @@ class SlotPool:
             follows=follows,
             first=rows["first"],
             version=rows["version"],
-            state=take(under("state.", self.slots), slots),
+            state=under("state.", copied),
         )
+
+
+def _are_finite(copied: Tree, num_slots: int) -> NDArray[np.bool_]:
+    """By slot. A sum of squares that is finite proves that all its terms are: usually one quick pass."""
+    finite = np.ones(num_slots, np.bool_)
+    for name, array in copied.items():
+        if array.dtype.kind != "f":
+            continue
+        flat = array.reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.dot(flat, flat)):
+                continue
+        bad = ~np.isfinite(array)
+        if (length := copied.get(length_name(name))) is not None:
+            bad &= (np.arange(array.shape[2]) < length[..., None])[..., None]
+        finite &= ~bad.reshape(num_slots, -1).any(1)
+    return finite
 
 
 class TrajectoryWriter:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
+import traceback
 from multiprocessing.connection import Connection
-
-import msgspec
 
 from ludus.local.actor_process import run_actor
 from ludus.local.learner_process import LearnerProcess
+from ludus.local.policy_process import run_policy_worker
 from ludus.runtime.messages import Failed
-from ludus.runtime.process import Launch, send, settle_in
+from ludus.runtime.process import Launch, PeerGone, read_launch, send, settle_in
+from ludus.store.files import StoreError
+from ludus.store.model_pool import ModelPoolError
 from ludus.workers.threads import use_threads
+
+INSTALLED = tuple(sysconfig.get_path(place) for place in ("stdlib", "purelib", "platlib"))
 
 
 def run_worker(launch: Launch) -> None:
@@ -21,14 +26,32 @@ def run_worker(launch: Launch) -> None:
     try:
         if launch.role == "learner":
             LearnerProcess(launch).run()
+        elif launch.role == "policy":
+            run_policy_worker(launch)
         else:
             run_actor(launch)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except PeerGone:
         raise SystemExit("the controller is gone") from None
     except Exception as error:
-        send(Connection(os.dup(launch.control_fd)), Failed(f"{type(error).__name__}: {error}"))
+        failed = Failed(f"{type(error).__name__}: {error}", kind=_whose(error, launch.role))
+        send(Connection(os.dup(launch.control_fd)), failed)
         raise
 
 
+def _whose(error: Exception, role: str) -> str:
+    """Whose error it is: the disk's, or the user's game, or our own."""
+    if role == "actor" and isinstance(error, ModelPoolError):
+        return "damaged_model"
+    if role == "learner" and isinstance(error, StoreError | OSError):
+        return "disk"
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__", "")
+        ours = module == __name__ or module.startswith("ludus.")
+        users = not ours and not frame.f_code.co_filename.startswith(INSTALLED)
+        if role == "actor" and (users or module.startswith("ludus.games.")):
+            return "env_crash"
+    return "worker_crash"
+
+
 if __name__ == "__main__":
-    run_worker(msgspec.json.decode(sys.argv[1], type=Launch))
+    run_worker(read_launch(sys.argv[1]))

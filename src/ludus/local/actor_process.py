@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from ludus.assemble import build_policies, draws_per_row
+from ludus.assemble import build_policies
 from ludus.data.records import Match, ModelId, Result
 from ludus.data.trees import IntArray, Tree
+from ludus.experiment import Experiment
+from ludus.local.remote_inference import RemoteInference
 from ludus.local.shared_parts import WAIT_S, SharedParts, open_parts
 from ludus.runtime.channel import Signal
 from ludus.runtime.messages import (
@@ -23,11 +26,13 @@ from ludus.runtime.messages import (
     Stopping,
     ToActor,
 )
-from ludus.runtime.process import Launch, receive, send
+from ludus.runtime.process import Launch, PeerGone, receive, send
 from ludus.runtime.program import StopTraining, wrap
 from ludus.runtime.serial import STOPPED
 from ludus.store.model_pool import ModelPool
 from ludus.workers.actor import Actor
+from ludus.workers.buffer import Lead
+from ludus.workers.inference import Inference
 from ludus.workers.inline_inference import InlineInference
 from ludus.workers.shelf import Shelf
 
@@ -35,26 +40,27 @@ from ludus.workers.shelf import Shelf
 class RingDesk:
     """An actor's way to the learner: slot numbers through a ring."""
 
-    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal) -> None:
+    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lag: int) -> None:
         self._parts = parts
         self._actor = actor
         self._wake_learner = wake_learner
-        self._handed_over = [0] * len(parts.players)
+        self._leads = [Lead(max_lag) for _ in parts.players]
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         number = self._parts.players.index(player)
+        self._leads[number].decisions += int(self._parts.pools[kind].num_decisions(slots).sum())
         self._parts.ready[self._actor].put(self._parts.code(number, kind, slots))
 
     def complete(self, player: str) -> None:
         number = self._parts.players.index(player)
         self._parts.ready[self._actor].put(np.array([-1 - number]))
-        self._handed_over[number] += 1
+        self._leads[number].complete()
         self._wake_learner.notify()
 
-    def ahead(self) -> int:
-        """Hand-overs that the learner has not used yet, of the player that has most."""
+    def is_too_far_ahead(self) -> bool:
+        """Whether the learner has to use more of what it was given before this actor may play on."""
         used = self._parts.used[self._actor].tolist()
-        return max(mine - int(done) for mine, done in zip(self._handed_over, used, strict=True))
+        return any(lead.is_too_long(done) for lead, done in zip(self._leads, used, strict=True))
 
 
 class ControlDesk:
@@ -72,35 +78,70 @@ class ControlDesk:
     def report(self, result: Result) -> None:
         self._ask(Report(result))
 
-    def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
+    def find_frozen(self, player: str) -> FrozenFound:
         answer = self._ask(FindFrozen(player))
         assert isinstance(answer, FrozenFound)
-        model = ModelId.parse(answer.model)
-        return model, self._models.fetch(model, "average" if answer.variant == "average" else "live")
+        return answer
+
+    def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
+        found = self.find_frozen(player)
+        model = ModelId.parse(found.model)
+        return model, self._models.fetch(model, "average" if found.variant == "average" else "live")
 
     def _ask(self, request: FromActor) -> Any:
         send(self._control, request)
         return receive(self._control, ToActor)
 
 
-def run_actor(launch: Launch) -> None:
-    """The main loop of an actor process: play, unless the learner is too far behind."""
-    experiment, folder, parts, signals, control = open_parts(launch)
-    desk = ControlDesk(control, folder.models)
-    ring = RingDesk(parts, launch.index, wake_learner=signals[-1])
+def _new_inference(
+    experiment: Experiment,
+    parts: SharedParts,
+    desk: ControlDesk,
+    signals: Sequence[Signal],
+    actor: int,
+    show_life: Callable[[], None],
+) -> Inference:
+    """The actor's own models, or a way to the policy worker."""
+    bots, draws = experiment.game.bots(), [policy.num_draws for policy in parts.policies]
+    if experiment.actor.inference == "worker":
+        return RemoteInference(
+            parts.requests[actor],
+            board=parts.board,
+            learning=parts.players,
+            bots=bots,
+            draws=draws,
+            find_frozen=lambda player: desk.find_frozen(player).model,
+            wake_worker=signals[parts.num_actors],
+            woken=signals[actor],
+            show_life=show_life,
+        )
     shelf = Shelf(
         build=lambda: build_policies(experiment, experiment.seed),
         board=parts.board,
         frozen=desk,
-        bots=experiment.game.bots(),
+        bots=bots,
         capacity=experiment.actor.models_in_memory,
     )
+    return InlineInference(shelf, draws)
+
+
+def run_actor(launch: Launch) -> None:
+    """The main loop of an actor process: play, unless the learner is too far behind."""
+    experiment, folder, parts, signals, control = open_parts(launch)
+    desk = ControlDesk(control, folder.models)
+    ring = RingDesk(parts, launch.index, wake_learner=signals[-1], max_lag=experiment.learner.lag)
+
+    def show_life() -> None:
+        parts.hearts[launch.index] = time.monotonic()
+        if control.poll(0):
+            raise PeerGone("nothing is said without being asked: the controller is gone")
+
     actor = Actor(
         name=f"actor-{launch.index}",
         game=experiment.game.tables(experiment.actor.num_tables),
         config=experiment.actor,
         desk=desk,
-        inference=InlineInference(shelf, draws_per_row(experiment)),
+        inference=_new_inference(experiment, parts, desk, signals, launch.index, show_life),
         pools=parts.pools,
         trajectories=ring,
         hand_over_after=max(1, experiment.learner.batch_size // launch.num_actors),
@@ -114,11 +155,10 @@ def run_actor(launch: Launch) -> None:
         _, kinds, slots = parts.decode(parts.free[launch.index].take())
         for kind in range(len(parts.pools)):
             actor.free(kind, slots[kinds == kind])
-        parts.hearts[launch.index] = time.monotonic()
-        if control.poll(0):
-            raise EOFError  # nothing is said without being asked: the controller is gone
-        if ring.ahead() > experiment.learner.max_lag:
+        show_life()
+        if ring.is_too_far_ahead():
             signals[launch.index].wait(WAIT_S)
+            parts.waited[launch.index] += time.monotonic() - parts.hearts[launch.index]
             continue
         try:
             step()

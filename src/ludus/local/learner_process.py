@@ -51,6 +51,10 @@ class LearnerProcess:
             trained = self.learner.players[player]
             trained.incarnation = max(trained.incarnation, incarnation)
             self.learner.publish(player)
+        self._waited = 0.0
+        """Seconds since the last update."""
+        self._looked_at = (time.monotonic(), float(self._parts.waited.mean()))
+        """When the last update ended, and how long actors had waited by then."""
         self._poll = select.poll()
         self._poll.register(self._signals[-1].fds[0], select.POLLIN)
         self._poll.register(self._control.fileno(), select.POLLIN)
@@ -61,24 +65,24 @@ class LearnerProcess:
         while True:
             self._parts.hearts[-1] = time.monotonic()
             self._take_in()
-            ready = [player for player, buffer in self.learner.buffers.items() if buffer.ready]
+            batches = self.learner.batches
             try:
                 progress = train() if self.learner.progress < 1.0 else self.learner.discard()
             except StopTraining as request:
                 send(self._control, Stopping(str(request) or STOPPED))
                 train = self.learner.discard
                 continue
-            for player in ready:
-                self._parts.used[:, self._parts.players.index(player)] += 1
-            if ready:
-                for signal in self._signals[:-1]:
-                    signal.notify()
-                self._tell(dict(progress.statistics))
+            self._settle()
+            idle = self.learner.batches == batches  # middleware may say what it likes
+            if not idle:
+                self._tell({**progress.statistics, **self._waits()})
             while self._control.poll(0):
                 self._obey(receive(self._control, ToLearner))
-            if not ready:
+            if idle:
+                began = time.monotonic()
                 self._poll.poll(WAIT_S * 1000)
                 self._signals[-1].wait(0)
+                self._waited += time.monotonic() - began
 
     def _take_in(self) -> None:
         """What the actors have handed over goes into the buffers."""
@@ -96,6 +100,24 @@ class LearnerProcess:
                     for kind in np.unique(kinds[owners == owner]):
                         here = (owners == owner) & (kinds == kind)
                         self.learner.put(self._parts.players[int(owner)], int(kind), slots[here])
+
+    def _settle(self) -> None:
+        """Tell the actors how much of what they have handed over is used; who waited for it goes on."""
+        used = np.stack([self.learner.buffers[player].consumed for player in self._parts.players], 1)
+        if not np.array_equal(used, self._parts.used):
+            self._parts.used[...] = used
+            for signal in self._signals[:-1]:
+                signal.notify()
+
+    def _waits(self) -> dict[str, float]:
+        """Since the last update: seconds that the learner waited for trajectories, and the share of the time
+        that actors waited for the learner."""
+        now, actors = time.monotonic(), float(self._parts.waited.mean())
+        began, before = self._looked_at
+        share = min((actors - before) / max(now - began, 1e-9), 1.0)  # a wait may have begun before
+        waits = {"queue_wait": self._waited, "actor_wait": share}
+        self._waited, self._looked_at = 0.0, (now, actors)
+        return waits
 
     def _give_back(self, kind: int, slots: IntArray) -> None:
         actors = slots // self._parts.slots_per_actor[kind]
@@ -118,6 +140,7 @@ class LearnerProcess:
             self._save(request.events)
         elif isinstance(request, Forget):
             self._forget(request.actor)
+        self._settle()
         send(self._control, Done())
 
     def _save(self, events: int) -> None:
@@ -128,4 +151,4 @@ class LearnerProcess:
     def _forget(self, actor: int) -> None:
         self._parts.ready[actor].take()
         for buffer in self.learner.buffers.values():
-            buffer.forget(actor, lambda kind, slot: slot // self._parts.slots_per_actor[kind] == actor)
+            buffer.forget(actor)

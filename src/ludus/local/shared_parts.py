@@ -1,4 +1,5 @@
-"""What the processes of a run share: trajectory slots, weights, rings of slot numbers, signs of life."""
+"""What the processes of a run share: trajectory slots, weights, rings of slot numbers, requests to the policy
+worker, signs of life."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ from ludus.runtime.process import Launch
 from ludus.runtime.shared_memory import Region
 from ludus.runtime.weight_board import SharedBoard
 from ludus.store.run_folder import RunFolder
+from ludus.workers.policy_requests import RequestArea
+from ludus.workers.policy_worker import COUNTERS
 
 WAIT_S = 0.2
 """Longest sleep of a worker that waits for another: then it looks around and shows that it lives."""
@@ -35,16 +38,25 @@ class SharedParts:
         capacity = 2 * sum(self.slots_per_actor) + 64
         self.ready = [Ring(new, capacity) for _ in range(num_actors)]
         self.free = [Ring(new, capacity) for _ in range(num_actors)]
+        self.policies = build_policies(experiment, experiment.seed)
+        """Per kind of seat, one that shows the shapes; nobody acts with it."""
         weights = {
             f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
-            for policy in build_policies(experiment, experiment.seed)
+            for policy in self.policies
             for name, tensor in policy.state_dict().items()
         }
         self.board = SharedBoard(new, dict.fromkeys(self.players, weights))
         self.used = new((num_actors, len(self.players)), np.int64)
-        """Hand-overs of each actor that the learner is done with."""
-        self.hearts = new((num_actors + 1,), np.float64)
-        """When each worker last did something; the learner comes last."""
+        """Decisions of each actor and player that the learner has used, or never will."""
+        self.waited = new((num_actors,), np.float64)
+        """Seconds that each actor has waited for the learner."""
+        self.hearts = new((num_actors + 2,), np.float64)
+        """When each worker last did something: the actors, the policy worker, the learner."""
+        rows = [experiment.actor.num_tables * len(seats) for seats in experiment.game.spec.seats_of_kind]
+        asking = num_actors if experiment.actor.inference == "worker" else 0
+        self.requests = [RequestArea(self.policies, rows, new) for _ in range(asking)]
+        """By actor, what it asks the policy worker."""
+        self.inference_counters = new((len(COUNTERS),), np.float64)
 
     def slots_of(self, actor: int) -> tuple[range, ...]:
         return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)

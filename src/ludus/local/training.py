@@ -7,109 +7,47 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from ludus.assemble import CHECKPOINT, Training, new_league
-from ludus.data.records import LearnerProgress, ModelId, PlayerReset
-from ludus.data.trees import Tree
 from ludus.experiment import Experiment
+from ludus.local.faults import Fault, FaultLog, death_of
+from ludus.local.remote_learner import LearnerGone, RemoteLearner
 from ludus.local.shared_parts import WAIT_S, SharedParts
+from ludus.local.supervisor import START_UP_S, ActorSlot, SignsOfLife
 from ludus.runtime.channel import Signal
 from ludus.runtime.cores import usable_cores
+from ludus.runtime.guard import Guard
 from ludus.runtime.messages import (
     Done,
-    Failed,
     FindFrozen,
     Forget,
     FromActor,
-    FromLearner,
+    FromPolicyWorker,
     FrozenFound,
-    Learned,
     MatchFound,
     NextMatch,
-    Publish,
-    Published,
     Report,
-    Reset,
     Save,
     Stopping,
-    ToLearner,
 )
-from ludus.runtime.process import Launch, WorkerProcess, control_pair, receive, send
+from ludus.runtime.process import BadMessage, Launch, PeerGone, WorkerProcess, control_pair, receive, send
 from ludus.runtime.program import StopTraining
 from ludus.runtime.serial import FINISHED, INTERRUPTED, stop_signals
 from ludus.runtime.shared_memory import Region, bytes_needed
+from ludus.runtime.supervision import LearningWatch, TrainingFailed
+from ludus.store.files import StoreError
 from ludus.store.metrics_file import MetricsFile
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller
 from ludus.workers.evaluator import Evaluator
+from ludus.workers.policy_worker import InferenceStatistics
 
-HUNG_S = 60.0
-"""A worker that has shown no life for so long is ended and replaced."""
-MOST_FAILURES = 5
-"""Errors in a row, without a finished match in between, after which the run is given up."""
-
-
-class RemoteLearner:
-    """The controller's way to the learner process."""
-
-    def __init__(self, control: Connection) -> None:
-        self._control = control
-        self.reports: dict[str, LearnerProgress] = {}
-        self.statistics: dict[str, float] = {}
-        self.news: list[dict[str, float]] = []
-        """Statistics of updates that have not been recorded yet."""
-
-    def report(self, player: str) -> LearnerProgress:
-        return self.reports[player]
-
-    def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
-        answer = self.ask(Publish(player, str(parent) if parent else None))
-        assert isinstance(answer, Published)
-        self.reports[player] = answer.report
-        return answer.report
-
-    def reset(self, event: PlayerReset, weights: Tree | None) -> None:
-        self.ask(Reset(event))
-
-    def ask(self, request: ToLearner) -> Any:
-        """Send a request; news that come before its answer are taken in."""
-        send(self._control, request)
-        while True:
-            message = receive(self._control, FromLearner)
-            if not self.take_in(message):
-                return message
-
-    def take_in(self, message: Any) -> bool:
-        """True if the message was news and not an answer."""
-        if isinstance(message, Failed):
-            raise LearnerFailed(message.reason)
-        if isinstance(message, Stopping):
-            raise StopTraining(message.reason)
-        if not isinstance(message, Learned):
-            return False
-        self.reports |= {report.player: report for report in message.reports}
-        if message.statistics:
-            self.statistics |= message.statistics
-            self.news.append(message.statistics)
-        return True
-
-    @property
-    def decisions(self) -> int:
-        return sum(report.decisions for report in self.reports.values())
-
-
-class LearnerFailed(RuntimeError):  # noqa: N818
-    """The learner process has ended with an error of its own."""
-
-
-GONE = (EOFError, BrokenPipeError, ConnectionResetError)
-"""What talking to a process raises when it has died."""
-
-
-class WorkersFailed(RuntimeError):  # noqa: N818
-    """Workers keep failing by themselves: something is wrong with the game or the experiment."""
+LEARNER = "learner"
+POLICY_WORKER = "policy-worker"
+ROLES = {LEARNER: "learner", POLICY_WORKER: "policy"}
+"""By the name of a process; all others are actors."""
 
 
 class LocalTraining:
@@ -118,31 +56,58 @@ class LocalTraining:
     def __init__(self, experiment: Experiment, folder: RunFolder, num_actors: int) -> None:
         self.experiment = experiment
         self.folder = folder
-        self.num_actors = num_actors
         self.league = new_league(experiment)
         self.restarts = 0
         self.episodes = 0
+        self.faults = FaultLog(folder.metrics / "faults.jsonl")
+        self._rules = experiment.supervision
         self._ledger = folder.ledger()
         self._metrics = MetricsFile(folder.metrics / "train.jsonl")
         self._checkpoints = folder.checkpoints(CHECKPOINT)
-        self._region = Region.create(bytes_needed(lambda new: SharedParts(experiment, num_actors, new)))
-        self._parts = SharedParts(experiment, num_actors, self._region.new)
-        self._signals = [Signal.create() for _ in range(num_actors + 1)]
-        self._attempts = [0] * (num_actors + 1)
-        self._saved_at = 0
+        self._guard = Guard()
+        self._slots = [ActorSlot(f"actor-{index}") for index in range(num_actors)]
+        self._policy_slot = ActorSlot(POLICY_WORKER)
+        """Stays empty where actors run the policies themselves."""
         self._learner_process: WorkerProcess | None = None
-        self._actors: list[WorkerProcess] = []
-        self._failures = 0
-        """Errors that workers have reported since a match was last finished."""
+        self._learner_starts = 0
+        self._learner_failures = 0
+        """Of its own, since a checkpoint was last written."""
+        self._saved_at = 0
+        self._watch_learning = LearningWatch(self._rules.most_refused)
+        self._stopped: Callable[[], bool] = lambda: False
+        self._region: Region | None = None
+        self._signals: list[Signal] = []
         try:
-            self._start_all()
+            self._lay_out()
+            self._note_unclean_end()
+            self._start("restart")
         except BaseException:
             self.close()
             raise
 
     # --- starting and ending processes ---
 
-    def _start_all(self) -> None:
+    def _lay_out(self) -> None:
+        """Shared memory for as many actors as there are places."""
+        self._close_shared()
+        num_actors = len(self._slots)
+        size = bytes_needed(lambda new: SharedParts(self.experiment, num_actors, new))
+        self._region = Region.create(size)
+        self._parts = SharedParts(self.experiment, num_actors, self._region.new)
+        self._inference = InferenceStatistics(self._parts.inference_counters)
+        self._life = SignsOfLife(self._parts.hearts, self._rules.hung_after_s)
+        self._signals = [Signal.create() for _ in range(num_actors + 2)]
+
+    def _start(self, reason: str) -> None:
+        """Start all processes; once more if the learner dies meanwhile, unless somebody stops it."""
+        while not self._stopped():
+            try:
+                self._start_all(reason)
+                return
+            except LearnerGone as gone:
+                reason = self._lose_learner(gone.fault)
+
+    def _start_all(self, reason: str) -> None:
         """Open matches are void, players get a new incarnation, all processes start from the checkpoint."""
         for ring in (*self._parts.ready, *self._parts.free):
             ring.clear()
@@ -153,9 +118,13 @@ class LocalTraining:
         incarnations = dict.fromkeys(self._parts.players, 0)
         if starts:
             incarnations = {p: s.incarnation + 1 for p, s in self.league.standings.items()}
-        process = self._spawn("learner", self.num_actors, incarnations)
+        checkpoint = self._checkpoints.load_latest()
+        for name in checkpoint.damaged if checkpoint else ():
+            self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
+        self._learner_starts += 1
+        process = self._spawn(LEARNER, len(self._slots) + 1, self._learner_starts, incarnations)
         self._learner_process = process
-        self.learner = RemoteLearner(process.control)
+        self.learner = RemoteLearner(process, self._rules.hung_after_s)
         self.controller = Controller(
             league=self.league,
             ledger=self._ledger,
@@ -164,24 +133,35 @@ class LocalTraining:
             evaluator=Evaluator(self.experiment.evaluation, self.league),
             episodes_per_table=self.experiment.actor.episodes_per_table,
         )
-        self.controller.start(starts)
-        self.learner.take_in(receive(process.control, FromLearner))
-        checkpoint = self._checkpoints.load_latest()
+        for removed in self.controller.start(starts, reason):
+            self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+        self.learner.wait_for_news(START_UP_S, self._stopped)
         if checkpoint is not None:
             self.controller.repeat_resets(after=checkpoint.facts["events"])
         self._saved_at = self.learner.decisions
         self.controller.step()
-        self._actors = [self._spawn(f"actor-{index}", index, {}) for index in range(self.num_actors)]
+        for slot in (*self._slots, self._policy_slot):
+            slot.start_at = 0.0
+        self._start_due()
 
-    def _spawn(self, name: str, index: int, incarnations: dict[str, int]) -> WorkerProcess:
-        self._attempts[index] += 1
+    def _start_due(self) -> None:
+        """Start the workers whose places are empty and who have waited long enough."""
+        now = time.monotonic()
+        asked = self.experiment.actor.inference == "worker"
+        for index, slot in enumerate((*self._slots, self._policy_slot) if asked else self._slots):
+            if slot.process is None and slot.start_at <= now:
+                slot.attempts += 1
+                slot.process = self._spawn(slot.name, index, slot.attempts, {})
+
+    def _spawn(self, name: str, index: int, attempt: int, incarnations: dict[str, int]) -> WorkerProcess:
+        assert self._region is not None
         control, child = control_pair()
         launch = Launch(
             run=str(self.folder.path),
-            role="learner" if index == self.num_actors else "actor",
+            role=ROLES.get(name, "actor"),
             index=index,
-            num_actors=self.num_actors,
-            attempt=self._attempts[index],
+            num_actors=len(self._slots),
+            attempt=attempt,
             control_fd=child.fileno(),
             region_fd=self._region.fd,
             signal_fds=tuple(signal.fds for signal in self._signals),
@@ -189,107 +169,234 @@ class LocalTraining:
             parent=os.getpid(),
         )
         fds = {child.fileno(), self._region.fd, *(fd for signal in self._signals for fd in signal.fds)}
-        self._parts.hearts[index] = time.monotonic()
-        process = WorkerProcess(name, launch, sorted(fds), control, self.folder.logs / f"{name}.log")
+        self._life.started(index)
+        log = self.folder.logs / f"{name}.log"
+        process = WorkerProcess(name, launch, sorted(fds), control, log, self._guard)
         child.close()
         return process
 
-    def _replace_actor(self, index: int, reason: str) -> None:
-        """Void what the dead actor held, let the learner forget it, start another."""
-        process = self._actors[index]
+    # --- faults ---
+
+    def _replace_actor(self, slot: ActorSlot, fault: Fault) -> None:
+        """Void what the actor held, let the learner forget it, and start another, sooner or later."""
+        process, slot.process = slot.process, None
+        assert process is not None
         process.kill()
-        self.controller.void(process.name, reason)
+        matches = self.controller.void(slot.name, str(fault))
+        if fault.own:
+            slot.failed(self._rules)
+        given_up = slot.failures >= self._rules.quarantine_after
+        then = "quarantined" if given_up else "started again"
+        self.faults.note(fault, slot.name, then, pid=process.pid, matches=matches)
+        if fault.kind == "damaged_model":
+            for removed in self.controller.remove_damaged():
+                self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+        if given_up:
+            self._quarantine(slot, fault)
+            return
+        self.restarts += 1
+        index = self._slots.index(slot)
         self.learner.ask(Forget(index))
         self._parts.ready[index].clear()
         self._parts.free[index].clear()
         self._parts.used[index] = 0
+
+    def _replace_policy_worker(self, fault: Fault) -> None:
+        """Start another: it finds what was asked and not answered in the actors' areas."""
+        slot = self._policy_slot
+        process, slot.process = slot.process, None
+        assert process is not None
+        process.kill()
+        if fault.own:
+            slot.failed(self._rules)
+        given_up = slot.failures >= self._rules.most_failures
+        then = "the run ends" if given_up else "started again"
+        self.faults.note(fault, slot.name, then, pid=process.pid)
+        if given_up:
+            raise TrainingFailed(
+                f"the policy worker failed {slot.failures} times without a match being finished, at last "
+                f"with {fault.reason} (see {self.folder.logs / f'{slot.name}.log'})"
+            )
         self.restarts += 1
-        self._actors[index] = self._spawn(process.name, index, {})
+
+    def _quarantine(self, slot: ActorSlot, fault: Fault) -> None:
+        """Its game fails again and again: go on without it, if anybody else plays."""
+        failed = (
+            f"{slot.name} failed {slot.failures} times without finishing a match, at last with "
+            f"{fault.reason} (see {self.folder.logs / f'{slot.name}.log'})"
+        )
+        if len(self._slots) == 1:
+            raise TrainingFailed(f"no actor is left: {failed}")
+        self._save()
+        self._kill_all()
+        self._slots.remove(slot)
+        self._lay_out()
+        self._start("quarantine")
+
+    def _lose_learner(self, fault: Fault) -> str:
+        """The learner is gone, and all that actors have played for it: everything has to start again."""
+        process = self._learner_process
+        pid = process.pid if process else None
+        self._kill_all()
+        self._learner_failures += fault.own
+        given_up = fault.kind == "disk" or self._learner_failures >= self._rules.most_failures
+        ends = given_up or self._stopped()
+        then = "the run ends" if ends else "all started again from the checkpoint"
+        self.faults.note(fault, LEARNER, then, pid=pid, matches=list(self.league.matches.open_matches))
+        if fault.kind == "disk":
+            raise StoreError(fault.reason)
+        if given_up:
+            raise TrainingFailed(
+                f"the learner failed {self._learner_failures} times without reaching a checkpoint, at last "
+                f"with {fault.reason} (see {self.folder.logs / 'learner.log'})"
+            )
+        self.restarts += 1
+        return str(fault)
+
+    def _note_unclean_end(self) -> None:
+        """Matches are open only if the controller before us could not end in good order."""
+        for _, event in self._ledger.replay(after=self.league.num_events):
+            self.league.apply(event)
+        left = list(self.league.matches.open_matches)
+        if left:
+            fault = Fault("restart", "the controller before this one did not end in good order")
+            self.faults.note(fault, "controller", "its matches are void", matches=left)
 
     # --- running ---
 
     def run(self, watch: Callable[[Training], None] | None = None) -> str:
         """Train until the budget is spent or somebody stops it; the state is saved either way."""
         with stop_signals() as stopped:
-            reason = self._loop(lambda: self.learner.decisions >= self.experiment.budget, stopped, watch)
-            if reason == FINISHED:
-                self.controller.freeze_all()
-                reason = self._loop(lambda: not self.controller.is_measuring, stopped, watch)
-        self._save()
+            self._stopped = stopped
+            while True:
+                try:
+                    return self._train(watch)
+                except LearnerGone as gone:
+                    self._start(self._lose_learner(gone.fault))
+                    if stopped():  # what was learned since the latest checkpoint is lost
+                        return INTERRUPTED
+                except TrainingFailed:
+                    with suppress(LearnerGone, StoreError, OSError):
+                        self._end()
+                    raise
+                except (StoreError, OSError) as error:
+                    self.faults.note(Fault("disk", str(error)), "controller", "the run ends")
+                    raise
+
+    def _train(self, watch: Callable[[Training], None] | None) -> str:
+        reason = self._loop(lambda: self.learner.decisions >= self.experiment.budget, watch)
+        if reason == FINISHED:
+            self.controller.freeze_all()
+            reason = self._loop(lambda: not self.controller.is_measuring, watch)
+        self._end()
         return reason
 
-    def _loop(
-        self,
-        finished: Callable[[], bool],
-        stopped: Callable[[], bool],
-        watch: Callable[[Training], None] | None,
-    ) -> str:
+    def _loop(self, finished: Callable[[], bool], watch: Callable[[Training], None] | None) -> str:
         while not finished():
-            if stopped():
+            if self._stopped():
                 return INTERRUPTED
+            if self.learner.stopping is not None:
+                return self.learner.stopping
             try:
                 self._serve()
+                if watch is not None:
+                    watch(self)
             except StopTraining as request:
                 return str(request)
-            except (LearnerFailed, *GONE) as error:
-                self._recover(error)
-            if watch is not None:
-                watch(self)
         return FINISHED
 
     def _serve(self) -> None:
         """Answer whoever asks, and look after the processes."""
-        learner = self._learner_process
-        assert learner is not None
-        controls = {process.control: index for index, process in enumerate(self._actors)}
-        for ready in wait([*controls, learner.control], timeout=WAIT_S):
-            if ready is learner.control:
-                self.learner.take_in(receive(learner.control, FromLearner))
+        self._start_due()
+        assert self._learner_process is not None
+        learner = self._learner_process.control
+        slots = (*self._slots, self._policy_slot)
+        controls = {slot.process.control: slot for slot in slots if slot.process is not None}
+        for ready in wait([*controls, learner], timeout=WAIT_S):
+            assert isinstance(ready, Connection)
+            if ready is learner and self._learner_process.control is learner:
+                self.learner.wait_for_news(0.0)
                 self._note_progress()
-            elif isinstance(ready, Connection):
-                self._serve_actor(controls[ready])
-        now = time.monotonic()
-        for index in range(self.num_actors):
-            code = self._actors[index].exit_code
-            if code is not None:
-                self._replace_actor(index, f"actor ended with code {code}")
-            elif now - self._parts.hearts[index] > HUNG_S:
-                self._replace_actor(index, f"actor hung for {HUNG_S:.0f} s")
-        if learner.exit_code is not None:
-            raise EOFError(f"the learner ended with code {learner.exit_code}")
-        if now - self._parts.hearts[-1] > HUNG_S:
-            raise EOFError(f"the learner hung for {HUNG_S:.0f} s")
+            elif ready in controls:
+                slot = controls[ready]
+                if slot.process is not None and slot.process.control is ready:
+                    serve = self._serve_policy_worker if slot is self._policy_slot else self._serve_actor
+                    serve(slot, slot.process)
+        self._look_after()
 
-    def _serve_actor(self, index: int) -> None:
-        process = self._actors[index]
+    def _look_after(self) -> None:
+        """Replace who has died or shows no life."""
+        self._life.look()
+        hung = f"no sign of life for {self._rules.hung_after_s:g} s"
+        for index, slot in enumerate(list(self._slots)):
+            process = slot.process
+            if process is None:
+                continue
+            if process.exit_code is not None and not process.control.poll(0):
+                self._replace_actor(slot, death_of(process, "env_crash"))
+            elif self._life.is_hung(index):
+                self._replace_actor(slot, Fault("env_hang", hung))
+            else:
+                continue
+            return  # the places may have changed; the others are looked at in a moment
+        policy_worker = self._policy_slot.process
+        if policy_worker is not None:
+            if policy_worker.exit_code is not None and not policy_worker.control.poll(0):
+                self._replace_policy_worker(death_of(policy_worker, "worker_crash"))
+            elif self._life.is_hung(len(self._slots)):
+                self._replace_policy_worker(Fault("worker_hang", hung))
+        self.learner.check()
+        if self._life.is_hung(-1):
+            raise LearnerGone(Fault("worker_hang", hung))
+
+    def _serve_actor(self, slot: ActorSlot, process: WorkerProcess) -> None:
         try:
             request = receive(process.control, FromActor)
             if isinstance(request, NextMatch):
-                send(process.control, MatchFound(self.controller.next_match(request.tables, process.name)))
+                send(process.control, MatchFound(self.controller.next_match(request.tables, slot.name)))
             elif isinstance(request, Report):
-                self.controller.report(request.result)
-                self.episodes += request.result.episodes
-                self._failures = 0
+                if not self._report(slot, request):
+                    return
                 send(process.control, Done())
             elif isinstance(request, FindFrozen):
-                player = self.league.players[request.player]
-                send(process.control, FrozenFound(player.model or "", player.weights))
+                send(process.control, self._find_frozen(request))
             elif isinstance(request, Stopping):
                 raise StopTraining(request.reason)
             else:
-                self._count_failure(process.name, request.reason)
-                self._replace_actor(index, request.reason)
-        except GONE:
-            self._replace_actor(index, "actor died")
+                self._replace_actor(slot, Fault(request.kind, request.reason))
+        except PeerGone:
+            self._replace_actor(slot, death_of(process, "env_crash"))
+        except BadMessage as error:
+            self._replace_actor(slot, Fault("worker_crash", str(error)))
 
-    def _count_failure(self, worker: str, reason: str) -> None:
-        """What is killed is started again; what keeps failing by itself would fail for ever."""
-        self._failures += 1
-        if self._failures >= MOST_FAILURES:
-            raise WorkersFailed(
-                f"{worker} failed {self._failures} times in a row: {reason} "
-                f"(see {self.folder.logs / f'{worker}.log'})"
-            )
+    def _serve_policy_worker(self, slot: ActorSlot, process: WorkerProcess) -> None:
+        try:
+            request = receive(process.control, FromPolicyWorker)
+            if isinstance(request, FindFrozen):
+                send(process.control, self._find_frozen(request))
+            elif isinstance(request, Stopping):
+                raise StopTraining(request.reason)
+            else:
+                self._replace_policy_worker(Fault(request.kind, request.reason))
+        except PeerGone:
+            self._replace_policy_worker(death_of(process, "worker_crash"))
+        except BadMessage as error:
+            self._replace_policy_worker(Fault("worker_crash", str(error)))
+
+    def _find_frozen(self, request: FindFrozen) -> FrozenFound:
+        player = self.league.players[request.player]
+        return FrozenFound(player.model or "", player.weights)
+
+    def _report(self, slot: ActorSlot, request: Report) -> bool:
+        """Record a result; what cannot be one is refused, and its sender is replaced."""
+        try:
+            self.controller.report(request.result)
+        except (ValueError, LookupError) as error:
+            self._replace_actor(slot, Fault("bad_result", str(error)))
+            return False
+        self.episodes += request.result.episodes
+        slot.failures = self._policy_slot.failures = 0
+        return True
 
     def _note_progress(self) -> None:
         for statistics in self.learner.news:
@@ -299,42 +406,49 @@ class LocalTraining:
                     "episodes": self.episodes,
                     "matches": self.league.matches.finished,
                     "restarts": self.restarts,
+                    **self._inference.update(),
                     **statistics,
                 }
             )
+            self._watch_learning.see(self.learner.decisions, statistics)
         self.learner.news.clear()
         self.controller.step()
         if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
             self._save()
 
-    def _recover(self, error: BaseException) -> None:
-        """The learner is gone: everything starts again from its latest checkpoint."""
-        while True:
-            self.restarts += 1
-            if isinstance(error, LearnerFailed):
-                self._count_failure("learner", str(error))
-            self._kill_all()
-            try:
-                self._start_all()
-                return
-            except (LearnerFailed, *GONE) as again:
-                error = again
-
-    def _save(self) -> None:
-        self.learner.ask(Save(self.league.num_events))
+    def _save(self, patience_s: float | None = None) -> None:
+        self.learner.ask(Save(self.league.num_events), patience_s)
         self._saved_at = self.learner.decisions
+        self._learner_failures = 0
+
+    def _end(self) -> None:
+        """Save, and give every open match its end: nobody plays on."""
+        self._save(self._rules.stop_within_s if self._stopped() else None)
+        self.controller.void(None, "stopped")
 
     def _kill_all(self) -> None:
-        for process in (*self._actors, *([self._learner_process] if self._learner_process else [])):
-            process.kill()
+        for slot in (*self._slots, self._policy_slot):
+            if slot.process is not None:
+                slot.process.kill()
+                slot.process = None
+        if self._learner_process is not None:
+            self._learner_process.kill()
+            self._learner_process = None
+
+    def _close_shared(self) -> None:
+        if self._region is not None:
+            self._region.close()
+        for signal in self._signals:
+            signal.close()
+        self._signals = []
 
     def close(self) -> None:
         self._kill_all()
+        self._guard.close()
         self._ledger.close()
         self._metrics.close()
-        self._region.close()
-        for signal in self._signals:
-            signal.close()
+        self.faults.close()
+        self._close_shared()
 
     # --- for who looks on ---
 
@@ -344,8 +458,14 @@ class LocalTraining:
         return self._learner_process.pid
 
     @property
+    def policy_worker_pid(self) -> int | None:
+        """None where actors run the policies themselves, and while it is being started again."""
+        process = self._policy_slot.process
+        return None if process is None else process.pid
+
+    @property
     def actor_pids(self) -> list[int]:
-        return [process.pid for process in self._actors]
+        return [slot.process.pid for slot in self._slots if slot.process is not None]
 
     def numbers(self) -> dict[str, float]:
         reports = self.learner.reports.values()
@@ -355,6 +475,7 @@ class LocalTraining:
             "matches": self.league.matches.finished,
             "updates": sum(report.step for report in reports),
             "restarts": self.restarts,
+            **self._inference.latest,
             **self.learner.statistics,
         }
 

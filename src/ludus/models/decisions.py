@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ludus.data.specs import Head, Pointer
-from ludus.data.trees import Array, Tree
+from ludus.data.trees import under
 from ludus.models.operators import LOWEST
 from ludus.models.policy import Acted, Unrolled
-from ludus.models.tensors import to_numpy
+from ludus.models.tensors import to_host
 
 
 class Decision(NamedTuple):
@@ -41,14 +42,21 @@ class Decisions:
     in_use: Mapping[str, Tensor | None]
     """None for a head that always counts."""
 
-    def acted(self, value: Array, state: Tree) -> Acted:
+    def acted(self, value: Tensor | None, state: Mapping[str, Tensor]) -> Acted:
+        """On the host; without a value there are zeros."""
         log_probs = [decision.log_prob for decision in self.by_head.values()]
         joined = log_probs[0].unsqueeze(-1) if len(log_probs) == 1 else torch.stack(log_probs, -1)
+        columns = {f"action.{name}": decision.action.int() for name, decision in self.by_head.items()}
+        columns |= {f"state.{name}": tensor for name, tensor in state.items()}
+        columns["log_prob"] = joined
+        if value is not None:
+            columns["value"] = value
+        arrays = to_host(columns)
         return Acted(
-            action={name: to_numpy(decision.action.int()) for name, decision in self.by_head.items()},
-            log_prob=to_numpy(joined),
-            value=value,
-            state=state,
+            action=under("action.", arrays),
+            log_prob=arrays["log_prob"],
+            value=np.zeros(joined.shape[:-1], np.float32) if value is None else arrays["value"],
+            state=under("state.", arrays),
         )
 
     def unrolled(self, value: Tensor, leading: tuple[int, ...]) -> Unrolled:
@@ -88,13 +96,13 @@ class Drawn:
         self._columns = iter(uniforms.unbind(-1))
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
+        if logits.is_cuda:  # an index off the end would not raise there but spoil the whole process
+            _require_finite(head, logits)
         try:
             action, log_prob = draw(logits, next(self._columns))
-        except RuntimeError as error:  # the draw fell off the end, as it does when there are no numbers
-            broken = ~logits.isfinite().all(-1)
-            if not bool(broken.any()):
-                raise
-            raise ValueError(f"head {head!r}, {_place(_first(broken))}: logits are not finite") from error
+        except RuntimeError:  # the draw fell off the end, as it does when there are no numbers
+            _require_finite(head, logits)
+            raise
         return Decision(action, log_prob, None, None)
 
     def counts(self, wrong: Tensor) -> Tensor:
@@ -255,6 +263,12 @@ def _require_legal(
             raise ValueError(f"head {name!r}, {_place(row)}: no option is legal")
         raise ValueError(f"head {name!r}, {_place(row)}: action {int(decision.action[row])} is not legal")
     return decision._replace(log_prob=torch.where(allowed, decision.log_prob, 0.0))
+
+
+def _require_finite(head: str, logits: Tensor) -> None:
+    broken = ~logits.isfinite().all(-1)
+    if bool(broken.any()):
+        raise ValueError(f"head {head!r}, {_place(_first(broken))}: logits are not finite")
 
 
 def _first(rows: Tensor) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +25,7 @@ from ludus.models.decisions import (
 )
 from ludus.models.encoders import valid_entities
 from ludus.models.policy import Acted, Unrolled
-from ludus.models.tensors import as_float, share, to_numpy
+from ludus.models.tensors import CPU, as_float, on_device, share
 
 Observation = dict[str, Tensor]
 State = dict[str, Tensor]
@@ -69,13 +68,17 @@ class ModulePolicy(nn.Module):
         greedy: bool = False,
         want_value: bool = True,
     ) -> Acted:
-        seen = {name: share(array) for name, array in observation.items()}
-        logits, value, new_state = self._run(seen, {name: share(array) for name, array in state.items()})
-        chooser: Chooser = Greedy() if greedy else Drawn(share(uniforms))
-        masks = {name: share(mask) for name, mask in legal.items()}
-        decisions = self._decide(logits, seen, masks, chooser)
-        wanted = to_numpy(value) if want_value else np.zeros(len(value), np.float32)
-        return decisions.acted(wanted, {name: to_numpy(tensor) for name, tensor in new_state.items()})
+        weight = next(self.parameters(), None)
+        device = CPU if weight is None else weight.device
+
+        def tensors(tree: Tree) -> dict[str, Tensor]:
+            return {name: on_device(array, device) for name, array in tree.items()}
+
+        seen = tensors(observation)
+        logits, value, new_state = self._run(seen, tensors(state))
+        chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
+        decisions = self._decide(logits, seen, tensors(legal), chooser)
+        return decisions.acted(value if want_value else None, new_state)
 
     def unroll(self, batch: Batch) -> Unrolled:
         leading = tuple(batch.first.shape)

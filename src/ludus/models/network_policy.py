@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +16,7 @@ from ludus.models.heads import ActionHeads
 from ludus.models.memory import Memory
 from ludus.models.operators import MLP, Linear, stack_modules
 from ludus.models.policy import Acted, Unrolled
-from ludus.models.tensors import share, to_numpy
+from ludus.models.tensors import on_device, share
 from ludus.models.value_scale import ValueScale
 from ludus.models.weights import architecture_digest
 
@@ -97,20 +96,17 @@ class NetworkPolicy(nn.Module):
         greedy: bool = False,
         want_value: bool = True,
     ) -> Acted:
-        seen = _shared(observation, self.encoder.array_names)
+        device = self.critic.value.weight.device
+        names = (*self.encoder.array_names, *(self.critic.array_names if want_value else ()))
+        seen = _placed(observation, dict.fromkeys(names), device)
         encoded = self.encoder(seen)
         features = self.trunk(encoded.features)
-        new_state: Tree = {}
+        new_state: dict[str, Tensor] = {}
         if self.memory is not None:
-            features, remembered = self.memory.step(features, _shared(state, state))
-            new_state = {name: to_numpy(tensor) for name, tensor in remembered.items()}
-        chooser: Chooser = Greedy() if greedy else Drawn(share(uniforms))
-        decisions = self.heads.decide(features, encoded.entities, _shared(legal, legal), chooser)
-        if want_value:
-            value = to_numpy(self._value(_shared(observation, self.critic.array_names), features))
-        else:
-            value = np.zeros(features.shape[:-1], np.float32)
-        return decisions.acted(value, new_state)
+            features, new_state = self.memory.step(features, _placed(state, state, device))
+        chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
+        decisions = self.heads.decide(features, encoded.entities, _placed(legal, legal, device), chooser)
+        return decisions.acted(self._value(seen, features) if want_value else None, new_state)
 
     def unroll(self, batch: Batch) -> Unrolled:
         """Leading axes [T+1, B], or [rows] without memory; a stack has its model axis before them."""
@@ -132,7 +128,8 @@ class NetworkPolicy(nn.Module):
                     f"a policy with memory unrolls trajectories [T+1, B], got leading axes {tuple(leading)}"
                 )
             sequence = features.reshape(*leading, -1)
-            remembered = self.memory.unroll(sequence, share(batch.first), _shared(batch.state, batch.state))
+            state = {name: share(array) for name, array in batch.state.items()}
+            remembered = self.memory.unroll(sequence, share(batch.first), state)
             features = remembered.reshape(*flat, self.memory.size)
         recorded = Recorded(rows(batch.action), share(batch.valid).reshape(flat))
         decisions = self.heads.decide(features, encoded.entities, rows(batch.legal), recorded)
@@ -173,5 +170,5 @@ def stack_policies(policies: Sequence[NetworkPolicy]) -> NetworkPolicy:
     return stacked
 
 
-def _shared(tree: Mapping[str, Array | Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    return {name: share(tree[name]) for name in names}
+def _placed(tree: Tree, names: Iterable[str], device: torch.device) -> dict[str, Tensor]:
+    return {name: on_device(tree[name], device) for name in names}

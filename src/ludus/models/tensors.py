@@ -1,13 +1,18 @@
-"""Between numpy and torch: tensors that share the memory of the arrays they come from."""
+"""Between numpy and torch, host and GPU: tensors that share the memory of the arrays they come from, or that
+went over in one transfer each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ludus.data.trees import Array
+from ludus.data.trees import Array, Tree
+
+CPU = torch.device("cpu")
 
 
 def share(array: Array | Tensor) -> Tensor:
@@ -28,6 +33,37 @@ def as_float(values: Tensor) -> Tensor:
     return values.float()
 
 
-def to_numpy(tensor: Tensor) -> Any:
-    """The tensor's own memory as an array, where it lives on the host."""
-    return tensor.detach().cpu().numpy()
+def on_device(array: Array, device: torch.device) -> Tensor:
+    """The array where the weights are: on its own memory there, or by one transfer from pinned memory."""
+    tensor = share(array)
+    if device.type == "cpu":
+        return tensor
+    if not tensor.is_pinned():
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def to_host(tensors: Mapping[str, Tensor]) -> Tree:
+    """Arrays on the tensors' own memory; from a GPU all transfers are under way before one is waited for."""
+    device = next(iter(tensors.values())).device
+    if device.type == "cpu":
+        return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+    pinned = {
+        name: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+        for name, tensor in tensors.items()
+    }
+    torch.cuda.current_stream(device).synchronize()
+    return {name: tensor.numpy() for name, tensor in pinned.items()}
+
+
+def staging_memory(device: torch.device) -> Callable[[tuple[int, ...], np.dtype[Any]], Array]:
+    """Makes arrays from which rows go to the device: pinned for a GPU, so that `on_device` copies nothing."""
+    if device.type == "cpu":
+        return np.zeros
+
+    def pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        like = torch.from_numpy(np.zeros((), dtype))
+        array: Array = torch.zeros(shape, dtype=like.dtype, pin_memory=True).numpy()
+        return array
+
+    return pinned

@@ -6,6 +6,9 @@ import msgspec
 
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result
 
+PROTOCOL = 1
+"""Counts up when messages, or what lies in shared memory, change their meaning."""
+
 
 class Request(msgspec.Struct, frozen=True, tag_field="message"):
     """A message that is answered."""
@@ -29,6 +32,8 @@ class Failed(Request, frozen=True, tag="failed"):
     """The worker ends because of this error."""
 
     reason: str
+    kind: str = "worker_crash"
+    """Whose error it is: env_crash, worker_crash, damaged_model, disk."""
 
 
 class Stopping(Request, frozen=True, tag="stopping"):
@@ -89,6 +94,7 @@ class Published(Answer, frozen=True, tag="published"):
 
 
 FromActor = NextMatch | Report | FindFrozen | Failed | Stopping
+FromPolicyWorker = FindFrozen | Failed | Stopping
 ToLearner = Publish | Reset | Save | Forget
 FromLearner = Learned | Done | Published | Failed | Stopping
 ToActor = MatchFound | FrozenFound | Done

@@ -10,13 +10,30 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
 
+from ludus.runtime.guard import Guard
+from ludus.runtime.messages import PROTOCOL
+
 PR_SET_PDEATHSIG = 1
+CODE = f"ludus {version('ludus')}, protocol {PROTOCOL}"
+"""What processes must have in common to understand each other: a long run may outlive an installation."""
+OTHER_CODE = 76
+"""Exit code of a worker that does not understand its controller."""
+
+
+class PeerGone(EOFError):  # noqa: N818
+    """The process at the other end has died."""
+
+
+class BadMessage(ValueError):  # noqa: N818
+    """The process at the other end says something that is no message."""
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -34,14 +51,30 @@ class Launch(msgspec.Struct, frozen=True):
     incarnations: dict[str, int]
     """Learner: the incarnation under which each player goes on."""
     parent: int
+    code: str = CODE
+
+
+class _Stamp(msgspec.Struct):
+    """The one part of a `Launch` that every version understands."""
+
+    code: str = "an unknown version"
 
 
 class WorkerProcess:
     """A child in a session of its own, so that it and all it starts can be ended together."""
 
-    def __init__(self, name: str, launch: Launch, fds: Sequence[int], control: Connection, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        launch: Launch,
+        fds: Sequence[int],
+        control: Connection,
+        log: Path,
+        guard: Guard,
+    ) -> None:
         self.name = name
         self.control = control
+        self._guard = guard
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "ludus.local", msgspec.json.encode(launch).decode()],
@@ -53,6 +86,7 @@ class WorkerProcess:
                 preexec_fn=_end_with_parent,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
             )
+        guard.watch(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -69,6 +103,13 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self.control.close()
+        self._guard.forget(self._process.pid)
+
+    def wait_end(self, most_s: float) -> int | None:
+        """Its exit code, once it has ended; None if that takes longer."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(most_s)
+        return self.exit_code
 
 
 def control_pair() -> tuple[Connection, socket.socket]:
@@ -89,15 +130,41 @@ def _end_with_parent() -> None:
 
 def settle_in(parent: int) -> None:
     """First thing in a worker: leave signals to the parent, and end if that has ended already."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # these go to all processes; the parent decides
+        signal.signal(number, _leave_to_parent)
     if os.getppid() != parent:
         sys.exit("the parent process has ended")
 
 
+def _leave_to_parent(_number: int, _frame: FrameType | None) -> None:
+    """Not SIG_IGN: that would be passed on to the programs that a game starts."""
+
+
+def read_launch(text: str) -> Launch:
+    """What a worker is told on its command line; one of another version says so and ends."""
+    told = msgspec.json.decode(text, type=_Stamp).code
+    if told != CODE:
+        print(f"the run is of {told}, but {CODE} is installed now", file=sys.stderr)
+        sys.exit(OTHER_CODE)
+    return msgspec.json.decode(text, type=Launch)
+
+
 def send(connection: Connection, message: msgspec.Struct) -> None:
-    connection.send_bytes(msgspec.json.encode(message))
+    """Raises `PeerGone` when the other side is gone."""
+    try:
+        connection.send_bytes(msgspec.json.encode(message))
+    except OSError as error:
+        raise PeerGone(str(error)) from error
 
 
 def receive(connection: Connection, kind: Any) -> Any:
-    """The next message, decoded as `kind`. Raises EOFError when the other side is gone."""
-    return msgspec.json.decode(connection.recv_bytes(), type=kind)
+    """The next message, decoded as `kind`. Raises `PeerGone` when the other side is gone, be it in the middle
+    of a message, and `BadMessage` for what is none of them."""
+    try:
+        content = connection.recv_bytes()
+    except (OSError, EOFError) as error:
+        raise PeerGone(str(error)) from error
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadMessage(f"{content[:80]!r} is no message: {error}") from error

@@ -127,6 +127,11 @@ class Ledger:
         issued = (self._decode(seq, body) for seq, body in self._query(_OPEN))
         return [event.match for event in issued if isinstance(event, MatchIssued)]
 
+    def end_of(self, match_id: int) -> AnyEvent | None:
+        """How a match ended; None if it has not."""
+        found = self._query(f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ENDED}", (match_id,))
+        return self._decode(*found[0]) if found else None
+
     def void_open(self, reason: str) -> int:
         """Ends all open matches as void, as a restart must; returns how many they were."""
         with self._transaction():
@@ -228,10 +233,10 @@ class Ledger:
                 f"ledger {self.path}: match {match_id} is issued already; the next free id is"
                 f" {self.next_match_id()}"
             )
-        [(seq, body)] = self._query(
-            f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ENDED}", (match_id,)
-        )
-        return DuplicateResult(self.path, self._decode(seq, body), event)
+        assert match_id is not None
+        first = self.end_of(match_id)
+        assert first is not None
+        return DuplicateResult(self.path, first, event)
 
     def _is_issued(self, match_id: int | None) -> bool:
         return bool(self._query(f"SELECT 1 FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,)))

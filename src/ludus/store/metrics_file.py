@@ -25,8 +25,12 @@ class MetricsFile:
 
     def append(self, record: Mapping[str, Any]) -> None:
         line = self._torn_line_end() + self._encoder.encode(dict(record)) + b"\n"
-        if self._file.write(line) != len(line):
-            raise OSError(errno.ENOSPC, "cut short a line of metrics", str(self.path))
+        try:
+            written = self._file.write(line)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
+        if written != len(line):
+            raise OSError(errno.ENOSPC, f"cannot write: {os.strerror(errno.ENOSPC)}", str(self.path))
 
     def close(self) -> None:
         self._file.close()

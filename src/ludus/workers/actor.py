@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from ludus.data.trees import Array, IntArray, Tree, put, take, under
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.seeding import mix
 from ludus.runtime.program import IDLE, Progress
+from ludus.workers.devices import require_device_name
 from ludus.workers.inference import Answer, Group, Inference, Rows
 from ludus.workers.seat_memory import SeatMemory
 from ludus.workers.seating import MatchDesk, Seating
@@ -43,11 +45,29 @@ class ActorConfig:
     """Decisions in a trajectory."""
     models_in_memory: int = 32
     """Frozen players kept loaded."""
+    inference: Literal["inline", "worker"] = "inline"
+    """Who runs the policies: each actor itself, or in the local runtime one policy worker for all actors."""
+    inference_delay_ms: float = 2.0
+    """How long the policy worker lets a request wait for those of other actors."""
+    inference_device: str = "auto"
+    """Where the policy worker computes: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
 
     def __post_init__(self) -> None:
         for name in ("num_tables", "matches", "episodes_per_table", "unroll_length", "models_in_memory"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.inference not in ("inline", "worker"):
+            raise ValueError(f"inference must be inline or worker, got {self.inference!r}")
+        require_device_name("inference_device", self.inference_device)
+        if self.inference == "inline" and self.inference_device.startswith("cuda"):
+            raise ValueError(
+                f"inference_device is {self.inference_device!r}, but actors that run the policies themselves "
+                "do so on the CPU: set inference=worker too"
+            )
+        if not 0 <= self.inference_delay_ms < math.inf:
+            raise ValueError(
+                f"inference_delay_ms must be at least 0 and finite, got {self.inference_delay_ms}"
+            )
 
 
 class Actor:
@@ -154,6 +174,7 @@ class Actor:
         view = self._game.view
         self._memory.forget_made()
         total = 0
+        asked: list[_Asked] = []
         for kind, seats_of_kind in enumerate(self._seats):
             tables, columns = np.nonzero(view.to_act[:, seats_of_kind])
             if not len(tables):
@@ -161,22 +182,26 @@ class Actor:
             if not self._acted:
                 self.seating.count_decisions(tables, seats_of_kind[columns])
             total += len(tables)
-            self._act_for(kind, tables, columns)
+            asked += self._act_for(kind, tables, columns)
+        answers = self._inference.act_all([one.rows for one in asked]) if asked else ()
+        for one, answer in zip(asked, answers, strict=True):
+            self._take_answer(one, answer)
         return total
 
-    def _act_for(self, kind: int, tables: IntArray, columns: IntArray) -> None:
+    def _act_for(self, kind: int, tables: IntArray, columns: IntArray) -> list[_Asked]:
+        """Let the bots act; gives what is to be decided by policies."""
         order, groups, bots = self._by_player(kind, tables, columns)
         if order is not None:
             tables, columns = tables[order], columns[order]
         num_rows = groups[-1].stop if groups else 0
-        if num_rows:
-            self._decide(kind, tables[:num_rows], columns[:num_rows], groups)
+        asked = [self._ask(kind, tables[:num_rows], columns[:num_rows], groups)] if num_rows else []
         for bot in bots:
             at = (tables[bot.start : bot.stop], columns[bot.start : bot.stop])
             acts = self._inference.bot(bot.player)
             assert acts is not None
             chosen = acts.act(self._game, at[0], self._seats[kind][at[1]], self._rng)
             put(self._actions[kind], at, chosen)
+        return asked
 
     def _by_player(
         self, kind: int, tables: IntArray, columns: IntArray
@@ -209,24 +234,25 @@ class Actor:
             self._ranks = np.arange(len(names)) + len(names) * is_bot
         return self._ranks
 
-    def _decide(self, kind: int, tables: IntArray, columns: IntArray, groups: tuple[Group, ...]) -> None:
-        """Let the policies act, and record what is trained on."""
-        at = (tables, columns)
-        state = self._memory.read(kind, tables, columns)
+    def _ask(self, kind: int, tables: IntArray, columns: IntArray, groups: tuple[Group, ...]) -> _Asked:
         draws = self._inference.num_draws(kind)
         uniforms = self._rng.random((len(tables), draws), dtype=np.float32)
         observation, legal = self._look(kind, tables, columns)
-        answer = self._inference.act(
-            Rows(
-                kind=kind,
-                groups=groups,
-                observation=observation,
-                legal=legal,
-                state=state,
-                uniforms=uniforms,
-            )
+        rows = Rows(
+            kind=kind,
+            groups=groups,
+            observation=observation,
+            legal=legal,
+            state=self._memory.read(kind, tables, columns),
+            uniforms=uniforms,
         )
-        put(self._actions[kind], at, answer.acted.action)
+        return _Asked(rows, tables, columns)
+
+    def _take_answer(self, asked: _Asked, answer: Answer) -> None:
+        """Act as the policies have decided, and record what is trained on."""
+        rows, tables, columns = asked.rows, asked.tables, asked.columns
+        kind = rows.kind
+        put(self._actions[kind], (tables, columns), answer.acted.action)
         self._memory.made(kind, tables, columns, answer.acted.state)
         seats = self._seats[kind][columns]
         owners = self.seating.owner_of_seat[tables, seats]
@@ -237,8 +263,8 @@ class Actor:
         streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
         self.writers[kind].record(
             streams,
-            take(_columns(observation, legal, answer), trained),
-            take(state, trained),
+            take(_columns(rows, answer), trained),
+            take(rows.state, trained),
             self._clock(tables),
             replace=self._acted,
         )
@@ -328,8 +354,8 @@ class Actor:
             state=self._memory.read(kind, tables, columns),
             uniforms=np.zeros((len(tables), self._inference.num_draws(kind)), np.float32),
         )
-        answer = self._inference.act(rows)
-        self.writers[kind].truncate(streams, _columns(observation, legal, answer), self._clock(tables))
+        [answer] = self._inference.act_all([rows])
+        self.writers[kind].truncate(streams, _columns(rows, answer), self._clock(tables))
 
     def _reset(self, tables: IntArray) -> None:
         """Start the next episode at these tables; streams that change hands are handed over first."""
@@ -389,12 +415,21 @@ class Actor:
             self._history.replay(self._game, self.seating.steps)
 
 
-def _columns(observation: Tree, legal: Tree, answer: Answer) -> Tree:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Rows that policies decide on, and the places they come from."""
+
+    rows: Rows
+    tables: IntArray
+    columns: IntArray
+
+
+def _columns(rows: Rows, answer: Answer) -> Tree:
     """What a trajectory keeps of each row."""
     acted = answer.acted
     return {
-        **{f"observation.{name}": array for name, array in observation.items()},
-        **{f"legal.{name}": array for name, array in legal.items()},
+        **{f"observation.{name}": array for name, array in rows.observation.items()},
+        **{f"legal.{name}": array for name, array in rows.legal.items()},
         **{f"action.{name}": array for name, array in acted.action.items()},
         "log_prob": acted.log_prob,
         "value": acted.value,

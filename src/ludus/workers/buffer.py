@@ -1,15 +1,51 @@
-"""The buffer of one learning player: which of its trajectories wait for the learner."""
+"""The buffer of one learning player: which of its trajectories wait for the learner, and how far each actor
+is ahead of it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import IntArray
+
+_KIND, _SLOT, _ACTOR, _DECISIONS, _VERSION, _USES = range(6)
+"""Columns of the table of trajectories that wait. The version is that of the newest decision."""
+
+
+class Lead:
+    """How far an actor is ahead of the learner with one player, counted in decisions.
+
+    The actor and the learner both keep one, from the same hand-overs. An actor may be `max_lag` hand-overs
+    ahead; with 0 it waits until all that it has handed over is used.
+    """
+
+    def __init__(self, max_lag: int) -> None:
+        self.decisions = 0
+        self.marks: deque[int] = deque(maxlen=max_lag + 1)
+        """Decisions up to the end of each of the latest hand-overs."""
+
+    def complete(self) -> None:
+        """A hand-over has ended."""
+        self.marks.append(self.decisions)
+
+    def is_too_long(self, consumed: int) -> bool:
+        """`consumed` of the decisions have been used, or never will be."""
+        return len(self.marks) == self.marks.maxlen and consumed < self.marks[0]
+
+
+class Taken(NamedTuple):
+    """Trajectories of one kind of seat that the learner trains on."""
+
+    slots: IntArray
+    decisions: IntArray
+    """In each of them."""
+    is_new: NDArray[np.bool_]
+    """Not trained on before."""
 
 
 class Buffer:
@@ -23,69 +59,175 @@ class Buffer:
         max_slots: int,
         free: Callable[[int, IntArray], None],
         num_actors: int = 1,
+        max_lag: int = 0,
+        uses: int = 1,
     ) -> None:
+        """`max_slots` is per actor: trajectories may be cut short, so that few decisions take many slots.
+        `uses`: how often a trajectory may be taken."""
         self._pools = pools
         self._max_decisions = max_decisions
         self._max_slots = max_slots
-        """Trajectories may be cut short, so that few decisions take many slots."""
         self._free = free
-        self._waiting: deque[tuple[int, int, int]] = deque()
-        """(kind, slot, decisions in it), oldest first."""
-        self._hand_overs = [0] * num_actors
-        """Hand-overs of each actor that have ended and have not been taken: one of each makes a batch."""
+        self._num_actors = num_actors
+        self._max_lag = max_lag
+        self._uses = uses
+        self._pieces: list[IntArray] = []
+        """Rows of the table, oldest first; joined when somebody looks."""
+        self._taken = _EMPTY
+        self._leads = [Lead(max_lag) for _ in range(num_actors)]
+        self.consumed = np.zeros(num_actors, np.int64)
+        """By actor: decisions that do not wait for their first use any more, whatever became of them."""
         self.decisions = 0
+        """That wait, for their first use or another one."""
         self.dropped = 0
-        """Decisions thrown away because the buffer was full."""
+        """Decisions thrown away, before they were used, because the buffer was full."""
+
+    # --- what comes in ---
 
     def put(self, kind: int, slots: IntArray) -> None:
-        counts = self._pools[kind].num_decisions(slots).tolist()
-        self._waiting.extend((kind, slot, count) for slot, count in zip(slots.tolist(), counts, strict=True))
-        self.decisions += sum(counts)
-        while self._overflows and len(self._waiting) > 1:
-            old_kind, old_slot, count = self._waiting.popleft()
-            self.decisions -= count
-            self.dropped += count
-            self._free(old_kind, np.array([old_slot]))
+        pool = self._pools[kind]
+        rows = np.zeros((len(slots), 6), np.int64)
+        rows[:, _KIND], rows[:, _SLOT] = kind, slots
+        rows[:, _ACTOR] = slots // (pool.num_slots // self._num_actors)
+        rows[:, _DECISIONS] = pool.num_decisions(slots)
+        rows[:, _VERSION] = pool.newest_version(slots)
+        self._pieces.append(rows)
+        self.decisions += int(rows[:, _DECISIONS].sum())
+        for actor, count in enumerate(self._by_actor(rows).tolist()):
+            self._leads[actor].decisions += count
+        if self.decisions > self._max_decisions or self._num_waiting > self._max_slots:
+            self.dropped += self._let_go(self._too_many())
 
     def complete(self, actor: int = 0) -> None:
         """A hand-over of this actor has ended: its share of a batch is here."""
-        self._hand_overs[actor] += 1
+        self._leads[actor].complete()
 
-    @property
-    def ready(self) -> bool:
-        return min(self._hand_overs) > 0
+    def held_up(self) -> NDArray[np.bool_]:
+        """By actor: whether it waits for the learner because of this player."""
+        return np.array(
+            [
+                lead.is_too_long(consumed)
+                for lead, consumed in zip(self._leads, self.consumed.tolist(), strict=True)
+            ]
+        )
 
-    def take(self) -> dict[int, IntArray]:
-        """All that waits, by kind. The caller frees the slots when it is done with them."""
-        taken: dict[int, list[int]] = {}
-        for kind, slot, _ in self._waiting:
-            taken.setdefault(kind, []).append(slot)
-        self._waiting.clear()
-        self.decisions = 0
-        self._hand_overs = [max(0, count - 1) for count in self._hand_overs]
-        return {kind: np.array(slots, np.int64) for kind, slots in sorted(taken.items())}
+    # --- what goes out ---
+
+    def take(self, enough: int | None = None) -> dict[int, Taken]:
+        """All that waits, or the newest trajectories that together have `enough` decisions, by kind.
+
+        They stay the learner's until `give_back`.
+        """
+        table = self._table()
+        first = 0
+        if enough is not None:
+            newer = np.cumsum(table[::-1, _DECISIONS])
+            first = max(0, len(table) - 1 - int(np.searchsorted(newer, enough)))
+        self._taken = table[first:]
+        self._keep(table[:first])
+        taken = {}
+        for kind in np.unique(self._taken[:, _KIND]).tolist():
+            rows = self._taken[self._taken[:, _KIND] == kind]
+            taken[kind] = Taken(rows[:, _SLOT], rows[:, _DECISIONS], rows[:, _USES] == 0)
+        self._consume(self._taken)
+        return taken
+
+    def give_back(self, refused: Mapping[int, IntArray] | None = None) -> None:
+        """The learner is done with what it took. What may be used again waits again; the rest, and slots that
+        were `refused`, by kind, are free."""
+        rows, self._taken = self._taken, _EMPTY
+        rows[:, _USES] += 1
+        done = rows[:, _USES] >= self._uses
+        for kind, slots in (refused or {}).items():
+            done |= (rows[:, _KIND] == kind) & np.isin(rows[:, _SLOT], slots)
+        self._keep(np.concatenate((self._table(), rows[~done])))
+        self._free_all(rows[done])
+
+    def drop_older_than(self, version: int) -> int:
+        """Let go of what is too old; returns how many decisions of it were never used."""
+        return self._let_go(self._table()[:, _VERSION] < version)
 
     def clear(self) -> None:
-        """Forget everything (the player was reset)."""
-        for kind, slots in self.take().items():
-            self._free(kind, slots)
+        """Forget everything, hand-overs that nobody has used included."""
+        self._let_go(np.ones(len(self._table()), np.bool_))
 
-    def forget(self, actor: int, is_lost: Callable[[int, int], bool]) -> None:
-        """The actor has died: its trajectories, those for which `is_lost(kind, slot)`, are gone."""
-        self._waiting = deque(entry for entry in self._waiting if not is_lost(entry[0], entry[1]))
-        self.decisions = sum(count for _, _, count in self._waiting)
-        self._hand_overs[actor] = 0
+    def forget(self, actor: int) -> None:
+        """The actor has died: its trajectories are gone, and another begins in its place."""
+        table = self._table()
+        self._keep(table[table[:, _ACTOR] != actor])
+        self._leads[actor] = Lead(self._max_lag)
+        self.consumed[actor] = 0
+
+    # --- what survives a stop ---
 
     def save(self) -> dict[str, Any]:
         """Which slots wait, to go on with the same pools."""
-        return {"waiting": list(self._waiting), "hand_overs": self._hand_overs, "dropped": self.dropped}
+        return {
+            "waiting": self._table().tolist(),
+            "leads": [[lead.decisions, *lead.marks] for lead in self._leads],
+            "consumed": self.consumed.tolist(),
+            "dropped": self.dropped,
+        }
 
     def load(self, facts: Mapping[str, Any]) -> None:
-        self._waiting = deque((kind, slot, count) for kind, slot, count in facts["waiting"])
-        self.decisions = sum(count for _, _, count in self._waiting)
-        self._hand_overs = list(facts["hand_overs"])
+        self._keep(np.array(facts["waiting"], np.int64).reshape(-1, 6))
+        for lead, (decisions, *marks) in zip(self._leads, facts["leads"], strict=True):
+            lead.decisions = decisions
+            lead.marks.clear()
+            lead.marks.extend(marks)
+        self.consumed[:] = facts["consumed"]
         self.dropped = facts["dropped"]
 
+    # --- the table ---
+
+    def _table(self) -> IntArray:
+        if len(self._pieces) != 1:
+            self._pieces = [np.concatenate((_EMPTY, *self._pieces))]
+        return self._pieces[0]
+
+    def _keep(self, table: IntArray) -> None:
+        self._pieces = [table]
+        self.decisions = int(table[:, _DECISIONS].sum())
+
     @property
-    def _overflows(self) -> bool:
-        return self.decisions > self._max_decisions or len(self._waiting) > self._max_slots
+    def _num_waiting(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def _by_actor(self, rows: IntArray) -> IntArray:
+        """Decisions in these rows, summed up."""
+        sums = np.bincount(rows[:, _ACTOR], rows[:, _DECISIONS], self._num_actors)
+        return sums.astype(np.int64)
+
+    def _too_many(self) -> NDArray[np.bool_]:
+        """The oldest, as many as overflow; the newest one stays whatever its size."""
+        table = self._table()
+        newer = np.cumsum(table[::-1, _DECISIONS])[::-1]
+        drop = newer > self._max_decisions
+        for actor in range(self._num_actors):
+            mine = np.flatnonzero(table[:, _ACTOR] == actor)
+            drop[mine[: max(0, len(mine) - self._max_slots)]] = True
+        drop[-1] = False
+        return drop
+
+    def _let_go(self, which: NDArray[np.bool_]) -> int:
+        """Free these rows of the table; returns how many decisions of them were never used."""
+        if not which.any():
+            return 0
+        table = self._table()
+        rows = table[which]
+        self._keep(table[~which])
+        unused = self._consume(rows)
+        self._free_all(rows)
+        return unused
+
+    def _consume(self, rows: IntArray) -> int:
+        unused = self._by_actor(rows[rows[:, _USES] == 0])
+        self.consumed += unused
+        return int(unused.sum())
+
+    def _free_all(self, rows: IntArray) -> None:
+        for kind in np.unique(rows[:, _KIND]).tolist():
+            self._free(kind, rows[rows[:, _KIND] == kind, _SLOT])
+
+
+_EMPTY = np.zeros((0, 6), np.int64)

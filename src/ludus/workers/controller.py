@@ -17,6 +17,7 @@ from ludus.data.records import (
     MatchVoid,
     ModelId,
     PlayerAdded,
+    PlayerRemoved,
     PlayerReset,
     Result,
     RunStarted,
@@ -24,12 +25,12 @@ from ludus.data.records import (
 )
 from ludus.data.trees import Tree
 from ludus.league.league import League
-from ludus.league.matches import check_result
+from ludus.league.matches import MatchConflictError, check_result
 from ludus.league.players import FINAL
 from ludus.league.promotion import Snapshot
 from ludus.runtime.program import IDLE, Progress
 from ludus.store.ledger import Ledger
-from ludus.store.model_pool import ModelPool
+from ludus.store.model_pool import ModelPool, ModelPoolError
 from ludus.workers.evaluator import Evaluator
 
 
@@ -70,13 +71,26 @@ class Controller:
 
     # --- starting ---
 
-    def start(self, start: int) -> None:
-        """First start of a run, or a restart after which nothing is held any more: open matches are void."""
+    def start(self, start: int, reason: str = "restart") -> list[PlayerRemoved]:
+        """First start of a run, or a restart after which nothing is held any more: open matches are void.
+        Says which players had to leave because their weights are damaged."""
         if start:
-            self._ledger.void_open("restart")
+            self._ledger.void_open(reason)
             self.follow_ledger()
         self._commit([RunStarted(start)])
         self._commit(self.league.initial_events())
+        return self.remove_damaged()
+
+    def remove_damaged(self) -> list[PlayerRemoved]:
+        """Frozen players whose weights do not open any more leave the league: it goes on with the others."""
+        removed = []
+        for player in self.league.candidates.frozen():
+            try:
+                self.fetch_frozen(player)
+            except ModelPoolError as error:
+                removed.append(PlayerRemoved(player, f"damaged_model: {error}"))
+        self._commit(removed)
+        return removed
 
     def repeat_resets(self, after: int) -> None:
         """The learner is as it was at event `after`: reset again the players that were reset since."""
@@ -118,9 +132,15 @@ class Controller:
         """Record the end of a match; when this returns, it is on disk.
 
         It is void if a score is no number, or if a player was reset meanwhile: that result is of weights
-        that are gone. What cannot be a result of the match is refused before the ledger sees it.
+        that are gone. What cannot be a result of the match is refused before the ledger sees it. A result
+        that is sent again, because its sender did not hear that it is in, changes nothing.
         """
-        held = self.league.matches.find(result.match_id)
+        try:
+            held = self.league.matches.find(result.match_id)
+        except MatchConflictError:
+            if self._ledger.end_of(result.match_id) == MatchFinished(result):
+                return
+            raise
         if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
             self._commit([MatchVoid(result.match_id, "a score is not finite")])
             return
@@ -135,13 +155,12 @@ class Controller:
         best = max(self.league.scores.values(), key=lambda score: score.mean)
         self._models.tag("best", ModelId.parse(best.model))
 
-    def void(self, holder: str, reason: str) -> int:
-        """The holder is gone: what it had leased ends without a result. Says how many matches that were."""
-        held = [
-            number for number, entry in self.league.matches.open_matches.items() if entry.holder == holder
-        ]
+    def void(self, holder: str | None, reason: str) -> list[int]:
+        """The holder (None: everybody) is gone: what it had leased ends without a result. Says which."""
+        matches = self.league.matches.open_matches
+        held = [number for number, entry in matches.items() if holder in (None, entry.holder)]
         self._commit([MatchVoid(number, reason) for number in held])
-        return len(held)
+        return held
 
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
         """The pinned weights of a frozen player."""

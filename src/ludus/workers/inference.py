@@ -3,6 +3,7 @@ several actors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,8 +58,11 @@ class Inference(Protocol):
     def refresh(self) -> None:
         """Take newer weights, if there are any: called before every step of the tables."""
 
-    def act(self, rows: Rows) -> Answer:
-        """Decide for all rows, in as few calls as possible."""
+    def act_all(self, requests: Sequence[Rows]) -> Sequence[Answer]:
+        """Decide for all rows, at most one request for each kind of seat, in as few calls as possible.
+
+        The answers hold until the next call.
+        """
 
     def model_name(self, player: str) -> str:
         """The id of the weights that a player decides with now; "" for a bot."""

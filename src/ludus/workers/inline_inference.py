@@ -4,6 +4,7 @@ for all pinned players of an architecture."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -37,6 +38,9 @@ class InlineInference:
     def model_name(self, player: str) -> str:
         return self._players.model_name(player)
 
+    def act_all(self, requests: Sequence[Rows]) -> Sequence[Answer]:
+        return [self.act(rows) for rows in requests]
+
     def act(self, rows: Rows) -> Answer:
         if len(rows.groups) == 1:
             return self._alone(rows, rows.groups[0])
@@ -53,8 +57,8 @@ class InlineInference:
             if len(groups) == 1:
                 alone += groups
             else:
-                index = np.concatenate([np.arange(group.start, group.stop) for group in groups])
-                answers.append((index, self._together(rows, key, groups, index)))
+                where = _where(groups)
+                answers.append((where, self._together(rows, key, groups, where)))
         answers += [(slice(group.start, group.stop), self._alone(rows, group)) for group in alone]
         return _joined(answers, rows.groups[-1].stop)
 
@@ -72,7 +76,7 @@ class InlineInference:
         )
         return Answer(acted=acted, version=np.full(group.stop - group.start, seated.step, np.int64))
 
-    def _together(self, rows: Rows, key: str, groups: Sequence[Group], index: IntArray) -> Answer:
+    def _together(self, rows: Rows, key: str, groups: Sequence[Group], where: slice | IntArray) -> Answer:
         """One call for several models: each model's rows are filled up to those of the longest."""
         seated = [self._players.get(group.player) for group in groups]
         stack = self._stacks.setdefault((rows.kind, key), PolicyStack())
@@ -84,10 +88,10 @@ class InlineInference:
         shape = (stack.size, max(counts))
         acted = _act_on_finite(
             stack.policy,
-            _spread(take(rows.observation, index), at, shape),
-            _spread(take(rows.legal, index), at, shape, fill=True),  # a row that nobody reads may do anything
-            _spread(take(rows.state, index), at, shape),
-            _spread({"": rows.uniforms[index]}, at, shape)[""],
+            _spread(take(rows.observation, where), at, shape),
+            _spread(take(rows.legal, where), at, shape, fill=True),  # a row that nobody reads may do anything
+            _spread(take(rows.state, where), at, shape),
+            _spread({"": rows.uniforms[where]}, at, shape)[""],
             greedy=seated[0].greedy,
             want_value=False,
         )
@@ -140,9 +144,17 @@ def _network(policy: Policy) -> NetworkPolicy:
     return policy
 
 
+def _where(groups: Sequence[Group]) -> slice | IntArray:
+    """The rows of these groups; a slice where they lie side by side, which copies nothing."""
+    if all(before.stop == after.start for before, after in pairwise(groups)):
+        return slice(groups[0].start, groups[-1].stop)
+    return np.concatenate([np.arange(group.start, group.stop) for group in groups])
+
+
 def _spread(tree: Tree, at: tuple[IntArray, IntArray], shape: tuple[int, int], *, fill: bool = False) -> Tree:
     """Rows at (model, row); places in between hold `fill`."""
-    spread = {name: np.full(shape + array.shape[1:], fill, array.dtype) for name, array in tree.items()}
+    new = np.ones if fill else np.zeros
+    spread = {name: new(shape + array.shape[1:], array.dtype) for name, array in tree.items()}
     put(spread, at, tree)
     return spread
 

@@ -3,9 +3,12 @@ the new weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from ludus.data.batch import Batch
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
@@ -17,7 +20,7 @@ from ludus.workers.trained_player import TrainedPlayer
 
 
 class Learner:
-    """Trains whichever of its players has a batch, in turn."""
+    """Trains whichever of its players has a batch, in turn. All have the same number of actors."""
 
     def __init__(
         self,
@@ -28,7 +31,6 @@ class Learner:
         pools: tuple[SlotPool, ...],
         board: WeightBoard,
         models: ModelPool,
-        free: Callable[[int, IntArray], None],
         budget: int,
     ) -> None:
         self.name = name
@@ -37,8 +39,9 @@ class Learner:
         self._pools = pools
         self._board = board
         self._models = models
-        self._free = free
         self._budget = budget
+        self.batches = 0
+        """Batches taken so far, those included of which nothing could be trained on."""
         self._initial = {player: trained.weights() for player, trained in players.items()}
 
     @property
@@ -61,58 +64,70 @@ class Learner:
         """
         total = 0
         statistics: dict[str, float] = {}
-        for player, trained in self.players.items():
-            if self.buffers[player].ready:
-                before = trained.decisions
-                measured = self._train(player)
-                total += trained.decisions - before
-                statistics |= {f"{player}/{name}": value for name, value in measured.items()}
+        for player in self._ready():
+            before = self.players[player].decisions
+            measured = self._train(player)
+            total += self.players[player].decisions - before
+            statistics |= {f"{player}/{name}": value for name, value in measured.items()}
         return Progress(count=total, statistics=statistics) if statistics else IDLE
 
     def discard(self) -> Progress:
         """The budget is spent: what actors still hand over while they measure is not trained on."""
         for buffer in self.buffers.values():
-            if buffer.ready:
-                buffer.clear()
+            buffer.clear()
         return IDLE
+
+    def _ready(self) -> list[str]:
+        """The players to train now.
+
+        In the asynchronous schedule those for whom a batch waits, whoever sent it. Otherwise, once every
+        actor waits for the learner, those for whom they wait: with one player, every actor's hand-over is in
+        then; with several, actors may wait because of different ones, and would do so for ever.
+        """
+        found = []
+        for player, trained in self.players.items():
+            if trained.config.schedule == "async":
+                buffer = self.buffers[player]
+                trained.stale += buffer.drop_older_than(trained.oldest_version)
+                if buffer.decisions >= trained.config.batch_size:
+                    found.append(player)
+        if found:
+            return found
+        held_up = {player: buffer.held_up() for player, buffer in self.buffers.items()}
+        if not np.any(list(held_up.values()), axis=0).all():
+            return []
+        return [player for player, actors in held_up.items() if actors.any()]
 
     def _train(self, player: str) -> dict[str, float]:
         """One update; returns what it measured."""
-        trained = self.players[player]
-        taken = self._take_finite(player)
+        self.batches += 1
+        trained, buffer = self.players[player], self.buffers[player]
+        is_async = trained.config.schedule == "async"
+        batches: dict[int, Batch] = {}
+        refused: dict[int, IntArray] = {}
+        for kind, taken in buffer.take(trained.config.batch_size if is_async else None).items():
+            batch, finite = self._pools[kind].stack_finite(taken.slots, trained.oldest_version)
+            if not finite.all():  # one NaN would spoil the whole batch
+                refused[kind] = taken.slots[~finite]
+                trained.refused += int(taken.decisions[~finite].sum())
+                self._pools[kind].clear(refused[kind])
+            if batch is not None:
+                batches[kind] = batch
+                is_new = taken.is_new[finite]
+                used = batch.valid if is_new.all() else batch.valid[:, is_new]
+                trained.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
         measured: dict[str, float] = {}
-        if taken:
-            before = trained.decisions
-            handed_over = sum(int(self._pools[kind].num_decisions(taken[kind]).sum()) for kind in taken)
-            batches = {
-                kind: self._pools[kind].stack(slots, trained.oldest_version) for kind, slots in taken.items()
-            }
+        if batches:
             measured = trained.update(batches, self.progress)
-            trained.stale += handed_over - (trained.decisions - before)
-            for kind, slots in taken.items():
-                self._free(kind, slots)
             self.publish(player)
+        buffer.give_back(refused)
         return {
             **measured,
             "stale": trained.stale,
             "skipped": trained.skipped,
             "refused": trained.refused,
-            "dropped": self.buffers[player].dropped,
+            "dropped": buffer.dropped,
         }
-
-    def _take_finite(self, player: str) -> dict[int, IntArray]:
-        """The waiting trajectories, except those with a NaN or an infinity: one would spoil the batch."""
-        taken: dict[int, IntArray] = {}
-        for kind, slots in self.buffers[player].take().items():
-            finite = self._pools[kind].are_finite(slots)
-            if not finite.all():
-                refused = slots[~finite]
-                self.players[player].refused += int(self._pools[kind].num_decisions(refused).sum())
-                self._pools[kind].clear(refused)
-                self._free(kind, refused)
-            if finite.any():
-                taken[kind] = slots[finite]
-        return taken
 
     def publish(self, player: str) -> None:
         trained = self.players[player]
@@ -123,7 +138,7 @@ class Learner:
         self.buffers[player].put(kind, slots)
 
     def complete(self, player: str) -> None:
-        """An actor has handed over all it had: one batch of the synchronous schedule."""
+        """The only actor has handed over its share of a batch."""
         self.buffers[player].complete()
 
     # --- for the controller ---

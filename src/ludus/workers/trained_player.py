@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.data.batch import Batch
@@ -19,7 +19,11 @@ from ludus.data.schedules import Schedule, at
 from ludus.data.trees import Array, Tree, under
 from ludus.models.average import WeightAverage
 from ludus.models.policy import Policy
+from ludus.models.tensors import on_device
 from ludus.models.weights import join_kinds, load_weights, replace_weights, weights_of
+from ludus.workers.devices import find_device, placed, require_device_name
+from ludus.workers.minibatches import minibatches
+from ludus.workers.optimiser import AdamSettings, Optimiser
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,11 +45,19 @@ class LearnerConfig:
     """Per update, of the averaged weights that are published beside the live ones."""
     buffer_size: int = 65536
     """Decisions that may wait for the learner; the oldest are dropped beyond that."""
-    max_lag: int = 0
-    """Updates by which the weights that acted may be older than those that learn."""
+    schedule: Literal["sync", "async"] = "sync"
+    """Acting and learning take turns, so that each decision is trained on by the weights that made it; or
+    they go on side by side, where the runtime has a process for each."""
+    max_lag: int = 1
+    """Of the asynchronous schedule: updates by which the weights that acted may be older than those that
+    learn. Actors wait for a learner that is further behind, and older decisions are not trained on."""
+    reuse: int = 1
+    """Of the asynchronous schedule: updates that may train on the same trajectory."""
+    device: str = "auto"
+    """Where the learner computes: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "minibatch_size", "epochs", "buffer_size"):
+        for name in ("batch_size", "minibatch_size", "epochs", "buffer_size", "reuse"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.buffer_size < self.batch_size:
@@ -63,10 +75,31 @@ class LearnerConfig:
                 raise ValueError(f"learning_rate must be finite and at least 0, got {self.learning_rate}")
         if self.max_lag < 0:
             raise ValueError(f"max_lag must be at least 0, got {self.max_lag}")
+        if self.schedule not in ("sync", "async"):
+            raise ValueError(f"schedule must be sync or async, got {self.schedule!r}")
+        if self.uses > self.lag + 1:
+            raise ValueError(
+                f"reuse ({self.reuse}) can be at most max_lag + 1 ({self.lag + 1}): "
+                "after that a trajectory is too old"
+            )
+        require_device_name("device", self.device)
+
+    @property
+    def lag(self) -> int:
+        """The lag that the schedule allows."""
+        return self.max_lag if self.schedule == "async" else 0
+
+    @property
+    def uses(self) -> int:
+        """Updates that the schedule lets train on the same trajectory."""
+        return self.reuse if self.schedule == "async" else 1
 
 
 class TrainedPlayer:
-    """Learns from batches. Deterministic given its seed and the batches."""
+    """Learns from batches. Deterministic given its seed, the batches and the device.
+
+    Weights, optimiser and batches live on the device; what goes in and comes out are numpy arrays.
+    """
 
     def __init__(
         self,
@@ -78,16 +111,13 @@ class TrainedPlayer:
         seed: int,
     ) -> None:
         self.player = player
-        self.policies = policies
+        self.config = config
+        self.device = find_device(config.device)
+        self.policies = tuple(placed(policy, self.device) for policy in policies)
         self._algorithm = algorithm
-        self._config = config
-        self._parameters = [parameter for policy in policies for parameter in policy.parameters()]
-        self._optimiser = torch.optim.Adam(
-            self._parameters,
-            lr=at(config.learning_rate, 0.0),
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_epsilon,
-            fused=True,
+        self._optimiser = Optimiser(
+            [parameter for policy in policies for parameter in policy.parameters()],
+            AdamSettings(config.adam_beta1, config.adam_beta2, config.adam_epsilon, config.max_gradient_norm),
         )
         self._averages = tuple(WeightAverage(policy, decay=config.average_decay) for policy in policies)
         self._references = {
@@ -111,73 +141,61 @@ class TrainedPlayer:
     @property
     def oldest_version(self) -> int:
         """Decisions made with older weights than this are not trained on."""
-        return self.step - self._config.max_lag
+        return self.step - self.config.lag
 
     def update(self, batches: Mapping[int, Batch], progress: float) -> dict[str, float]:
-        """Train on one batch per kind of seat; `progress` is the share of the run's budget that is spent."""
-        prepared: dict[int, Batch] = {}
-        for kind, batch in batches.items():
-            tensors = replace(batch.map(torch.from_numpy), progress=progress)
-            references = {name: copies[kind] for name, copies in self._references.items()}
-            with torch.no_grad():
-                prepared[kind] = self._algorithm.prepare(self.policies[kind], references, tensors)
+        """Train on one batch per kind of seat; `progress` is the share of the run's budget that is spent.
+
+        Returns means over the gradient steps that were taken. What an algorithm offers as `details` is
+        measured in the last pass over the batch only.
+        """
+        learning_rate = at(self.config.learning_rate, progress)
+        prepared = {kind: self._prepare(kind, batch, progress) for kind, batch in batches.items()}
         trained_on = sum(int(batch.valid.sum()) for batch in prepared.values())
-        learning_rate = at(self._config.learning_rate, progress)
         statistics = self._descend(prepared, learning_rate)
-        lag = _mean_lag(batches, self.step)
+        statistics |= {"learning_rate": learning_rate, **_lags(batches, self.step)}
         self.step += 1
         self.decisions += trained_on
         self._follow()
-        return {**statistics, "learning_rate": learning_rate, "lag": lag}
+        return statistics
+
+    def _prepare(self, kind: int, batch: Batch, progress: float) -> Batch:
+        tensors = replace(batch.map(lambda array: on_device(array, self.device)), progress=progress)
+        references = {name: copies[kind] for name, copies in self._references.items()}
+        with torch.no_grad():
+            return self._algorithm.prepare(self.policies[kind], references, tensors)
 
     def _descend(self, prepared: Mapping[int, Batch], learning_rate: float) -> dict[str, float]:
-        """Several epochs of minibatch gradient steps."""
-        for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate
-        sums: dict[str, Tensor] = {}
-        count = 0
-        for minibatch in self._minibatches(prepared):
-            losses = [self._algorithm.loss(self.policies[kind], batch) for kind, batch in minibatch.items()]
-            if not self._take_step(losses):
-                continue
-            count += 1
-            for loss in losses:
-                for name, value in loss.statistics.items():
-                    sums[name] = sums.get(name, torch.zeros(())) + value / len(losses)
-        return {name: float(value) / max(count, 1) for name, value in sums.items()}
-
-    def _take_step(self, losses: list[Loss]) -> bool:
-        total = torch.stack([loss.total for loss in losses]).mean()
-        self._optimiser.zero_grad(set_to_none=True)
-        total.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(self._parameters, self._config.max_gradient_norm)
-        if not bool(torch.isfinite(norm) & torch.isfinite(total.detach())):
-            self.skipped += 1
-            return False
-        self._optimiser.step()
-        return True
-
-    def _minibatches(self, prepared: Mapping[int, Batch]) -> Iterator[dict[int, Batch]]:
-        """Shuffled single decisions where the algorithm and the policy allow it, else whole trajectories."""
+        """Several epochs of minibatch gradient steps: on single decisions where the algorithm and the policy
+        allow it, else on whole trajectories."""
         whole = self._algorithm.needs_sequences or any(policy.state_arrays for policy in self.policies)
         if not whole:
-            prepared = {
-                kind: batch.rows(torch.nonzero(batch.valid.reshape(-1)).squeeze(1))
-                for kind, batch in prepared.items()
-            }
-        units = {kind: batch.valid.shape[1 if whole else 0] for kind, batch in prepared.items()}
-        decisions = sum(int(batch.valid.sum()) for batch in prepared.values())
-        num = max(1, round(decisions / self._config.minibatch_size))
-        for _ in range(self._config.epochs):
-            cuts = {kind: np.array_split(self._rng.permutation(count), num) for kind, count in units.items()}
-            for part in range(num):
-                minibatch: dict[int, Batch] = {}
-                for kind, batch in prepared.items():
-                    index = torch.from_numpy(cuts[kind][part])
-                    if len(index):
-                        minibatch[kind] = batch.columns(index) if whole else batch.map(_Pick(index))
-                if minibatch:
-                    yield minibatch
+            prepared = {kind: batch.flat() for kind, batch in prepared.items()}
+        broken: list[Tensor] = []
+        measured: list[dict[str, Tensor]] = []
+        for epoch in range(self.config.epochs):
+            is_last = epoch == self.config.epochs - 1
+            for minibatch in minibatches(
+                prepared, whole=whole, size=self.config.minibatch_size, rng=self._rng
+            ):
+                losses = [self._algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()]
+                totals = [loss.total for loss in losses]
+                total = totals[0] if len(totals) == 1 else torch.stack(totals).mean()
+                broken.append(self._optimiser.step(total, learning_rate))
+                measured.append(_statistics(losses, with_details=is_last))
+        return self._count(broken, measured)
+
+    def _count(self, broken: Sequence[Tensor], measured: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+        """Means over the steps that were taken; those that were not are counted as skipped."""
+        if not broken:
+            return {}
+        taken = torch.stack(list(broken)).cpu().numpy() == 0
+        self.skipped += int((~taken).sum())
+        steps = [statistics for statistics, ok in zip(measured, taken.tolist(), strict=True) if ok]
+        names = dict.fromkeys(name for statistics in steps for name in statistics)
+        return {
+            name: float(torch.stack([one[name] for one in steps if name in one]).mean()) for name in names
+        }
 
     def _follow(self) -> None:
         """Move the average and the references after the live weights."""
@@ -203,13 +221,13 @@ class TrainedPlayer:
         """Start again from these weights: fresh optimiser, average and references."""
         self.restart_from(weights)
         self.incarnation = incarnation
-        self.step += 1 + self._config.max_lag  # what the old weights played is too old from now on
+        self.step += 1 + self.config.lag  # what the old weights played is too old from now on
 
     def restart_from(self, weights: Mapping[str, Array]) -> None:
         load_weights(self.policies, weights)
-        self._optimiser.state.clear()
+        self._optimiser.clear()
         self._averages = tuple(
-            WeightAverage(policy, decay=self._config.average_decay) for policy in self.policies
+            WeightAverage(policy, decay=self.config.average_decay) for policy in self.policies
         )
         for copies in self._references.values():
             for copied, policy in zip(copies, self.policies, strict=True):
@@ -226,9 +244,7 @@ class TrainedPlayer:
                 arrays |= {
                     f"reference.{name}.{index}.{key}": array for key, array in weights_of(policy).items()
                 }
-        for index, parameter in enumerate(self._parameters):
-            for key, value in self._optimiser.state.get(parameter, {}).items():
-                arrays[f"optimiser.{index}.{key}"] = value.detach().numpy().copy()
+        arrays |= {f"optimiser.{name}": array for name, array in self._optimiser.save().items()}
         counters = {name: getattr(self, name) for name in _COUNTERS}
         return arrays, {**counters, "rng": self._rng.bit_generator.state}
 
@@ -239,12 +255,7 @@ class TrainedPlayer:
         for name, copies in self._references.items():
             for index, policy in enumerate(copies):
                 replace_weights(policy, under(f"reference.{name}.{index}.", arrays))
-        for index, parameter in enumerate(self._parameters):
-            state = under(f"optimiser.{index}.", arrays)
-            if state:
-                self._optimiser.state[parameter] = {
-                    key: torch.from_numpy(np.array(array)) for key, array in state.items()
-                }
+        self._optimiser.load(under("optimiser.", arrays))
         for name in _COUNTERS:
             setattr(self, name, facts[name])
         self._rng.bit_generator.state = facts["rng"]
@@ -253,20 +264,23 @@ class TrainedPlayer:
 _COUNTERS = ("incarnation", "step", "decisions", "skipped", "stale", "refused")
 
 
-class _Pick:
-    """Rows by index, leaving the (empty) memory alone."""
+def _statistics(losses: Sequence[Loss], *, with_details: bool) -> dict[str, Tensor]:
+    """Means over the kinds of seat of one step."""
+    found: dict[str, list[Tensor]] = {}
+    for loss in losses:
+        for name, value in (loss.measured() if with_details else loss.statistics).items():
+            found.setdefault(name, []).append(value)
+    return {
+        name: values[0] if len(values) == 1 else torch.stack(values).mean() for name, values in found.items()
+    }
 
-    def __init__(self, index: Tensor) -> None:
-        self._index = index
 
-    def __call__(self, tensor: Tensor) -> Tensor:
-        return tensor[self._index] if len(tensor) else tensor
-
-
-def _mean_lag(batches: Mapping[int, Batch], version: int) -> float:
-    """Mean age, in updates, of the decisions that were trained on."""
-    ages = np.concatenate([(version - batch.version)[batch.valid] for batch in batches.values()])
-    return float(ages.mean()) if len(ages) else 0.0
+def _lags(batches: Mapping[int, Batch], version: int) -> dict[str, float]:
+    """Age, in updates, of the decisions that were trained on."""
+    versions = np.concatenate([batch.version[batch.valid] for batch in batches.values()])
+    if not len(versions):
+        return {"lag": 0.0, "max_lag": 0.0}
+    return {"lag": version - float(versions.mean()), "max_lag": float(version - versions.min())}
 
 
 def _frozen_copy(policy: Policy) -> Policy:

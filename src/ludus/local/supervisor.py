@@ -1,0 +1,59 @@
+"""Who is alive: the places of the actors, and signs of life that do not blame others for our own pauses."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ludus.data.trees import Array
+from ludus.runtime.process import WorkerProcess
+from ludus.runtime.supervision import Supervision
+
+START_UP_S = 120.0
+"""How long a worker may take from its start to its first sign of life: imports, networks, a checkpoint."""
+NAP_S = 2.0
+"""The controller looks several times a second. A longer gap was its own pause: it wrote a checkpoint, was
+stopped, or the machine slept; meanwhile nobody who waited for it could show life."""
+
+
+@dataclass
+class ActorSlot:
+    """A place for an actor process; processes come and go."""
+
+    name: str
+    process: WorkerProcess | None = None
+    attempts: int = 0
+    failures: int = 0
+    """Of its own, since it last finished a match."""
+    start_at: float = 0.0
+    """Not before this time (monotonic) is it started again."""
+
+    def failed(self, rules: Supervision) -> None:
+        """Count a failure; the next start waits twice as long as the one before."""
+        self.failures += 1
+        self.start_at = time.monotonic() + rules.back_off_s * 2 ** (self.failures - 1)
+
+
+class SignsOfLife:
+    """How long workers have been silent, by the hearts that they keep in shared memory."""
+
+    def __init__(self, hearts: Array, hung_after_s: float) -> None:
+        self._hearts = hearts
+        self._hung_after_s = hung_after_s
+        self._looked = self._awake_since = time.monotonic()
+
+    def started(self, worker: int) -> None:
+        """A process that has just been started is given time to show its first sign."""
+        grace = max(0.0, START_UP_S - self._hung_after_s)
+        self._hearts[worker] = time.monotonic() + grace
+
+    def look(self) -> None:
+        """Call it in every round."""
+        now = time.monotonic()
+        if now - self._looked > NAP_S:
+            self._awake_since = now
+        self._looked = now
+
+    def is_hung(self, worker: int) -> bool:
+        since = max(float(self._hearts[worker]), self._awake_since)
+        return self._looked - since > self._hung_after_s

@@ -1,0 +1,42 @@
+"""How a batch is cut into the pieces of one gradient step each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+
+from ludus.data.batch import Batch
+from ludus.models.tensors import on_device
+
+
+def minibatches(
+    batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
+) -> Iterator[dict[int, Batch]]:
+    """One pass over the batches of all kinds of seat, in pieces of about `size` decisions.
+
+    Shuffled single decisions from flat batches, or with `whole` shuffled whole trajectories. The order is
+    drawn and sent to the device once per pass; each piece is copied straight out of the batch.
+    """
+    orders = {kind: _order(batch, whole, rng) for kind, batch in batches.items()}
+    decisions = sum(int(batch.valid.sum()) if whole else len(orders[kind]) for kind, batch in batches.items())
+    num = max(1, round(decisions / size))
+    pieces = {kind: order.tensor_split(num) for kind, order in orders.items()}
+    for part in range(num):
+        minibatch: dict[int, Batch] = {}
+        for kind, batch in batches.items():
+            index = pieces[kind][part]
+            if len(index):
+                minibatch[kind] = batch.columns(index) if whole else batch.pick(index, all_valid=True)
+        if minibatch:
+            yield minibatch
+
+
+def _order(batch: Batch, whole: bool, rng: np.random.Generator) -> torch.Tensor:
+    """The trajectories, or the valid rows of a flat batch, in random order."""
+    device = batch.valid.device
+    if whole:
+        return on_device(rng.permutation(batch.valid.shape[1]), device)
+    rows = torch.nonzero(batch.valid).squeeze(1)
+    return rows[on_device(rng.permutation(len(rows)), device)]
