@@ -20,13 +20,15 @@ def experiment() -> Experiment:
         game=Gymnasium(env_id="CartPole-v1"),
         budget=300_000,
         model=ActorCritic(hidden=(64, 64)),
-        algorithm=PPO(gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.0),
-        actor=ActorConfig(num_tables=32, matches=2, episodes_per_table=4, unroll_length=64),
+        algorithm=PPO(gamma=0.98, lambda_=0.8, clip=0.2, entropy=0.0),
+        actor=ActorConfig(num_tables=64, matches=2, episodes_per_table=4, unroll_length=32),
         learner=LearnerConfig(
             batch_size=2_048,
             minibatch_size=512,
             epochs=4,
-            learning_rate=Linear(start=1e-3, end=1e-4),
+            learning_rate=Linear(start=1e-3, end=0.0),
+            average_decay=0.9,
+            schedule="async",
             buffer_size=16_384,
         ),
         league=LeagueRules(

@@ -28,6 +28,7 @@ def experiment() -> Experiment:
             minibatch_size=1_024,
             epochs=3,
             learning_rate=Linear(start=1e-3, end=1e-4),
+            schedule="async",
         ),
         league=LeagueRules(
             roles={
