@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PEERS := .peers
 RECIPE ?= connect_four
 ARGS ?=
 
@@ -9,14 +10,15 @@ ARGS ?=
 TEST_ENV := OMP_NUM_THREADS=1
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: help train test test-all bench lint clean
+.PHONY: help train test test-all peers bench lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
 	@echo "make test      the quick tests, a few minutes"
 	@echo "make test-all  every test, with the optional games"
-	@echo "make bench     the benchmarks"
+	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
+	@echo "make peers     environments of their own for the libraries that the benchmarks compare with"
 	@echo "make lint      formatting, style and types"
 	@echo "make clean     remove the environment and every cache; runs stay"
 
@@ -39,8 +41,16 @@ test: $(VENV)/.installed
 test-all: $(VENV)/.installed-openspiel
 	$(PYTEST) $(ARGS)
 
-bench: $(VENV)/.installed
-	set -e; for file in $(sort $(wildcard benchmarks/[a-z]*.py)); do $(BIN)/python $$file $(ARGS); done
+$(PEERS)/%/.installed: benchmarks/peers/%.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet -r $<
+	touch $@
+
+peers: $(PEERS)/sb3/.installed $(PEERS)/sample_factory/.installed
+
+bench: $(VENV)/.installed peers
+	$(BIN)/python benchmarks/micro.py $(if $(filter --quick,$(ARGS)),--no-report)
+	$(BIN)/python benchmarks/peers.py $(ARGS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
@@ -48,5 +58,5 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy src
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

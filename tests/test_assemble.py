@@ -528,9 +528,9 @@ def test_a_reset_comes_once_after_the_snapshot_that_asked_for_it(tmp_path: Path)
     games: list[float] = []
     reset = training.learner.reset
 
-    def noting(event: PlayerReset, weights: Tree | None) -> None:
+    def noting(event: PlayerReset) -> None:
         games.append(sum(training.league.payoff.games("main", o) for o in training.league.candidates))
-        reset(event, weights)
+        reset(event)
         now = training.learner.players["main"].weights()
         began_again.append(all(np.array_equal(now[name], initial[name]) for name in now))
 

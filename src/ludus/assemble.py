@@ -83,14 +83,25 @@ def learning_players(experiment: Experiment) -> list[str]:
     return [player for role in rules.roles for player in rules.players_of(role)]
 
 
+def start_models(experiment: Experiment) -> dict[str, str]:
+    """The models that learning players begin with, where they do not begin with fresh weights."""
+    rules = experiment.league
+    return {
+        player: role.start
+        for name, role in rules.roles.items()
+        for player in rules.players_of(name)
+        if role.start is not None
+    }
+
+
 def slots_per_actor(experiment: Experiment) -> tuple[int, ...]:
-    """Per kind of seat: a slot that each stream writes into, those that may wait in the buffers, and those of
-    hand-overs that are on the way there while the learner is busy."""
+    """Per kind of seat: a slot that each stream writes into and one that it may need next, those that may
+    wait in the buffers, and those of hand-overs that are on the way there while the learner is busy."""
     streams = StreamNumbers(experiment.game.spec, experiment.actor.num_tables)
     learner = experiment.learner
     on_the_way = (learner.lag + (learner.uses > 1)) * _slots_for(experiment, learner.batch_size)
     waiting = len(learning_players(experiment)) * (slots_per_buffer(experiment) + on_the_way)
-    return tuple(streams.count(kind) + waiting for kind in range(len(experiment.game.spec.kinds)))
+    return tuple(2 * streams.count(kind) + waiting for kind in range(len(experiment.game.spec.kinds)))
 
 
 def slots_per_buffer(experiment: Experiment) -> int:
@@ -280,7 +291,7 @@ class SerialTraining:
 
     def _check_learning(self, statistics: Mapping[str, float]) -> None:
         try:
-            self._watch_learning.see(self.learner.decisions, statistics)
+            self._watch_learning.see(statistics)
         except TrainingFailed:
             self.save(clean=False)
             raise
@@ -355,12 +366,10 @@ class SerialTraining:
         """Open matches are void; weights that were published after the checkpoint keep their ids, so the
         players go on under a new incarnation."""
         self.controller.start(starts)
-        if checkpoint is not None:
-            self.controller.repeat_resets(after=checkpoint.facts["events"])
+        if checkpoint is None:
+            self.learner.start_from(start_models(self.experiment))
+        self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
         for player, trained in self.learner.players.items():
-            weights = self.controller.start_weights(player)
-            if checkpoint is None and weights is not None:
-                trained.restart_from(weights)
             if starts:
                 trained.incarnation = max(trained.incarnation, self.league.standings[player].incarnation) + 1
 

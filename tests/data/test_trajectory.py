@@ -342,8 +342,20 @@ def test_slots_that_hold_no_number_are_found(column: str, broken: float) -> None
     pool = new_pool(num_slots=3)
     {**pool.rows, **pool.slots}[column][1].reshape(-1)[0] = broken
     assert pool.are_finite(np.arange(3)).tolist() == [True, False, True]
-    pool.clear(np.array([1]))
-    assert pool.are_finite(np.arange(3)).all()
+
+
+def test_what_an_earlier_trajectory_left_in_a_slot_does_not_count() -> None:
+    pool = new_pool(unroll_length=3, num_slots=2)
+    pool.slots["length"][:] = 2
+    pool.rows["decision"][:, :2] = True
+    pool.rows["over"][0, 1] = True  # nothing follows: row 2 is not read
+    for column in ("value", "observation.seen"):
+        pool.rows[column][:, 2:] = np.nan
+    batch, finite = pool.stack_finite(np.arange(2))
+    assert finite.tolist() == [True, False], "the second needs row 2 as its bootstrap"
+    assert batch is not None
+    assert np.isfinite(batch.value).all()
+    assert np.isfinite(batch.observation["seen"]).all()
 
 
 def test_a_finite_stack_leaves_out_the_others() -> None:

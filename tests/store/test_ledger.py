@@ -137,6 +137,14 @@ def test_the_first_end_of_a_match_stands(path: Path, second: AnyEvent) -> None:
         assert ledger.append([issued(2)]) == [3]
 
 
+def test_the_end_of_a_match_can_be_asked_for(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.append([issued(1), finished(1), issued(2), MatchVoid(2, "env_hang"), issued(3)])
+        assert [ledger.end_of(number) for number in (1, 2, 3, 9)] == [
+            finished(1), MatchVoid(2, "env_hang"), None, None
+        ]  # fmt: skip
+
+
 def test_both_outcomes_are_named(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.append([issued(1), MatchVoid(1, "env_hang")])

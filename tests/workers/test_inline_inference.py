@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ludus.data.records import ModelId
+from ludus.data.specs import ActionSpec, Entities, ObservationSpec, Pointer, SeatKind
 from ludus.data.trees import take
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.hills import Hills
@@ -77,7 +78,9 @@ class CountedCalls:
         monkeypatch.setattr(NetworkPolicy, "act", act)
 
 
-@pytest.mark.parametrize("game", [ConnectFour(), Hills()], ids=["connect_four", "hills"])
+@pytest.mark.parametrize(
+    "game", [ConnectFour(), Hills()], ids=["connect_four", "hills"]
+)
 @pytest.mark.parametrize("model", [MODEL, WITH_MEMORY], ids=["plain", "memory"])
 def test_stacked_players_decide_as_each_alone(game: GameSource, model: ActorCritic) -> None:
     held = players(game, model, 4)
@@ -147,3 +150,36 @@ def test_a_value_that_is_trained_on_is_never_left_out() -> None:
         uniforms=rows.uniforms,
     )
     assert InlineInference(FixedPlayers(held), [1]).act(asked).acted.value.all()
+
+
+def test_rows_that_fill_a_stack_up_have_a_legal_action() -> None:
+    """A pointer into the things in sight has none on a row that is all zero."""
+    kind = SeatKind(
+        name="seat",
+        observation=ObservationSpec(parts={"things": Entities(maximum=6, features=3)}),
+        action=ActionSpec(heads={"target": Pointer(into="things")}),
+    )
+    held = {
+        f"p{i}": SeatedPlayer(policies=(MODEL.build(kind, i),), model=ModelId(f"p{i}", 0, i), pinned=True)
+        for i in range(3)
+    }
+    num_rows, rng = 8, np.random.default_rng(0)
+    inference = InlineInference(FixedPlayers(held), [1])
+    for counts in ({"p0": 5, "p1": 3}, {"p0": 3, "p1": 4, "p2": 1}, {"p0": 6, "p2": 2}):
+        stops = np.cumsum(list(counts.values())).tolist()
+        rows = Rows(
+            kind=0,
+            groups=tuple(
+                Group(player, stop - count, stop, want_value=False)
+                for (player, count), stop in zip(counts.items(), stops, strict=True)
+            ),
+            observation={
+                "things": rng.normal(size=(num_rows, 6, 3)).astype(np.float32),
+                "things_length": np.full(num_rows, 4, np.int32),
+            },
+            legal={"target": np.ones((num_rows, 6), np.bool_)},
+            state={},
+            uniforms=rng.random((num_rows, 1), dtype=np.float32),
+        )
+        [answer] = inference.act_all([rows])
+        assert (answer.acted.action["target"] < 4).all()

@@ -227,7 +227,7 @@ def test_a_reset_begins_again_and_what_the_old_weights_played_is_never_trained_o
     play.train(70)
     main = play.learner.players["main"]
     old = main.step
-    play.learner.reset(PlayerReset("main", 4, None), None)
+    play.learner.reset(PlayerReset("main", 4, None))
     assert equal(main.weights(), initial)
     assert play.board.newest("main") == main.model == ModelId("main", 4, old + 1)
     assert waiting(play) == 0
@@ -238,8 +238,11 @@ def test_a_reset_begins_again_and_what_the_old_weights_played_is_never_trained_o
     assert main.decisions > before
     assert main.stale > stale
     given = {name: array + 1 for name, array in initial.items()}
-    play.learner.reset(PlayerReset("main", 5, "other:0:1"), given)
+    play.models.publish(ModelId("other", 0, 1), given, parent=None, variant="live", facts={})
+    play.learner.reset(PlayerReset("main", 5, "other:0:1"))
     assert equal(main.weights(), given)
+    play.learner.reset(PlayerReset("main", 2, None))  # repeated after a restart under a later incarnation
+    assert main.incarnation == 5
 
 
 def test_it_reports_progress_and_weights() -> None:

@@ -66,17 +66,21 @@ def command(
         settings = (*settings, f"runtime={runtime}")
     if inference is not None:
         settings = (*settings, f"actor.inference={inference}")
-    folder, chosen = _resumed(experiment, run, settings) if resume else _new(experiment, run, settings)
+    chosen, folder = _find(experiment, run, settings, resume=resume)
+    _require_sense(chosen, actors)
+    num_actors = actors or default_actors(chosen)
     console = new_console()
     style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
+    folder = folder or _create(chosen, run)
     again = f"ludus train --run {folder.path} --resume"
+    training: Training | None = None
     with folder.lock():
+        if resume and encode(chosen) != encode(load_experiment(folder)):
+            folder = folder.with_experiment(encode(chosen))  # before worker processes read it
         if style in ("live", "lines"):
-            console.print(f"run folder: {folder.path}\n{_workers(chosen, actors)}")
-        training = _start(chosen, folder, actors)
+            console.print(f"run folder: {folder.path}\n{_workers(chosen, num_actors)}")
         try:
-            if resume and encode(chosen) != encode(load_experiment(folder)):
-                folder.with_experiment(encode(chosen))
+            training = _start(chosen, folder, num_actors)
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
             if reason == UNREAD:
@@ -88,48 +92,64 @@ def command(
                 f"stopped at once, without saving; {again} goes on from the latest checkpoint", err=True
             )
             raise
+        except MemoryError as error:
+            raise ConfigError(str(error)) from error
         except (TrainingFailed, StoreError, OSError):
             click.echo(f"the run ends with an error; once that is mended, {again} goes on", err=True)
             raise
         finally:
-            training.close()
+            if training is not None:
+                training.close()
     return INTERRUPTED if reason == serial.INTERRUPTED else 0
 
 
-def _new(address: str | None, run: str | None, settings: tuple[str, ...]) -> tuple[RunFolder, Experiment]:
-    experiment = find_experiment(address or DEFAULT_RECIPE, settings)
-    require_devices(experiment)
-    if run is not None and (Path(run) / "run.json").exists():
-        raise ConfigError(f"{run} already holds a run; go on with it by --resume, or name another folder")
-    path = Path(run) if run is not None else RunFolder.name_new(experiment.name)
-    return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=sys.argv), experiment
-
-
-def _resumed(address: str | None, run: str | None, settings: tuple[str, ...]) -> tuple[RunFolder, Experiment]:
+def _find(
+    address: str | None, run: str | None, settings: tuple[str, ...], *, resume: bool
+) -> tuple[Experiment, RunFolder | None]:
+    """The experiment, checked, and its folder if it has one. Nothing is written yet."""
+    if not resume:
+        experiment = find_experiment(address or DEFAULT_RECIPE, settings)
+        require_devices(experiment)
+        if run is not None and (Path(run) / "run.json").exists():
+            raise ConfigError(f"{run} already holds a run; go on with it by --resume, or name another folder")
+        return experiment, None
     if address is not None:
         raise ConfigError(f"--resume takes the experiment from the run folder; leave out {address!r}")
     folder = open_run(run)
-    experiment = load_experiment(folder)
-    changed = apply_overrides(experiment, parse_settings(settings))
-    _require_same_players(experiment, changed)
-    require_devices(changed)
-    return folder, changed
+    before = load_experiment(folder)
+    experiment = apply_overrides(before, parse_settings(settings))
+    _require_same_players(before, experiment)
+    require_devices(experiment)
+    return experiment, folder
 
 
-def _start(experiment: Experiment, folder: RunFolder, actors: int | None) -> Training:
+def _require_sense(experiment: Experiment, actors: int | None) -> None:
+    """The serial runtime is one process: refuse what only processes can do."""
     if experiment.runtime == "serial":
         if actors is not None:
             raise ConfigError("--actors is for --runtime local: the serial runtime is one process")
+        if experiment.actor.inference == "worker":
+            raise ConfigError(
+                "actor.inference=worker is for --runtime local: the serial runtime is one process"
+            )
+
+
+def _create(experiment: Experiment, run: str | None) -> RunFolder:
+    path = Path(run) if run is not None else RunFolder.name_new(experiment.name)
+    return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=sys.argv)
+
+
+def _start(experiment: Experiment, folder: RunFolder, num_actors: int) -> Training:
+    if experiment.runtime == "serial":
         return SerialTraining(experiment, folder)
-    return LocalTraining(experiment, folder, actors or default_actors())
+    return LocalTraining(experiment, folder, num_actors)
 
 
-def _workers(experiment: Experiment, actors: int | None) -> str:
+def _workers(experiment: Experiment, num_actors: int) -> str:
     if experiment.runtime == "serial":
         return "workers:    all in this process (--runtime local: processes that overlap)"
-    num = actors or default_actors()
     policy_worker = ", a policy worker" if experiment.actor.inference == "worker" else ""
-    workers = f"{num} actor{'s' * (num > 1)}{policy_worker} and a learner"
+    workers = f"{num_actors} actor{'s' * (num_actors > 1)}{policy_worker} and a learner"
     return f"workers:    {workers} on {usable_cores():g} usable cores (--actors N)"
 
 

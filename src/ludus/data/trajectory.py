@@ -87,12 +87,7 @@ class SlotPool:
 
     def are_finite(self, slots: IntArray) -> NDArray[np.bool_]:
         """Which of these slots hold no NaN and no infinity. Padding of entities may be anything."""
-        return _are_finite(self._copy(slots), len(slots))
-
-    def clear(self, slots: IntArray) -> None:
-        """Forget what these slots hold, so that no row of it is ever read again as a bootstrap."""
-        for array in (*self.rows.values(), *self.slots.values()):
-            array[slots] = 0
+        return self._are_finite(self._copy(slots))
 
     def stack(self, slots: IntArray, oldest_version: int = 0) -> Batch:
         """Copy these slots into a batch, time first.
@@ -107,7 +102,7 @@ class SlotPool:
     ) -> tuple[Batch | None, NDArray[np.bool_]]:
         """`stack` without the slots that hold a NaN or an infinity, and which those without are."""
         copied = self._copy(slots)
-        finite = _are_finite(copied, len(slots))
+        finite = self._are_finite(copied)
         if not finite.all():
             copied = take(copied, finite)
         return (self._batch(copied, oldest_version) if finite.any() else None), finite
@@ -115,6 +110,28 @@ class SlotPool:
     def _copy(self, slots: IntArray) -> Tree:
         """All columns of these slots, slot by slot."""
         return {name: array.take(slots, 0) for name, array in (*self.rows.items(), *self.slots.items())}
+
+    def _are_finite(self, copied: Tree) -> NDArray[np.bool_]:
+        """By slot. A sum of squares that is finite proves that all its terms are: usually one quick pass.
+        Rows that an earlier trajectory has left in the slot do not count; what is not finite there is zeroed,
+        since even a row that is never trained on could spoil a sum."""
+        length, over = copied["length"], copied["over"]
+        finite = np.ones(len(length), np.bool_)
+        for name, array in copied.items():
+            flat = array.reshape(-1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                if array.dtype.kind != "f" or np.isfinite(np.dot(flat, flat)):
+                    continue
+            bad = ~np.isfinite(array)
+            if (entities := copied.get(length_name(name))) is not None:
+                bad &= (np.arange(array.shape[2]) < entities[..., None])[..., None]
+            if name in self.rows:
+                ended = over[np.arange(len(length)), np.maximum(length - 1, 0)]
+                left = np.arange(over.shape[1]) >= (length + ~ended)[:, None]  # after a bootstrap, if any
+                bad[left] = False
+                array[left] = np.nan_to_num(array[left], posinf=0.0, neginf=0.0)
+            finite &= ~bad.reshape(len(length), -1).any(1)
+        return finite
 
     def _batch(self, copied: Tree, oldest_version: int) -> Batch:
         rows = {name: copied[name].swapaxes(0, 1) for name in self.rows}
@@ -137,23 +154,6 @@ class SlotPool:
             version=rows["version"],
             state=under("state.", copied),
         )
-
-
-def _are_finite(copied: Tree, num_slots: int) -> NDArray[np.bool_]:
-    """By slot. A sum of squares that is finite proves that all its terms are: usually one quick pass."""
-    finite = np.ones(num_slots, np.bool_)
-    for name, array in copied.items():
-        if array.dtype.kind != "f":
-            continue
-        flat = array.reshape(-1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(np.dot(flat, flat)):
-                continue
-        bad = ~np.isfinite(array)
-        if (length := copied.get(length_name(name))) is not None:
-            bad &= (np.arange(array.shape[2]) < length[..., None])[..., None]
-        finite &= ~bad.reshape(num_slots, -1).any(1)
-    return finite
 
 
 class TrajectoryWriter:

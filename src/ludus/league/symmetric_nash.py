@@ -160,7 +160,7 @@ def _widest(block: Floats) -> Floats | None:
             "maxiter": 10 * size,  # in near ties it would go on for seconds and then give up
         },
     )
-    if solution.status != 0:
+    if solution.status != 0 or solution.x is None:
         return None
     shares = np.clip(solution.x[:size] + solution.x[size:], 0.0, None)
     return np.asarray(shares / shares.sum())

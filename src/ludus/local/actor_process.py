@@ -146,7 +146,9 @@ def run_actor(launch: Launch) -> None:
         trajectories=ring,
         hand_over_after=max(1, experiment.learner.batch_size // launch.num_actors),
         seed=int(
-            np.random.SeedSequence([experiment.seed, launch.index, launch.attempt]).generate_state(1)[0]
+            np.random.SeedSequence(
+                [experiment.seed, launch.index, launch.start, launch.attempt]
+            ).generate_state(1)[0]
         ),
         slots=parts.slots_of(launch.index),
     )
@@ -156,12 +158,15 @@ def run_actor(launch: Launch) -> None:
         for kind in range(len(parts.pools)):
             actor.free(kind, slots[kinds == kind])
         show_life()
-        if ring.is_too_far_ahead():
+        if ring.is_too_far_ahead() or not actor.has_room:
+            signals[-1].notify()
             signals[launch.index].wait(WAIT_S)
             parts.waited[launch.index] += time.monotonic() - parts.hearts[launch.index]
             continue
         try:
+            dropped = actor.dropped_reward
             step()
+            parts.dropped_reward[launch.index] += actor.dropped_reward - dropped
         except StopTraining as request:
             send(control, Stopping(str(request) or STOPPED))
             receive(control, ToActor)  # nothing but the end comes now

@@ -50,7 +50,10 @@ def death_of(process: WorkerProcess, kind: str) -> Fault:
         )
     if code >= 0:
         return Fault(kind, f"{process.name} ended with exit code {code}")
-    name = signal.Signals(-code).name
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has no name
+        name = f"signal {-code}"
     return Fault("killed" if -code in FROM_OUTSIDE else kind, f"{process.name} was ended by {name}")
 
 

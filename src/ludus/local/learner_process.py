@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
-from ludus.assemble import CHECKPOINT, new_learner
+from ludus.assemble import CHECKPOINT, new_learner, start_models
 from ludus.data.records import ModelId
-from ludus.data.trees import IntArray
+from ludus.data.trees import IntArray, under
 from ludus.local.shared_parts import WAIT_S, open_parts
 from ludus.runtime.messages import (
     Done,
@@ -33,7 +33,6 @@ class LearnerProcess:
 
     def __init__(self, launch: Launch) -> None:
         self._experiment, folder, self._parts, self._signals, self._control = open_parts(launch)
-        self._models = folder.models
         self._checkpoints = folder.checkpoints(CHECKPOINT)
         parts = self._parts
         self.learner: Learner = new_learner(
@@ -41,12 +40,9 @@ class LearnerProcess:
         )
         checkpoint = self._checkpoints.load_latest()
         if checkpoint is not None:
-            arrays = {
-                name.removeprefix("learner/"): array
-                for name, array in checkpoint.arrays.items()
-                if name.startswith("learner/")
-            }
-            self.learner.load(arrays, checkpoint.facts["learner"])
+            self.learner.load(under("learner/", checkpoint.arrays), checkpoint.facts["learner"])
+        else:
+            self.learner.start_from(start_models(self._experiment))
         for player, incarnation in launch.incarnations.items():
             trained = self.learner.players[player]
             trained.incarnation = max(trained.incarnation, incarnation)
@@ -134,8 +130,8 @@ class LearnerProcess:
             send(self._control, Published(self.learner.freeze(request.player, parent)))
             return
         if isinstance(request, Reset):
-            start = request.event.model
-            self.learner.reset(request.event, self._models.fetch(ModelId.parse(start)) if start else None)
+            self.learner.reset(request.event)
+            self._tell({})  # its step and incarnation are others now
         elif isinstance(request, Save):
             self._save(request.events)
         elif isinstance(request, Forget):
@@ -149,6 +145,8 @@ class LearnerProcess:
         self._checkpoints.save(self.learner.decisions, named, {"learner": facts, "events": events})
 
     def _forget(self, actor: int) -> None:
-        self._parts.ready[actor].take()
+        """It is gone, so that nobody else touches its rings now."""
+        self._parts.ready[actor].clear()
+        self._parts.free[actor].clear()
         for buffer in self.learner.buffers.values():
             buffer.forget(actor)

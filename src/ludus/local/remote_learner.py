@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset
-from ludus.data.trees import Tree
 from ludus.local.faults import Fault, death_of
 from ludus.local.shared_parts import WAIT_S
 from ludus.runtime.messages import (
@@ -38,8 +37,8 @@ class RemoteLearner:
         self._patience_s = patience_s
         self.reports: dict[str, LearnerProgress] = {}
         self.statistics: dict[str, float] = {}
-        self.news: list[dict[str, float]] = []
-        """Statistics of updates that have not been recorded yet."""
+        self.news: list[tuple[int, dict[str, float]]] = []
+        """Of updates that have not been recorded yet: decisions after it, and its statistics."""
         self.stopping: str | None = None
         """Why its middleware asks for the end of the run."""
 
@@ -54,7 +53,7 @@ class RemoteLearner:
         self.reports[player] = answer.report
         return answer.report
 
-    def reset(self, event: PlayerReset, weights: Tree | None) -> None:
+    def reset(self, event: PlayerReset) -> None:
         self.ask(Reset(event))
 
     # --- messages ---
@@ -110,7 +109,7 @@ class RemoteLearner:
         self.reports |= {report.player: report for report in message.reports}
         if message.statistics:
             self.statistics |= message.statistics
-            self.news.append(message.statistics)
+            self.news.append((self.decisions, message.statistics))
         return True
 
     @property

@@ -50,6 +50,8 @@ class SharedParts:
         """Decisions of each actor and player that the learner has used, or never will."""
         self.waited = new((num_actors,), np.float64)
         """Seconds that each actor has waited for the learner."""
+        self.dropped_reward = new((num_actors,), np.float64)
+        """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
         self.hearts = new((num_actors + 2,), np.float64)
         """When each worker last did something: the actors, the policy worker, the learner."""
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.game.spec.seats_of_kind]

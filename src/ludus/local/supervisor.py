@@ -24,14 +24,23 @@ class ActorSlot:
     process: WorkerProcess | None = None
     attempts: int = 0
     failures: int = 0
-    """Of its own, since it last finished a match."""
+    """Of its own, since it last finished a match and something was learned."""
+    learned_at_failure: int = 0
     start_at: float = 0.0
     """Not before this time (monotonic) is it started again."""
 
-    def failed(self, rules: Supervision) -> None:
-        """Count a failure; the next start waits twice as long as the one before."""
+    def failed(self, rules: Supervision, decisions: int) -> None:
+        """Count a failure; the next start waits twice as long as the one before. `decisions`: learned from
+        so far."""
         self.failures += 1
+        self.learned_at_failure = decisions
         self.start_at = time.monotonic() + rules.back_off_s * 2 ** (self.failures - 1)
+
+    def forgive(self, decisions: int) -> None:
+        """A match was finished. A worker that fails again and again before anything is learned from its
+        matches is not working, however many it finishes."""
+        if decisions > self.learned_at_failure:
+            self.failures = 0
 
 
 class SignsOfLife:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
 from ludus.assemble import CHECKPOINT, Training, new_league
+from ludus.data.records import MatchFinished
 from ludus.experiment import Experiment
 from ludus.local.faults import Fault, FaultLog, death_of
 from ludus.local.remote_learner import LearnerGone, RemoteLearner
@@ -46,6 +47,8 @@ from ludus.workers.policy_worker import InferenceStatistics
 
 LEARNER = "learner"
 POLICY_WORKER = "policy-worker"
+STEPS_PER_SHARE = 4
+"""Steps of its tables that an actor should make at least for its share of a batch."""
 ROLES = {LEARNER: "learner", POLICY_WORKER: "policy"}
 """By the name of a process; all others are actors."""
 
@@ -136,8 +139,7 @@ class LocalTraining:
         for removed in self.controller.start(starts, reason):
             self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
         self.learner.wait_for_news(START_UP_S, self._stopped)
-        if checkpoint is not None:
-            self.controller.repeat_resets(after=checkpoint.facts["events"])
+        self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
         self._saved_at = self.learner.decisions
         self.controller.step()
         for slot in (*self._slots, self._policy_slot):
@@ -151,9 +153,15 @@ class LocalTraining:
         for index, slot in enumerate((*self._slots, self._policy_slot) if asked else self._slots):
             if slot.process is None and slot.start_at <= now:
                 slot.attempts += 1
-                slot.process = self._spawn(slot.name, index, slot.attempts, {})
+                slot.process = self._spawn(slot.name, index, slot.attempts)
 
-    def _spawn(self, name: str, index: int, attempt: int, incarnations: dict[str, int]) -> WorkerProcess:
+    def _spawn(
+        self,
+        name: str,
+        index: int,
+        attempt: int,
+        incarnations: dict[str, int] | None = None,
+    ) -> WorkerProcess:
         assert self._region is not None
         control, child = control_pair()
         launch = Launch(
@@ -162,10 +170,11 @@ class LocalTraining:
             index=index,
             num_actors=len(self._slots),
             attempt=attempt,
+            start=self.league.starts,
             control_fd=child.fileno(),
             region_fd=self._region.fd,
             signal_fds=tuple(signal.fds for signal in self._signals),
-            incarnations=incarnations,
+            incarnations=incarnations or {},
             parent=os.getpid(),
         )
         fds = {child.fileno(), self._region.fd, *(fd for signal in self._signals for fd in signal.fds)}
@@ -184,7 +193,7 @@ class LocalTraining:
         process.kill()
         matches = self.controller.void(slot.name, str(fault))
         if fault.own:
-            slot.failed(self._rules)
+            slot.failed(self._rules, self.learner.decisions)
         given_up = slot.failures >= self._rules.quarantine_after
         then = "quarantined" if given_up else "started again"
         self.faults.note(fault, slot.name, then, pid=process.pid, matches=matches)
@@ -197,9 +206,6 @@ class LocalTraining:
         self.restarts += 1
         index = self._slots.index(slot)
         self.learner.ask(Forget(index))
-        self._parts.ready[index].clear()
-        self._parts.free[index].clear()
-        self._parts.used[index] = 0
 
     def _replace_policy_worker(self, fault: Fault) -> None:
         """Start another: it finds what was asked and not answered in the actors' areas."""
@@ -208,7 +214,7 @@ class LocalTraining:
         assert process is not None
         process.kill()
         if fault.own:
-            slot.failed(self._rules)
+            slot.failed(self._rules, self.learner.decisions)
         given_up = slot.failures >= self._rules.most_failures
         then = "the run ends" if given_up else "started again"
         self.faults.note(fault, slot.name, then, pid=process.pid)
@@ -257,6 +263,8 @@ class LocalTraining:
         """Matches are open only if the controller before us could not end in good order."""
         for _, event in self._ledger.replay(after=self.league.num_events):
             self.league.apply(event)
+            if isinstance(event, MatchFinished):
+                self.episodes += event.result.episodes
         left = list(self.league.matches.open_matches)
         if left:
             fault = Fault("restart", "the controller before this one did not end in good order")
@@ -395,22 +403,24 @@ class LocalTraining:
             self._replace_actor(slot, Fault("bad_result", str(error)))
             return False
         self.episodes += request.result.episodes
-        slot.failures = self._policy_slot.failures = 0
+        for place in (slot, self._policy_slot):
+            place.forgive(self.learner.decisions)
         return True
 
     def _note_progress(self) -> None:
-        for statistics in self.learner.news:
+        for decisions, statistics in self.learner.news:
             self._metrics.append(
                 {
-                    "decisions": self.learner.decisions,
+                    "decisions": decisions,
                     "episodes": self.episodes,
                     "matches": self.league.matches.finished,
                     "restarts": self.restarts,
+                    "dropped_reward": float(self._parts.dropped_reward.sum()),
                     **self._inference.update(),
                     **statistics,
                 }
             )
-            self._watch_learning.see(self.learner.decisions, statistics)
+            self._watch_learning.see(statistics)
         self.learner.news.clear()
         self.controller.step()
         if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
@@ -475,11 +485,14 @@ class LocalTraining:
             "matches": self.league.matches.finished,
             "updates": sum(report.step for report in reports),
             "restarts": self.restarts,
+            "dropped_reward": float(self._parts.dropped_reward.sum()),
             **self._inference.latest,
             **self.learner.statistics,
         }
 
 
-def default_actors() -> int:
-    """One for each usable core but the learner's."""
-    return max(1, int(usable_cores()) - 1)
+def default_actors(experiment: Experiment) -> int:
+    """One for each usable core but the learner's, as long as the share of a batch that each hands over is
+    several steps of its tables: with smaller ones much of what is played is too old before it is used."""
+    worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
+    return max(1, min(int(usable_cores()) - 1, worth))

@@ -45,6 +45,8 @@ class Launch(msgspec.Struct, frozen=True):
     num_actors: int
     attempt: int
     """How often this worker was started: another start, other chances."""
+    start: int
+    """How often the run was started: the same."""
     control_fd: int
     region_fd: int
     signal_fds: tuple[tuple[int, int], ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -44,26 +45,20 @@ class LearningWatch:
 
     def __init__(self, most_refused: int) -> None:
         self._most = most_refused
-        self._in_a_row = 0
-        self._refused = 0.0
-        self._skipped = 0.0
-        self._decisions = -1
+        self._in_a_row: Counter[str] = Counter()
 
-    def see(self, decisions: int, statistics: Mapping[str, float]) -> None:
-        """After every update: the decisions learned from so far, and what the learner has measured."""
-        refused = _sum_of(statistics, "/refused")
-        skipped = _sum_of(statistics, "/skipped")
-        in_vain = (decisions == self._decisions and refused > self._refused) or skipped > self._skipped
-        self._in_a_row = self._in_a_row + 1 if in_vain else 0
-        self._decisions, self._refused, self._skipped = decisions, refused, skipped
-        if self._in_a_row >= self._most:
-            raise TrainingFailed(
-                f"{self._in_a_row} updates in a row were refused: the game shows or pays NaN or infinity "
-                f"({refused:,.0f} decisions so far), or the loss is not finite ({skipped:,.0f} gradient "
-                "steps so far). `ludus check GAME` finds the first; a lower learner.learning_rate may help "
-                "with the second. What was learned before is saved"
-            )
-
-
-def _sum_of(statistics: Mapping[str, float], name: str) -> float:
-    return sum(value for key, value in statistics.items() if key.endswith(name))
+    def see(self, statistics: Mapping[str, float]) -> None:
+        """After every update: what the learner has measured, of each player that it trained."""
+        for name, steps in statistics.items():
+            player, _, what = name.rpartition("/")
+            if what != "gradient_steps":
+                continue
+            refused, skipped = (statistics.get(f"{player}/{kind}", 0.0) for kind in ("refused", "skipped"))
+            self._in_a_row[player] = 0 if steps or not (refused or skipped) else self._in_a_row[player] + 1
+            if self._in_a_row[player] >= self._most:
+                raise TrainingFailed(
+                    f"{self._in_a_row[player]} updates in a row of {player} were refused: the game shows or "
+                    f"pays NaN or infinity ({refused:,.0f} decisions so far), or the loss is not finite "
+                    f"({skipped:,.0f} gradient steps so far). `ludus check GAME` finds the first; a lower "
+                    "learner.learning_rate may help with the second. What was learned before is saved"
+                )

@@ -151,6 +151,11 @@ class Actor:
         return Progress(count=decisions)
 
     @property
+    def has_room(self) -> bool:
+        """Whether there are slots for whatever the next step may need: one more for each stream."""
+        return all(writer.num_free >= len(writer.owner) for writer in self.writers)
+
+    @property
     def dropped_reward(self) -> float:
         """Sum of |reward| that came before a learning seat's first decision of an episode."""
         return sum(writer.dropped_reward for writer in self.writers)

@@ -41,7 +41,8 @@ class LearnerDesk(Protocol):
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
         """Put the player's weights, live and averaged, into the model pool, and say which they are."""
 
-    def reset(self, event: PlayerReset, weights: Tree | None) -> None: ...
+    def reset(self, event: PlayerReset) -> None:
+        """Start a player again from the weights that the event names."""
 
 
 class Controller:
@@ -96,12 +97,7 @@ class Controller:
         """The learner is as it was at event `after`: reset again the players that were reset since."""
         for _, event in self._ledger.replay(after=after):
             if isinstance(event, PlayerReset):
-                self._learner.reset(event, self.start_weights(event.player))
-
-    def start_weights(self, player: str) -> Tree | None:
-        """The weights that a learning player starts from; None: fresh ones."""
-        model = self.league.players[player].model
-        return None if model is None else self._models.fetch(ModelId.parse(model))
+                self._learner.reset(event)
 
     def follow_ledger(self) -> None:
         """Fold what the ledger has and the league has not seen."""
@@ -223,7 +219,7 @@ class Controller:
 
     def _reset(self, event: PlayerReset) -> None:
         self._commit([event])
-        self._learner.reset(event, self.start_weights(event.player))
+        self._learner.reset(event)
 
     def _is_known(self, player: str, event: LearnerProgress) -> bool:
         standing = self.league.standings[player]

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ludus.data.trees import Array, IntArray, Tree, put, take
+from ludus.data.trees import Array, IntArray, Tree, take
 from ludus.games.game import Bot
 from ludus.models.network_policy import NetworkPolicy, stack_policies
 from ludus.models.policy import Acted, Policy
@@ -57,8 +57,7 @@ class InlineInference:
             if len(groups) == 1:
                 alone += groups
             else:
-                where = _where(groups)
-                answers.append((where, self._together(rows, key, groups, where)))
+                answers.append((_where(groups), self._together(rows, key, groups)))
         answers += [(slice(group.start, group.stop), self._alone(rows, group)) for group in alone]
         return _joined(answers, rows.groups[-1].stop)
 
@@ -76,25 +75,28 @@ class InlineInference:
         )
         return Answer(acted=acted, version=np.full(group.stop - group.start, seated.step, np.int64))
 
-    def _together(self, rows: Rows, key: str, groups: Sequence[Group], where: slice | IntArray) -> Answer:
-        """One call for several models: each model's rows are filled up to those of the longest."""
+    def _together(self, rows: Rows, key: str, groups: Sequence[Group]) -> Answer:
+        """One call for several models. Each gets as many rows as the longest; those that are missing are
+        copies of a real row, since no other is sure to have a legal action."""
         seated = [self._players.get(group.player) for group in groups]
         stack = self._stacks.setdefault((rows.kind, key), PolicyStack())
         places = stack.seat(
             [(group.player, one) for group, one in zip(groups, seated, strict=True)], rows.kind
         )
         counts = [group.stop - group.start for group in groups]
-        at = (np.repeat(places, counts), np.concatenate([np.arange(count) for count in counts]))
-        shape = (stack.size, max(counts))
+        filled = np.full((stack.size, max(counts)), groups[0].start)
+        for place, group, count in zip(places, groups, counts, strict=True):
+            filled[place] = group.start + np.minimum(np.arange(max(counts)), count - 1)
         acted = _act_on_finite(
             stack.policy,
-            _spread(take(rows.observation, where), at, shape),
-            _spread(take(rows.legal, where), at, shape, fill=True),  # a row that nobody reads may do anything
-            _spread(take(rows.state, where), at, shape),
-            _spread({"": rows.uniforms[where]}, at, shape)[""],
+            take(rows.observation, filled),
+            take(rows.legal, filled),
+            take(rows.state, filled),
+            rows.uniforms[filled],
             greedy=seated[0].greedy,
             want_value=False,
         )
+        at = (np.repeat(places, counts), np.concatenate([np.arange(count) for count in counts]))
         return Answer(
             acted=Acted(
                 action=take(acted.action, at),
@@ -149,14 +151,6 @@ def _where(groups: Sequence[Group]) -> slice | IntArray:
     if all(before.stop == after.start for before, after in pairwise(groups)):
         return slice(groups[0].start, groups[-1].stop)
     return np.concatenate([np.arange(group.start, group.stop) for group in groups])
-
-
-def _spread(tree: Tree, at: tuple[IntArray, IntArray], shape: tuple[int, int], *, fill: bool = False) -> Tree:
-    """Rows at (model, row); places in between hold `fill`."""
-    new = np.ones if fill else np.zeros
-    spread = {name: new(shape + array.shape[1:], array.dtype) for name, array in tree.items()}
-    put(spread, at, tree)
-    return spread
 
 
 def _joined(answers: Sequence[tuple[slice | IntArray, Answer]], num_rows: int) -> Answer:

@@ -110,13 +110,12 @@ class Learner:
             if not finite.all():  # one NaN would spoil the whole batch
                 refused[kind] = taken.slots[~finite]
                 trained.refused += int(taken.decisions[~finite].sum())
-                self._pools[kind].clear(refused[kind])
             if batch is not None:
                 batches[kind] = batch
                 is_new = taken.is_new[finite]
                 used = batch.valid if is_new.all() else batch.valid[:, is_new]
                 trained.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
-        measured: dict[str, float] = {}
+        measured: dict[str, float] = {"gradient_steps": 0}
         if batches:
             measured = trained.update(batches, self.progress)
             self.publish(player)
@@ -157,11 +156,18 @@ class Learner:
         )
         return report
 
-    def reset(self, event: PlayerReset, weights: Tree | None) -> None:
-        """Start a player again from these weights, or from the ones it had at the beginning."""
-        trained = self.players[event.player]
+    def start_from(self, models: Mapping[str, str]) -> None:
+        """Players that begin with the weights of a model in the pool, by player."""
+        for player, model in models.items():
+            self.players[player].restart_from(self._models.fetch(ModelId.parse(model)))
+
+    def reset(self, event: PlayerReset) -> None:
+        """Start a player again from the weights that the event names, or from fresh ones."""
+        weights = self._initial[event.player]
+        if event.model is not None:
+            weights = self._models.fetch(ModelId.parse(event.model))
         self.buffers[event.player].clear()
-        trained.reset(self._initial[event.player] if weights is None else weights, event.incarnation)
+        self.players[event.player].reset(weights, event.incarnation)
         self.publish(event.player)
 
     def close(self) -> None:

@@ -188,14 +188,15 @@ class TrainedPlayer:
     def _count(self, broken: Sequence[Tensor], measured: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
         """Means over the steps that were taken; those that were not are counted as skipped."""
         if not broken:
-            return {}
+            return {"gradient_steps": 0}
         taken = torch.stack(list(broken)).cpu().numpy() == 0
         self.skipped += int((~taken).sum())
         steps = [statistics for statistics, ok in zip(measured, taken.tolist(), strict=True) if ok]
         names = dict.fromkeys(name for statistics in steps for name in statistics)
-        return {
+        means = {
             name: float(torch.stack([one[name] for one in steps if name in one]).mean()) for name in names
         }
+        return {"gradient_steps": len(steps), **means}
 
     def _follow(self) -> None:
         """Move the average and the references after the live weights."""
@@ -220,7 +221,7 @@ class TrainedPlayer:
     def reset(self, weights: Mapping[str, Array], incarnation: int) -> None:
         """Start again from these weights: fresh optimiser, average and references."""
         self.restart_from(weights)
-        self.incarnation = incarnation
+        self.incarnation = max(self.incarnation, incarnation)  # a repeated reset is of an earlier one
         self.step += 1 + self.config.lag  # what the old weights played is too old from now on
 
     def restart_from(self, weights: Mapping[str, Array]) -> None:

@@ -1,0 +1,171 @@
+"""A run that starts in seconds, in this process or by the command line, and a look at its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ludus.assemble import Training
+from ludus.config import encode
+from ludus.data.files import load_address
+from ludus.experiment import Experiment
+from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.game import GameSource
+from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.local.training import LocalTraining
+from ludus.models.networks import ActorCritic
+from ludus.runtime.supervision import Supervision
+from ludus.store.metrics_file import read_metrics
+from ludus.store.run_folder import RunFolder
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+BATCH = 1_000
+QUICK = Supervision(hung_after_s=4.0, back_off_s=0.05)
+"""For tests in which something hangs."""
+
+
+def tiny(game: GameSource | None = None, **changes: Any) -> Experiment:
+    opponents = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
+    described = Experiment(
+        name="tiny",
+        game=Kuhn() if game is None else game,
+        budget=12_000,
+        model=ActorCritic(hidden=(16,)),
+        actor=ActorConfig(num_tables=32, matches=2, episodes_per_table=8, unroll_length=8),
+        learner=LearnerConfig(batch_size=BATCH, minibatch_size=BATCH, epochs=1, buffer_size=8 * BATCH),
+        league=LeagueRules(
+            roles={"main": Role(matchmaking=opponents, promotion=BySteps(every=4_000))}, bots=("random",)
+        ),
+        evaluation=EvaluationConfig(opponents=("random",), past=1, episodes=32),
+        checkpoint_every=3_000,
+        runtime="local",
+        supervision=Supervision(back_off_s=0.05),
+    )
+    return replace(described, **changes)
+
+
+def bad_game(marks: Path, **how: Any) -> GameSource:
+    """By address, so that worker processes find it too."""
+    marks.mkdir(exist_ok=True)
+    game: GameSource = load_address(f"{Path(__file__).with_name('bad_games.py')}:BadKuhn")(
+        marks=str(marks), **how
+    )
+    return game
+
+
+@contextmanager
+def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[LocalTraining]:
+    """A run whose controller is this process."""
+    folder = RunFolder.create(path, encode(described), seed=0, command=())
+    with folder.lock(), closing(LocalTraining(described, folder, num_actors)) as training:
+        yield training
+
+
+def once(when: Callable[[LocalTraining], bool], act: Callable[[LocalTraining], None]) -> Any:
+    """A watcher that acts the first time it is due, and tells so by its `done`."""
+
+    class Once:
+        done = False
+
+        def __call__(self, training: Training) -> None:
+            assert isinstance(training, LocalTraining)
+            if not self.done and when(training):
+                self.done = True
+                act(training)
+
+    return Once()
+
+
+def learned(count: int) -> Callable[[LocalTraining], bool]:
+    return lambda training: training.numbers()["decisions"] >= count
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    os.kill(pid, number)
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """As in a power cut; some may have ended with the ones before them."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            kill(pid)
+
+
+def faults_of(path: Path) -> list[dict[str, Any]]:
+    return read_metrics(path / "metrics" / "faults.jsonl")[0]
+
+
+# --- by the command line ---
+
+
+def create(path: Path, described: Experiment) -> None:
+    RunFolder.create(path, encode(described), seed=0, command=())
+
+
+@contextmanager
+def started(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`ludus train --resume`, from its first numbers on; killed at the end if it still runs."""
+    program = [sys.executable, "-m", "ludus.cli.main", "train", "--run", str(path), "--resume", "--json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as training:
+        try:
+            assert training.stdout is not None
+            line = training.stdout.readline()
+            if not line:
+                raise AssertionError(training.communicate()[1])
+            assert "decisions" in json.loads(line)
+            yield training
+        finally:
+            training.kill()
+
+
+def stop(training: subprocess.Popen[str]) -> str:
+    """Ends it in good order; gives its last line."""
+    training.send_signal(signal.SIGTERM)
+    out, err = training.communicate(timeout=60)
+    assert training.returncode == 130, err
+    return out.splitlines()[-1]
+
+
+def descendants(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+    children = [int(child) for child in found]
+    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
+
+
+def workers(pid: int, role: str) -> list[int]:
+    """Worker processes of a controller, by their role."""
+    return [child for child in descendants(pid) if f'"role":"{role}"' in _command(child)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def wait_until(done: Callable[[], bool], what: str, most_s: float = 60.0) -> None:
+    deadline = time.monotonic() + most_s
+    while not done():
+        assert time.monotonic() < deadline, f"waited {most_s:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
