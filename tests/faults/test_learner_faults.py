@@ -121,7 +121,9 @@ def test_row_24_a_loss_that_is_never_a_number_ends_the_run_by_name(tmp_path: Pat
     nan = algorithm("NanPPO", first=2, last=10**9)
     described = tiny(algorithm=nan, runtime="serial", budget=10**9, supervision=Supervision(most_refused=4))
     with closing(serial(path, described)) as training:
-        with pytest.raises(TrainingFailed, match=r"4 updates in a row of main were refused: .*\(4 gradient steps"):
+        with pytest.raises(
+            TrainingFailed, match=r"4 updates in a row of main were refused: .*\(4 gradient steps"
+        ):
             training.run()
         assert all(np.isfinite(array).all() for array in training.learner.players["main"].weights().values())
     assert RunFolder.open(path).checkpoints(CHECKPOINT).load_latest() is not None, "saved"

@@ -78,9 +78,7 @@ class CountedCalls:
         monkeypatch.setattr(NetworkPolicy, "act", act)
 
 
-@pytest.mark.parametrize(
-    "game", [ConnectFour(), Hills()], ids=["connect_four", "hills"]
-)
+@pytest.mark.parametrize("game", [ConnectFour(), Hills()], ids=["connect_four", "hills"])
 @pytest.mark.parametrize("model", [MODEL, WITH_MEMORY], ids=["plain", "memory"])
 def test_stacked_players_decide_as_each_alone(game: GameSource, model: ActorCritic) -> None:
     held = players(game, model, 4)
