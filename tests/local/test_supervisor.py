@@ -13,7 +13,7 @@ import pytest
 
 from ludus.local import supervisor
 from ludus.local.faults import Fault, FaultLog
-from ludus.local.supervisor import START_UP_S, ActorSlot, SignsOfLife
+from ludus.local.supervisor import START_UP_S, SignsOfLife, WorkerPlace
 from ludus.runtime.guard import Guard
 from ludus.runtime.supervision import LearningWatch, Supervision, TrainingFailed
 from ludus.store.metrics_file import read_metrics
@@ -70,11 +70,11 @@ def test_a_new_process_has_time_to_start(clock: Clock) -> None:
 
 
 def test_every_failure_doubles_the_wait(clock: Clock) -> None:
-    slot = ActorSlot("actor-0")
+    place = WorkerPlace("actor-0")
     waits = []
     for _ in range(3):
-        slot.failed(Supervision(back_off_s=0.5), decisions=7)
-        waits.append(slot.start_at - clock.now)
+        place.failed(Supervision(back_off_s=0.5), decisions=7)
+        waits.append(place.start_at - clock.now)
     assert waits == [0.5, 1.0, 2.0]
 
 

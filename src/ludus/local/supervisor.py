@@ -17,7 +17,7 @@ stopped, or the machine slept; meanwhile nobody who waited for it could show lif
 
 
 @dataclass
-class ActorSlot:
+class WorkerPlace:
     """A place for an actor process; processes come and go."""
 
     name: str

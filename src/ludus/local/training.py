@@ -16,7 +16,7 @@ from ludus.experiment import Experiment
 from ludus.local.faults import Fault, FaultLog, death_of
 from ludus.local.remote_learner import LearnerGone, RemoteLearner
 from ludus.local.shared_parts import WAIT_S, SharedParts
-from ludus.local.supervisor import START_UP_S, ActorSlot, SignsOfLife
+from ludus.local.supervisor import START_UP_S, SignsOfLife, WorkerPlace
 from ludus.runtime.channel import Signal
 from ludus.runtime.cores import usable_cores
 from ludus.runtime.guard import Guard
@@ -68,8 +68,8 @@ class LocalTraining:
         self._metrics = MetricsFile(folder.metrics / "train.jsonl")
         self._checkpoints = folder.checkpoints(CHECKPOINT)
         self._guard = Guard()
-        self._slots = [ActorSlot(f"actor-{index}") for index in range(num_actors)]
-        self._policy_slot = ActorSlot(POLICY_WORKER)
+        self._places = [WorkerPlace(f"actor-{index}") for index in range(num_actors)]
+        self._policy_place = WorkerPlace(POLICY_WORKER)
         """Stays empty where actors run the policies themselves."""
         self._learner_process: WorkerProcess | None = None
         self._learner_starts = 0
@@ -93,7 +93,7 @@ class LocalTraining:
     def _lay_out(self) -> None:
         """Shared memory for as many actors as there are places."""
         self._close_shared()
-        num_actors = len(self._slots)
+        num_actors = len(self._places)
         size = bytes_needed(lambda new: SharedParts(self.experiment, num_actors, new))
         self._region = Region.create(size)
         self._parts = SharedParts(self.experiment, num_actors, self._region.new)
@@ -125,7 +125,7 @@ class LocalTraining:
         for name in checkpoint.damaged if checkpoint else ():
             self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
         self._learner_starts += 1
-        process = self._spawn(LEARNER, len(self._slots) + 1, self._learner_starts, incarnations)
+        process = self._spawn(LEARNER, len(self._places) + 1, self._learner_starts, incarnations)
         self._learner_process = process
         self.learner = RemoteLearner(process, self._rules.hung_after_s)
         self.controller = Controller(
@@ -142,18 +142,18 @@ class LocalTraining:
         self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
         self._saved_at = self.learner.decisions
         self.controller.step()
-        for slot in (*self._slots, self._policy_slot):
-            slot.start_at = 0.0
+        for place in (*self._places, self._policy_place):
+            place.start_at = 0.0
         self._start_due()
 
     def _start_due(self) -> None:
         """Start the workers whose places are empty and who have waited long enough."""
         now = time.monotonic()
         asked = self.experiment.actor.inference == "worker"
-        for index, slot in enumerate((*self._slots, self._policy_slot) if asked else self._slots):
-            if slot.process is None and slot.start_at <= now:
-                slot.attempts += 1
-                slot.process = self._spawn(slot.name, index, slot.attempts)
+        for index, place in enumerate((*self._places, self._policy_place) if asked else self._places):
+            if place.process is None and place.start_at <= now:
+                place.attempts += 1
+                place.process = self._spawn(place.name, index, place.attempts)
 
     def _spawn(
         self,
@@ -168,7 +168,7 @@ class LocalTraining:
             run=str(self.folder.path),
             role=ROLES.get(name, "actor"),
             index=index,
-            num_actors=len(self._slots),
+            num_actors=len(self._places),
             attempt=attempt,
             start=self.league.starts,
             control_fd=child.fileno(),
@@ -186,56 +186,56 @@ class LocalTraining:
 
     # --- faults ---
 
-    def _replace_actor(self, slot: ActorSlot, fault: Fault) -> None:
+    def _replace_actor(self, place: WorkerPlace, fault: Fault) -> None:
         """Void what the actor held, let the learner forget it, and start another, sooner or later."""
-        process, slot.process = slot.process, None
+        process, place.process = place.process, None
         assert process is not None
         process.kill()
-        matches = self.controller.void(slot.name, str(fault))
+        matches = self.controller.void(place.name, str(fault))
         if fault.own:
-            slot.failed(self._rules, self.learner.decisions)
-        given_up = slot.failures >= self._rules.quarantine_after
+            place.failed(self._rules, self.learner.decisions)
+        given_up = place.failures >= self._rules.quarantine_after
         then = "quarantined" if given_up else "started again"
-        self.faults.note(fault, slot.name, then, pid=process.pid, matches=matches)
+        self.faults.note(fault, place.name, then, pid=process.pid, matches=matches)
         if fault.kind == "damaged_model":
             for removed in self.controller.remove_damaged():
                 self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
         if given_up:
-            self._quarantine(slot, fault)
+            self._quarantine(place, fault)
             return
         self.restarts += 1
-        index = self._slots.index(slot)
+        index = self._places.index(place)
         self.learner.ask(Forget(index))
 
     def _replace_policy_worker(self, fault: Fault) -> None:
         """Start another: it finds what was asked and not answered in the actors' areas."""
-        slot = self._policy_slot
-        process, slot.process = slot.process, None
+        place = self._policy_place
+        process, place.process = place.process, None
         assert process is not None
         process.kill()
         if fault.own:
-            slot.failed(self._rules, self.learner.decisions)
-        given_up = slot.failures >= self._rules.most_failures
+            place.failed(self._rules, self.learner.decisions)
+        given_up = place.failures >= self._rules.most_failures
         then = "the run ends" if given_up else "started again"
-        self.faults.note(fault, slot.name, then, pid=process.pid)
+        self.faults.note(fault, place.name, then, pid=process.pid)
         if given_up:
             raise TrainingFailed(
-                f"the policy worker failed {slot.failures} times without a match being finished, at last "
-                f"with {fault.reason} (see {self.folder.logs / f'{slot.name}.log'})"
+                f"the policy worker failed {place.failures} times without a match being finished, at last "
+                f"with {fault.reason} (see {self.folder.logs / f'{place.name}.log'})"
             )
         self.restarts += 1
 
-    def _quarantine(self, slot: ActorSlot, fault: Fault) -> None:
+    def _quarantine(self, place: WorkerPlace, fault: Fault) -> None:
         """Its game fails again and again: go on without it, if anybody else plays."""
         failed = (
-            f"{slot.name} failed {slot.failures} times without finishing a match, at last with "
-            f"{fault.reason} (see {self.folder.logs / f'{slot.name}.log'})"
+            f"{place.name} failed {place.failures} times without finishing a match, at last with "
+            f"{fault.reason} (see {self.folder.logs / f'{place.name}.log'})"
         )
-        if len(self._slots) == 1:
+        if len(self._places) == 1:
             raise TrainingFailed(f"no actor is left: {failed}")
         self._save()
         self._kill_all()
-        self._slots.remove(slot)
+        self._places.remove(place)
         self._lay_out()
         self._start("quarantine")
 
@@ -318,52 +318,52 @@ class LocalTraining:
         self._start_due()
         assert self._learner_process is not None
         learner = self._learner_process.control
-        slots = (*self._slots, self._policy_slot)
-        controls = {slot.process.control: slot for slot in slots if slot.process is not None}
+        places = (*self._places, self._policy_place)
+        controls = {place.process.control: place for place in places if place.process is not None}
         for ready in wait([*controls, learner], timeout=WAIT_S):
             assert isinstance(ready, Connection)
             if ready is learner and self._learner_process.control is learner:
                 self.learner.wait_for_news(0.0)
                 self._note_progress()
             elif ready in controls:
-                slot = controls[ready]
-                if slot.process is not None and slot.process.control is ready:
-                    serve = self._serve_policy_worker if slot is self._policy_slot else self._serve_actor
-                    serve(slot, slot.process)
+                place = controls[ready]
+                if place.process is not None and place.process.control is ready:
+                    serve = self._serve_policy_worker if place is self._policy_place else self._serve_actor
+                    serve(place, place.process)
         self._look_after()
 
     def _look_after(self) -> None:
         """Replace who has died or shows no life."""
         self._life.look()
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
-        for index, slot in enumerate(list(self._slots)):
-            process = slot.process
+        for index, place in enumerate(list(self._places)):
+            process = place.process
             if process is None:
                 continue
             if process.exit_code is not None and not process.control.poll(0):
-                self._replace_actor(slot, death_of(process, "env_crash"))
+                self._replace_actor(place, death_of(process, "env_crash"))
             elif self._life.is_hung(index):
-                self._replace_actor(slot, Fault("env_hang", hung))
+                self._replace_actor(place, Fault("env_hang", hung))
             else:
                 continue
             return  # the places may have changed; the others are looked at in a moment
-        policy_worker = self._policy_slot.process
+        policy_worker = self._policy_place.process
         if policy_worker is not None:
             if policy_worker.exit_code is not None and not policy_worker.control.poll(0):
                 self._replace_policy_worker(death_of(policy_worker, "worker_crash"))
-            elif self._life.is_hung(len(self._slots)):
+            elif self._life.is_hung(len(self._places)):
                 self._replace_policy_worker(Fault("worker_hang", hung))
         self.learner.check()
         if self._life.is_hung(-1):
             raise LearnerGone(Fault("worker_hang", hung))
 
-    def _serve_actor(self, slot: ActorSlot, process: WorkerProcess) -> None:
+    def _serve_actor(self, place: WorkerPlace, process: WorkerProcess) -> None:
         try:
             request = receive(process.control, FromActor)
             if isinstance(request, NextMatch):
-                send(process.control, MatchFound(self.controller.next_match(request.tables, slot.name)))
+                send(process.control, MatchFound(self.controller.next_match(request.tables, place.name)))
             elif isinstance(request, Report):
-                if not self._report(slot, request):
+                if not self._report(place, request):
                     return
                 send(process.control, Done())
             elif isinstance(request, FindFrozen):
@@ -371,13 +371,13 @@ class LocalTraining:
             elif isinstance(request, Stopping):
                 raise StopTraining(request.reason)
             else:
-                self._replace_actor(slot, Fault(request.kind, request.reason))
+                self._replace_actor(place, Fault(request.kind, request.reason))
         except PeerGone:
-            self._replace_actor(slot, death_of(process, "env_crash"))
+            self._replace_actor(place, death_of(process, "env_crash"))
         except BadMessage as error:
-            self._replace_actor(slot, Fault("worker_crash", str(error)))
+            self._replace_actor(place, Fault("worker_crash", str(error)))
 
-    def _serve_policy_worker(self, slot: ActorSlot, process: WorkerProcess) -> None:
+    def _serve_policy_worker(self, place: WorkerPlace, process: WorkerProcess) -> None:
         try:
             request = receive(process.control, FromPolicyWorker)
             if isinstance(request, FindFrozen):
@@ -395,16 +395,16 @@ class LocalTraining:
         player = self.league.players[request.player]
         return FrozenFound(player.model or "", player.weights)
 
-    def _report(self, slot: ActorSlot, request: Report) -> bool:
+    def _report(self, place: WorkerPlace, request: Report) -> bool:
         """Record a result; what cannot be one is refused, and its sender is replaced."""
         try:
             self.controller.report(request.result)
         except (ValueError, LookupError) as error:
-            self._replace_actor(slot, Fault("bad_result", str(error)))
+            self._replace_actor(place, Fault("bad_result", str(error)))
             return False
         self.episodes += request.result.episodes
-        for place in (slot, self._policy_slot):
-            place.forgive(self.learner.decisions)
+        for working in (place, self._policy_place):
+            working.forgive(self.learner.decisions)
         return True
 
     def _note_progress(self) -> None:
@@ -437,10 +437,10 @@ class LocalTraining:
         self.controller.void(None, "stopped")
 
     def _kill_all(self) -> None:
-        for slot in (*self._slots, self._policy_slot):
-            if slot.process is not None:
-                slot.process.kill()
-                slot.process = None
+        for place in (*self._places, self._policy_place):
+            if place.process is not None:
+                place.process.kill()
+                place.process = None
         if self._learner_process is not None:
             self._learner_process.kill()
             self._learner_process = None
@@ -470,12 +470,12 @@ class LocalTraining:
     @property
     def policy_worker_pid(self) -> int | None:
         """None where actors run the policies themselves, and while it is being started again."""
-        process = self._policy_slot.process
+        process = self._policy_place.process
         return None if process is None else process.pid
 
     @property
     def actor_pids(self) -> list[int]:
-        return [slot.process.pid for slot in self._slots if slot.process is not None]
+        return [place.process.pid for place in self._places if place.process is not None]
 
     def numbers(self) -> dict[str, float]:
         reports = self.learner.reports.values()
