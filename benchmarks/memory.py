@@ -35,11 +35,12 @@ SLACK_MIB, SLACK_SHARE = 4.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Memory of one process, in MiB. Pages that several share count in full in `rss`, in parts in `pss`."""
+    """Memory of one process, in MiB: all that is resident, shared slots and libraries included, and its own
+    (anonymous) part, where a leak would be. A share of shared pages would change with who else runs."""
 
     second: float
     rss: float
-    pss: float
+    own: float
 
 
 Samples = dict[str, list[Sample]]
@@ -72,7 +73,7 @@ def sample(second: float, samples: Samples) -> None:
         with suppress(OSError):
             lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
             sizes = {key: int(rest.split()[0]) / 1024 for key, rest in (line.split(":") for line in lines)}
-            samples[name].append(Sample(second, sizes["Rss"], sizes["Pss"]))
+            samples[name].append(Sample(second, sizes["Rss"], sizes["Anonymous"]))
 
 
 def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
@@ -82,7 +83,7 @@ def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
         return [name, "-", "-", "-", "too few samples"]
     seconds = np.array([one.second for one in counted])
     columns, grows = [], False
-    for values in ([one.rss for one in counted], [one.pss for one in counted]):
+    for values in ([one.rss for one in counted], [one.own for one in counted]):
         slope = float(np.polyfit(seconds, values, 1)[0])
         growth = slope * float(seconds[-1] - seconds[0])
         grows |= growth > max(SLACK_MIB, SLACK_SHARE * float(np.mean(values)))
@@ -131,7 +132,7 @@ def main() -> None:
         f"A straight line through a sample every {EVERY_S:.0f} s, without the first third. Flat: it rises by "
         f"less than {SLACK_MIB:.0f} MiB or {SLACK_SHARE:.0%}, whichever is more."
     )
-    columns = ("process", "samples", "RSS", "PSS", "verdict")
+    columns = ("process", "samples", "RSS", "own", "verdict")
     full = chosen.minutes >= FULL_MINUTES
     write(
         "memory", "Memory of a long run", [("Processes", columns, rows)], facts=facts, notes=[note], keep=full
