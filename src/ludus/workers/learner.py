@@ -102,10 +102,13 @@ class Learner:
         """One update; returns what it measured."""
         self.batches += 1
         trained, buffer = self.players[player], self.buffers[player]
-        is_async = trained.config.schedule == "async"
+        # A hand-over is a little more than its share: left behind, that little would hold its actor up until
+        # it is too old. So all is taken, unless so much waits that the newest alone make a batch.
+        size = trained.config.batch_size
+        enough = size if trained.config.schedule == "async" and buffer.decisions >= 2 * size else None
         batches: dict[int, Batch] = {}
         refused: dict[int, IntArray] = {}
-        for kind, taken in buffer.take(trained.config.batch_size if is_async else None).items():
+        for kind, taken in buffer.take(enough).items():
             batch, finite = self._pools[kind].stack_finite(taken.slots, trained.oldest_version)
             if not finite.all():  # one NaN would spoil the whole batch
                 refused[kind] = taken.slots[~finite]
