@@ -18,7 +18,7 @@ stopped, or the machine slept; meanwhile nobody who waited for it could show lif
 
 @dataclass
 class WorkerPlace:
-    """A place for an actor process; processes come and go."""
+    """A place for an actor or the policy worker; processes come and go."""
 
     name: str
     process: WorkerProcess | None = None

@@ -11,7 +11,7 @@ PROTOCOL = 1
 
 
 class Request(msgspec.Struct, frozen=True, tag_field="message"):
-    """A message that is answered."""
+    """Begins a conversation; answered unless it says otherwise."""
 
 
 class NextMatch(Request, frozen=True, tag="next_match"):

@@ -20,11 +20,12 @@ class Supervision:
     """A worker without a sign of life for so long is ended and replaced. One step of the tables, one update
     and one checkpoint must each take less."""
     quarantine_after: int = 3
-    """Failures of an actor without a finished match in between, after which it is not started again."""
+    """Failures of an actor without more being learned in between, after which it is not started again."""
     back_off_s: float = 0.5
     """Pause before an actor that failed is started again; twice as long after each further failure."""
     most_failures: int = 5
-    """Failures of the learner without a checkpoint in between, after which the run ends."""
+    """Failures of the learner without a checkpoint in between, or of the policy worker without more being
+    learned, after which the run ends."""
     most_refused: int = 20
     """Updates in a row that were refused because of a NaN or an infinity, after which the run ends."""
     stop_within_s: float = 20.0

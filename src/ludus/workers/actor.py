@@ -28,7 +28,7 @@ class TrajectoryDesk(Protocol):
 
     def put(self, player: str, kind: int, slots: IntArray) -> None: ...
     def complete(self, player: str) -> None:
-        """All that the synchronous schedule asked for has been put."""
+        """A hand-over has ended: all that belongs to it has been put."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class ActorConfig:
 
 class Actor:
     """Plays. `hand_over_after` decisions of a learning player, all its trajectories go to the learner at
-    once (the synchronous schedule); with None each goes when it is full."""
+    once, whatever the schedule; with None each goes when it is full."""
 
     def __init__(
         self,
@@ -132,8 +132,8 @@ class Actor:
 
         consumes:     matches from the desk, the newest weights from the board
         waits for:    nothing
-        produces:     trajectories (slot numbers), results; in the synchronous schedule it stops short of
-                      playing when a hand-over is due, so that the learner can go first
+        produces:     trajectories (slot numbers), results; it stops short of playing when a hand-over is
+                      due, so that the learner can go first where the schedule says so
         """
         if not self._started:
             self._begin()
