@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from league_rows import match_of, play, random_result, result_of, started
 from msgspec.structs import replace
 
+from ludus.config import apply_encoded
 from ludus.data.records import (
     AnyEvent,
     LearnerProgress,
@@ -23,9 +24,10 @@ from ludus.data.records import (
     PlayerReset,
     RunStarted,
     ScoreMeasured,
+    SettingsChanged,
     Side,
 )
-from ludus.league.league import League
+from ludus.league.league import League, later_settings
 from ludus.league.matches import MatchConflictError, UnknownMatchError
 from ludus.league.matchmaking import PFSP, Live, Mixture, SelfPlay, UniformPast
 from ludus.league.payoff import PayoffRules
@@ -47,7 +49,7 @@ TABLES: dict[str, Any] = {"tables": 4, "episodes_per_table": 2}
 
 
 def _new(rules: LeagueRules = RULES, seed: int = 7) -> League:
-    return League(rules, num_teams=2, seats_per_team=(1, 1), seed=seed)
+    return League(rules, num_teams=2, seats_per_team=(1, 1), seed=seed, change_rules=apply_encoded)
 
 
 def _simulate(rng: np.random.Generator, num_steps: int, seed: int = 7) -> tuple[League, list[AnyEvent]]:
@@ -65,7 +67,10 @@ def _simulate(rng: np.random.Generator, num_steps: int, seed: int = 7) -> tuple[
     starts, clock = 1, Counter[str]()
     for _ in range(num_steps):
         action = rng.choice(
-            ["issue", "finish", "finish", "void", "lease", "train", "due", "score", "restart", "remove"]
+            [
+                *("issue", "finish", "finish", "void", "lease", "train", "due", "score"),
+                *("restart", "remove", "set"),
+            ]
         )
         open_ids = list(league.matches.open_matches)
         if action == "issue":
@@ -96,6 +101,12 @@ def _simulate(rng: np.random.Generator, num_steps: int, seed: int = 7) -> tuple[
                 feed(MatchVoid(match_id, "restart"))
         elif action == "remove" and league.candidates.frozen() and rng.random() < 0.3:
             feed(PlayerRemoved(league.candidates.frozen()[0]))
+        elif action == "set" and rng.random() < 0.3:
+            share = round(float(rng.random()), 3)
+            branches = "league.roles.main.matchmaking.branches"
+            feed(SettingsChanged({f"{branches}.0.0": share, f"{branches}.1.0": 1.0 - share}))
+            feed(SettingsChanged({"league.payoff.decay": round(float(rng.uniform(0.9, 1.0)), 3)}))
+            feed(SettingsChanged({"learner.learning_rate": share}, player="main"))
     return league, events
 
 
@@ -138,6 +149,8 @@ OPEN = match_of("main", "random", id=0, episodes=10)
         (PlayerAdded("new", "frozen", model="m"), PlayerAdded("new", "frozen", model="n")),
         (PlayerReset("main", 1, None), PlayerReset("main", 2, None)),
         (PlayerRemoved("random"), PlayerRemoved("main")),
+        (SettingsChanged({"budget": 1}), SettingsChanged({"budget": 2})),
+        (SettingsChanged({"learner.epochs": 1}), SettingsChanged({"learner.epochs": 1}, player="main")),
         (RunStarted(1), MatchVoid(0, "restart")),
     ],
 )
@@ -284,7 +297,7 @@ def test_a_game_of_one_team() -> None:
 
 def test_evaluation_trains_nobody_and_is_folded_apart() -> None:
     league = started(RULES, seats=2)
-    match = league.evaluation_match(0, ["main", ("exploiter_0", "random")], **TABLES)
+    match = league.evaluation_match(0, ["main", ("random", "random")], **TABLES)
     assert not any(side.trains for side in match.sides)
     league.apply(MatchIssued(match))
     league.apply(MatchFinished(result_of(match, (8, 0, 0))))
@@ -469,3 +482,47 @@ def test_seeds_outside_64_bits_are_refused(seed: int) -> None:
 def test_teams_and_seats_must_agree() -> None:
     with pytest.raises(ValueError, match="2 teams need as many seat counts"):
         League(RULES, num_teams=2, seats_per_team=(1,), seed=0)
+
+
+def test_rules_hold_from_their_event_on() -> None:
+    league = started(RULES)
+    shares = {
+        f"league.roles.main.matchmaking.branches.{index}.0": share for index, share in ((0, 1.0), (1, 0.0))
+    }
+    league.apply(SettingsChanged(shares))
+    assert league.opponent_law("main") == {"main": 1.0, "random": 0.0}
+    assert league.rules.roles["main"].promotion == RULES.roles["main"].promotion
+    assert league.settings == shares
+
+
+@pytest.mark.parametrize(
+    ("event", "named"),
+    [
+        (SettingsChanged({"league.roles.main.matchmaking.branches.0.0": 1.0}), "sum to 1"),
+        (SettingsChanged({"league.roles.exploiter.matchmaking.role": "mian"}), "'main'"),
+        (SettingsChanged({"league.payoff.decay": 0.9}, player="main"), "whole league"),
+        (SettingsChanged({"learner.epochs": 1}, player="random"), "unknown learning player 'random'"),
+    ],
+)
+def test_changes_that_cannot_be_leave_the_league_as_it_was(event: SettingsChanged, named: str) -> None:
+    league = started(RULES)
+    before = league.state_digest()
+    with pytest.raises(ValueError, match=named):
+        league.apply(event)
+    assert league.state_digest() == before
+
+
+def test_a_later_setting_takes_the_place_of_what_is_below_it() -> None:
+    before = {"learner.learning_rate": {}, "learner.learning_rate.end": 1, "learner.learning_rates": 2}
+    assert list(later_settings(before, {"learner.learning_rate": 3}).items()) == [
+        ("learner.learning_rates", 2),
+        ("learner.learning_rate", 3),
+    ]
+
+
+def test_what_a_player_had_trained_on_when_it_left_is_spent() -> None:
+    league = started(RULES)
+    league.apply(LearnerProgress("main", 0, 3, 700))
+    league.apply(PlayerRemoved("main"))
+    league.apply(PlayerRemoved("random"))
+    assert league.decisions_of_removed == 700

@@ -6,7 +6,9 @@ the stronger one.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from league_rows import started_on
@@ -20,6 +22,9 @@ from ludus.games.game import GameSource
 from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.payoff import Payoff
+from ludus.league.ratings import OpenSkillTable
+from ludus.league.rules import LeagueRules
+from ludus.league.summary import summarise
 from ludus.workers.shelf import FixedPlayers, SeatedPlayer
 from ludus.workers.tournament import Tournament
 
@@ -43,8 +48,8 @@ def _play(game: GameSource, match: Match) -> Result:
     return replace(tournament.run()[0], match_id=match.id)
 
 
-def _season(game: GameSource, num_matches: int) -> tuple[League, list[AnyEvent]]:
-    league, events = started_on(game.spec, RULES)
+def _season(game: GameSource, num_matches: int, rules: LeagueRules = RULES) -> tuple[League, list[AnyEvent]]:
+    league, events = started_on(game.spec, rules)
 
     def feed(event: AnyEvent) -> None:
         league.apply(event)
@@ -53,7 +58,7 @@ def _season(game: GameSource, num_matches: int) -> tuple[League, list[AnyEvent]]
     for snapshot in league.due_snapshots():
         feed(snapshot)
     for number in range(num_matches):
-        if number == num_matches // 2:
+        if number == num_matches // 2 and "main_exploiter" in rules.roles:
             feed(PlayerReset("main_exploiter", 1, None))
         match = league.next_match(number, tables=TABLES, episodes_per_table=game.spec.num_teams)
         _check_sides(match, league.opponent_law(match.sides[0].players[0]), game)
@@ -65,6 +70,7 @@ def _season(game: GameSource, num_matches: int) -> tuple[League, list[AnyEvent]]
 def _check_sides(match: Match, law: dict[str, float], game: GameSource) -> None:
     learner = match.sides[0].players[0]
     assert len(match.sides) == game.spec.num_teams
+    assert sum(law.values()) == pytest.approx(1.0)
     for side in match.sides:
         assert len(side.players) == 1  # one player on all seats of its team
         assert side.trains == (side.players[0] == learner)
@@ -86,6 +92,38 @@ def test_matchmaking_and_payoff_on_games_of_every_shape(shape: str) -> None:
     for event in events[again.num_events :]:
         again.apply(event)
     assert again.state_digest() == league.state_digest()
+
+
+PRESETS: dict[str, Callable[[], LeagueRules]] = {
+    "self_play": presets.self_play,
+    "fsp": presets.fsp,
+    "pfsp": presets.pfsp,
+    "psro": presets.psro,
+    "openai_five": presets.openai_five,
+    "alphastar_pseudocode": presets.alphastar_pseudocode,
+    "di_star": presets.di_star,
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("shape", GAMES)
+def test_every_preset_plays_games_of_every_shape(shape: str, preset: str) -> None:
+    game, rules = GAMES[shape], PRESETS[preset]()
+    league, events = _season(game, 8, rules)
+    learning = league.candidates.learning()
+    assert all(sum(league.opponent_law(player).values()) == pytest.approx(1.0) for player in learning)
+    elo = [rating.elo for rating in summarise(league).ratings]
+    assert all(value is None or math.isfinite(value) for value in elo)
+    skills = OpenSkillTable(seats=len(game.spec.seats_of_team[0]))
+    for event in events:
+        skills.apply(event)
+    assert all(math.isfinite(number) for player in league.players for number in skills.skill(player))
+    met = [(a, b) for a in league.players for b in league.players if league.payoff.games(a, b)]
+    if preset == "self_play":
+        assert met == []
+    else:
+        assert any(value is not None for value in elo)
+        assert met
 
 
 def _check_payoff(payoff: Payoff, events: list[AnyEvent]) -> None:

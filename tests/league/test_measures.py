@@ -84,6 +84,7 @@ def test_a_league_of_rock_paper_scissors_and_two_weak_players() -> None:
     assert [round(player.nash_share.value, 2) for player in found.players] == [0.33, 0.33, 0.33, 0.0, 0.0]
     assert all(holds(player.nash_share, 1 / 3) for player in found.players[:3])
     assert all(holds(player.nash_skill, -0.45) for player in found.players[3:])
+    assert found.players[0].alpha_rank is not None
     assert found.players[0].alpha_rank.value == pytest.approx(1 / 3, abs=1e-3)
     assert holds(found.effective_diversity, 0.9 / 6)
     assert holds(found.transitive_share, hodge(log_odds(0.9 * DOMINATED)).transitive_share or 0.0)
@@ -128,6 +129,7 @@ def test_a_league_of_pure_skill_looks_like_one() -> None:
     found = measure(played(chain(8), 50, np.random.default_rng(0)), names(8))
     assert found.transitive_share is not None
     assert found.transitive_share.value > 0.95
+    assert found.players[-1].alpha_rank is not None
     assert found.players[-1].alpha_rank.value > 0.99
     assert found.layers[0].players == ("p7",)
 

@@ -8,6 +8,7 @@ from league_rows import match_of, result_of
 from msgspec.structs import replace
 from scipy.stats import binom
 
+from ludus.data.records import Side
 from ludus.league.payoff import Payoff, PayoffBook, PayoffRules, pair_counts, wilson_interval
 
 NO_DECAY = PayoffRules(decay=1.0, min_games=0)
@@ -111,11 +112,21 @@ def test_self_play_never_enters() -> None:
     assert payoff.fingerprint() == Payoff(NO_DECAY).fingerprint()
 
 
-def test_line_ups_count_for_every_two_players_that_meet_but_not_for_the_same() -> None:
-    match = match_of(("a", "b"), ("b", "c"))
-    counts = pair_counts(match, result_of(match, (60, 10, 30)))
-    row = (60, 10, 30, counts["a", "b"][3])
-    assert counts == {("a", "b"): row, ("a", "c"): row, ("b", "c"): row}
+def test_a_line_up_of_several_players_counts_for_its_captain_or_for_nobody() -> None:
+    match = match_of(("a", "b"), ("b", "b"), ("c", "d"))
+    result = result_of(match, (60, 10, 30), (50, 0, 50), (40, 0, 60))
+    assert pair_counts(match, result) == {}
+    sides = (replace(match.sides[0], captain="a"), match.sides[1], replace(match.sides[2], captain="d"))
+    match = replace(match, sides=sides)
+    assert pair_counts(match, result) == {
+        ("a", "b"): (60, 10, 30, 0.0),
+        ("a", "d"): (50, 0, 50, 0.0),
+        ("b", "d"): (40, 0, 60, 0.0),
+    }
+    assert pair_counts(match, result, captains=False) == {}
+    assert pair_counts(replace(match, sides=(sides[0], Side(("a",)), sides[1])), result, captains=False) == {
+        ("a", "b"): (40, 0, 60, 0.0)
+    }
 
 
 def test_mean_scores_are_half_the_difference_and_antisymmetric() -> None:

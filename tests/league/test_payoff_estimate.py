@@ -3,10 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from league_rows import match_of, result_of
+from msgspec.structs import replace
+from scipy.interpolate import CubicSpline
 from small_leagues import ROCK_PAPER_SCISSORS, chain, names, played
 
 from ludus.league.payoff import Payoff, PayoffRules
-from ludus.league.payoff_estimate import PayoffEstimate, estimate_payoff
+from ludus.league.payoff_estimate import PayoffEstimate, cubic_spline, estimate_payoff, estimate_scores
+from ludus.league.summary import equilibrium_of
 
 
 def estimate(payoff: Payoff, size: int) -> PayoffEstimate:
@@ -67,3 +70,42 @@ def test_what_says_nothing_is_named() -> None:
     assert estimate_payoff(Payoff(), ["p0"]) == "one_player"
     assert estimate_payoff(Payoff(), ["p0", "p1"]) == "no_games"
     assert estimate_payoff(played(np.zeros((3, 3)), 10), names(3)) == "all_even"
+
+
+def test_the_spline_is_the_usual_one() -> None:
+    x = np.array([0.0, 0.7, 1.1, 2.0, 3.5])
+    y = np.sin(x)
+    at = np.linspace(0.0, 3.5, 57)
+    np.testing.assert_allclose(cubic_spline(x, y, at), CubicSpline(x, y)(at), rtol=0, atol=1e-12)
+
+
+def scored(margins: dict[tuple[str, str], float], games: int = 100) -> Payoff:
+    """Every pair has so many games, in each of which the first one scores so much."""
+    payoff = Payoff(PayoffRules(decay=1.0))
+    for (a, b), margin in margins.items():
+        match = match_of(a, b, episodes=games)
+        result = result_of(match, (games // 2, 0, games - games // 2))
+        payoff.record(match, replace(result, score_sum=(margin * games, -margin * games)))
+    return payoff
+
+
+def test_scores_of_pairs_that_never_met_follow_from_the_chain_between_them() -> None:
+    payoff = scored({("p1", "p0"): 0.5, ("p2", "p1"): 0.25, ("p3", "p2"): 0.25})
+    known, scores = estimate_scores(payoff, names(4))
+    assert known == tuple(names(4))
+    np.testing.assert_allclose(scores, -scores.T, atol=1e-12)
+    np.testing.assert_allclose(scores[:, 0], [0.0, 0.5, 0.5, 0.5])  # no more than any that met
+    assert scores[3, 1] == pytest.approx(0.5)
+    assert equilibrium_of(names(4), payoff) == {"p3": pytest.approx(1.0)}, (
+        "p1 has not met p3, and is no equal"
+    )
+
+
+def test_scores_of_pairs_that_met_are_theirs_and_strangers_are_left_out() -> None:
+    circle = {("p0", "p1"): 1.0, ("p1", "p2"): 1.0, ("p2", "p0"): 1.0}
+    payoff = scored({**circle, ("p4", "p5"): 3.0})
+    known, scores = estimate_scores(payoff, names(6))
+    assert known == ("p0", "p1", "p2")
+    np.testing.assert_allclose(scores, [[0, 1, -1], [-1, 0, 1], [1, -1, 0]])
+    assert equilibrium_of(names(6), payoff) == {name: pytest.approx(1 / 3) for name in known}
+    assert equilibrium_of(names(6), scored({("p0", "p1"): 1.0}, games=4)) == {}, "too few games"

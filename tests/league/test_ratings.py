@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from league_rows import match_of, result_of
+from openskill.models import PlackettLuce
 from scipy.special import expit
 
-from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerReset, RunStarted
+from ludus.data.records import Match, MatchFinished, MatchIssued, MatchVoid, PlayerReset, Result, RunStarted
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.league.ratings import ELO_SCALE, OpenSkillTable, fit_elo
 
@@ -144,11 +147,76 @@ def test_openskill_with_line_ups_and_three_sides() -> None:
     assert mu["a"] == mu["b"] > mu["c"] == mu["d"] > mu["e"]
 
 
+def _by_strength(match: Match, strength: dict[str, float], seats: int, rng: np.random.Generator) -> Result:
+    """Sides rank by the sum of their seats' strengths and chance (Plackett-Luce), episode by episode."""
+    teams = [side.players * (seats // len(side.players)) for side in match.sides]
+    sums = np.array([sum(strength[player] for player in team) for team in teams])
+    drawn = sums + rng.gumbel(size=(match.episodes, len(teams)))
+    pairs = [int((drawn[:, i] > drawn[:, j]).sum()) for i, j in combinations(range(len(teams)), 2)]
+    return result_of(match, *((wins, 0, match.episodes - wins) for wins in pairs))
+
+
+PLANTED = {f"p{index}": 0.35 * index for index in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("num_sides", "seats", "mixed"), [(3, 1, False), (2, 2, False), (2, 2, True), (3, 3, True)]
+)
+def test_openskill_recovers_planted_strengths(num_sides: int, seats: int, mixed: bool) -> None:
+    """With three teams, teams of several seats, and teams of which some are of several players."""
+    correlations = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        table = OpenSkillTable(seats=seats)
+        for number in range(400):
+            names = rng.permutation(list(PLANTED)).tolist()
+            line_ups = [(names.pop(),) for _ in range(num_sides)]
+            if mixed and number % 2:
+                first = (*line_ups[0], names.pop())
+                line_ups[0] = first + first[-1:] * (seats - 2)
+            match = match_of(*line_ups, episodes=16)
+            table.record(match, _by_strength(match, PLANTED, seats, rng))
+        skills = [table.skill(player)[0] for player in PLANTED]
+        correlations.append(np.corrcoef(skills, list(PLANTED.values()))[0, 1])
+    assert min(correlations) > 0.9
+
+
+def test_openskill_does_not_hold_weak_team_mates_against_a_player() -> None:
+    """Both always win half of their games: one with a good team-mate, the other with a bad one."""
+    table = OpenSkillTable(seats=2)
+    for _ in range(30):
+        for line_ups in ((("a", "good"), ("x",)), (("b", "bad"), ("x",))):
+            match = match_of(*line_ups)
+            table.record(match, result_of(match, (50, 0, 50)))
+        match = match_of("good", "bad")
+        table.record(match, result_of(match, (90, 0, 10)))
+    assert table.skill("b")[0] > table.skill("a")[0] + 1.0
+
+
+def test_openskill_takes_a_player_on_all_seats_for_as_strong_as_two_like_it() -> None:
+    table = OpenSkillTable(seats=2)
+    match = match_of("a", ("b", "c"))
+    table.record(match, result_of(match, (0, 100, 0)))
+    assert table.skill("a")[0] == pytest.approx(table.skill("b")[0])
+    assert table.skill("b") == table.skill("c")
+
+
 def test_openskill_leaves_out_rows_with_a_player_on_two_sides() -> None:
     table = OpenSkillTable()
     for match in (match_of("a", "a"), match_of(("a", "b"), ("b", "c"))):
         table.record(match, result_of(match, (100, 0, 0)))
     assert table.skill("a") == table.skill("b") == table.skill("new")
+
+
+def test_openskill_of_one_against_several_of_another_is_that_of_two() -> None:
+    """As a game of three teams is evaluated."""
+    three, two = OpenSkillTable(), OpenSkillTable()
+    match = match_of("a", "b", "b")
+    three.record(match, result_of(match, (70, 0, 30), (50, 0, 50), (40, 0, 60)))
+    match = match_of("a", "b")
+    two.record(match, result_of(match, (60, 0, 40)))
+    assert three.skill("a") == two.skill("a") != three.skill("new")
+    assert three.skill("b") == two.skill("b")
 
 
 def test_openskill_folds_the_ledger() -> None:
@@ -169,3 +237,18 @@ def test_openskill_folds_the_ledger() -> None:
     table.apply(PlayerReset("a", 1, None))
     table.apply(MatchFinished(result_of(late, (100, 0, 0))))
     assert table.skill("a") == table.skill("new")
+
+
+def test_one_against_one_is_rated_as_openskill_does() -> None:
+    model, rng = PlackettLuce(), np.random.default_rng(0)
+    table = OpenSkillTable(updates_per_row=1)
+    expected = {name: model.rating() for name in "abcd"}
+    for number in range(60):
+        a, b = rng.choice(list("abcd"), 2, replace=False).tolist()
+        outcome = int(rng.integers(3))
+        counts, ranks = ((1, 0, 0), (0, 1, 0), (0, 0, 1))[outcome], ((1, 2), (1, 1), (2, 1))[outcome]
+        match = match_of(a, b, id=number, episodes=1)
+        table.record(match, result_of(match, counts))
+        [[expected[a]], [expected[b]]] = model.rate([[expected[a]], [expected[b]]], ranks=list(ranks))
+    for name, rating in expected.items():
+        assert table.skill(name) == pytest.approx((rating.mu, rating.sigma), rel=1e-9)

@@ -83,7 +83,10 @@ def test_snapshot_and_reset_happen_once_wherever_the_run_is_killed(killed_after:
 def test_value_only_decisions_count_down_after_a_reset(counts_on: bool) -> None:
     league = _snapshot_due(_rules(after_reset=AfterReset(value_only_decisions=40)))
     assert league.standings["foe"].value_only_left == 0
-    league.apply(PlayerReset("foe", 1, None))
+    for event in league.due_snapshots():
+        league.apply(event)
+    (reset,) = league.due_resets()
+    league.apply(reset)
     assert league.standings["foe"].value_only_left == 40
     base = 100 if counts_on else 0
     league.apply(LearnerProgress("foe", 1, 6, base + 10))
@@ -140,7 +143,9 @@ def test_an_external_model_is_a_frozen_player_from_the_start() -> None:
     assert league.candidates.past("all_frozen", "main") == ("champion",)
     assert league.initial_events() == []
     with pytest.raises(ValueError, match="write PLAYER:INCARNATION:STEP, got 'somewhere'"):
-        LeagueRules(roles={"main": Role()}, external={"champion": "somewhere"})
+        started(LeagueRules(roles={"main": Role()}, external={"champion": "somewhere"}))
+    with pytest.raises(ValueError, match=r"Role\.start of 'main' is no model id"):
+        started(LeagueRules(roles={"main": Role(start="runs/a#main:0:3")}))
     with pytest.raises(ValueError, match="'main' would be given twice"):
         LeagueRules(roles={"main": Role()}, external={"main": "m:0:0"})
 

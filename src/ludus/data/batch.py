@@ -76,6 +76,18 @@ class Batch:
         """Whole trajectories."""
         return self._apply(lambda array: array[:, index], lambda array: array[index])
 
+    def as_stack(self, num_models: int) -> Batch:
+        """Single decisions [M * rows] or trajectories [T+1, M * B], those of each model together, with the
+        model as their first axis."""
+
+        def in_time(array: Any) -> Any:
+            return array.reshape(len(array), num_models, -1, *array.shape[2:]).swapaxes(0, 1)
+
+        def split(array: Any) -> Any:
+            return array.reshape(num_models, -1, *array.shape[1:])
+
+        return self._apply(in_time if len(self.valid.shape) > 1 else split, split)
+
     def with_extra(self, **columns: Any) -> Batch:
         return replace(self, extra={**self.extra, **columns})
 

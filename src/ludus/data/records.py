@@ -6,14 +6,16 @@ All are frozen msgspec structs, so they cross process and machine borders as pla
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 Purpose = Literal["training", "evaluation", "human"]
+Settings = dict[str, Any]
+"""Path in the experiment -> value as plain JSON."""
 
 
-class ModelId(msgspec.Struct, frozen=True, order=True):
+class ModelId(msgspec.Struct, frozen=True, gc=False, order=True):
     """Weights of one player at one version. A resume or reset raises the incarnation, so that an id
     never means two contents."""
 
@@ -30,15 +32,34 @@ class ModelId(msgspec.Struct, frozen=True, order=True):
         return cls(player, int(incarnation), int(step))
 
 
-class Side(msgspec.Struct, frozen=True):
+class Side(msgspec.Struct, frozen=True, gc=False):
     """One team's line-up in a match: one player on all its seats, or one player per seat of the team."""
 
     players: tuple[str, ...]
-    trains: bool = False
-    """Trajectories of this side go to its players' learners."""
+    trains: bool | tuple[str, ...] = False
+    """Whose trajectories go to their learners: of all its players, of none, or of those that are named."""
+    captain: str | None = None
+    """Of several players, the one that the line-up was made for."""
+
+    @property
+    def trainees(self) -> tuple[str, ...]:
+        """The players of this side that train."""
+        if isinstance(self.trains, bool):
+            return self.players if self.trains else ()
+        return self.trains
+
+    @property
+    def is_mixed(self) -> bool:
+        """Several players sit on its seats."""
+        return len(self.players) > 1 and len({*self.players}) > 1
+
+    @property
+    def stands_for(self) -> str | None:
+        """Whose result its result is: its only player's, or its captain's; None: nobody's."""
+        return self.captain if self.is_mixed else self.players[0]
 
 
-class Match(msgspec.Struct, frozen=True):
+class Match(msgspec.Struct, frozen=True, gc=False):
     """Sides put on the teams of one or more tables. Every table plays `episodes_per_table` episodes, in
     rotation: side s sits on team (s + episode) % teams, so that each side has each team equally often."""
 
@@ -52,13 +73,8 @@ class Match(msgspec.Struct, frozen=True):
     def episodes(self) -> int:
         return self.tables * self.episodes_per_table
 
-    @property
-    def is_self_play(self) -> bool:
-        """All sides are the same line-up: it says nothing about who beats whom."""
-        return len(self.sides) > 1 and len({side.players for side in self.sides}) == 1
 
-
-class Pair(msgspec.Struct, frozen=True):
+class Pair(msgspec.Struct, frozen=True, gc=False):
     """How one side did against another over all episodes of a match."""
 
     side: int
@@ -68,7 +84,7 @@ class Pair(msgspec.Struct, frozen=True):
     losses: int
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """What happened in a match, in sums over its episodes."""
 
     match_id: int
@@ -93,7 +109,7 @@ class Result(msgspec.Struct, frozen=True):
         return mean, math.sqrt(variance / self.episodes)
 
 
-class Event(msgspec.Struct, frozen=True, tag_field="event"):
+class Event(msgspec.Struct, frozen=True, gc=False, tag_field="event"):
     """One row of the ledger. The league's state is a fold over these, in order."""
 
 
@@ -116,6 +132,8 @@ class PlayerAdded(Event, frozen=True, tag="player_added"):
     parent_decisions: int = 0
     """Decisions its parent had trained on when it was frozen."""
     reason: str = ""
+    settings: Settings = {}
+    """Of a learning player alone, instead of the experiment's."""
 
 
 class PlayerRemoved(Event, frozen=True, tag="player_removed"):
@@ -129,6 +147,22 @@ class PlayerReset(Event, frozen=True, tag="player_reset"):
     player: str
     incarnation: int
     model: str | None
+    value_only: int = 0
+    """Decisions on which it then trains its value alone."""
+    settings: Settings = {}
+    """Settings of its own that it goes on with, besides those it has."""
+    donor: str | None = None
+    """The player whose weights and settings it took over."""
+    reason: str = ""
+
+
+class SettingsChanged(Event, frozen=True, tag="settings_changed"):
+    """From now on the experiment has other values at these paths, for all players or for one. All at once:
+    shares that sum to 1 can only be changed together."""
+
+    settings: Settings
+    player: str | None = None
+    reason: str = ""
 
 
 class LearnerProgress(Event, frozen=True, tag="learner_progress"):
@@ -173,6 +207,7 @@ AnyEvent = (
     | PlayerAdded
     | PlayerRemoved
     | PlayerReset
+    | SettingsChanged
     | LearnerProgress
     | MatchIssued
     | MatchLeased

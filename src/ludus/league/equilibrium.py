@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +48,8 @@ def _maximin(matrix: Floats) -> Floats:
     """The row strategy x with the best worst case: maximise v with x' matrix >= v in every column."""
     rows, columns = matrix.shape
     scale = float(np.abs(matrix).max()) or 1.0
+    from scipy.optimize import linprog  # seldom needed, and slow to import
+
     solution = linprog(
         c=np.append(np.zeros(rows), -1.0),
         A_ub=np.column_stack([-matrix.T / scale, np.ones(columns)]),

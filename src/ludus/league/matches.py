@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from types import MappingProxyType
@@ -37,6 +39,9 @@ class MatchBook:
     finished: int = 0
     void: int = 0
     last_id: int = -1
+    evaluations: int = 0
+    """Matches of purpose "evaluation" that are finished."""
+    _failed: Counter[tuple[str, ...]] = field(default_factory=Counter, init=False)
     _open: dict[int, OpenMatch] = field(default_factory=dict, init=False)
     _void_by_restart: set[int] = field(default_factory=set, init=False)
     """Counted as void when the run started again; their own void rows may still follow."""
@@ -44,6 +49,11 @@ class MatchBook:
     @property
     def open_matches(self) -> MappingProxyType[int, OpenMatch]:
         return MappingProxyType(self._open)
+
+    @property
+    def failed_evaluations(self) -> Mapping[tuple[str, ...], int]:
+        """How often an evaluation ended without a result since the run last started, by its sides."""
+        return MappingProxyType(self._failed)
 
     def find(self, match_id: int) -> OpenMatch:
         """An open match; an error says why there is none of that id."""
@@ -70,7 +80,8 @@ class MatchBook:
         self.last_id = match.id
 
     def lease(self, match_id: int, holder: str) -> None:
-        self._open[match_id] = replace(self.find(match_id), holder=holder)
+        entry = self.find(match_id)
+        self._open[match_id] = OpenMatch(match=entry.match, holder=holder, stale=entry.stale)
 
     def finish(self, result: Result) -> OpenMatch:
         """End a match with its result; checks the result first."""
@@ -78,6 +89,7 @@ class MatchBook:
         check_result(entry.match, result)
         del self._open[result.match_id]
         self.finished += 1
+        self.evaluations += entry.match.purpose == "evaluation"
         return entry
 
     def cancel(self, match_id: int) -> None:
@@ -85,15 +97,18 @@ class MatchBook:
         if match_id in self._void_by_restart:
             self._void_by_restart.remove(match_id)
             return
-        self.find(match_id)
+        match = self.find(match_id).match
         del self._open[match_id]
         self.void += 1
+        if match.purpose == "evaluation":
+            self._failed[first_players(match)] += 1
 
     def restart(self) -> None:
         """The run started (again): nobody holds a lease any more, so everything open is void."""
         self._void_by_restart.update(self._open)
         self.void += len(self._open)
         self._open.clear()
+        self._failed.clear()
 
     def outdate(self, player: str) -> None:
         """The player was reset: what is still open with it belongs to weights that are gone."""
@@ -104,8 +119,13 @@ class MatchBook:
     def state(self) -> object:
         """All of it as plain values, for the league's digest."""
         entries = [(entry.match, entry.holder, entry.stale) for entry in self._open.values()]
-        counts = (self.issued, self.finished, self.void, self.last_id)
-        return counts, entries, sorted(self._void_by_restart)
+        counts = (self.issued, self.finished, self.void, self.last_id, self.evaluations)
+        return counts, entries, sorted(self._void_by_restart), sorted(self._failed.items())
+
+
+def first_players(match: Match) -> tuple[str, ...]:
+    """One player of each side; in evaluations it has all seats of the side."""
+    return tuple(side.players[0] for side in match.sides)
 
 
 def changed_incarnation(result: Result) -> bool:
@@ -114,7 +134,7 @@ def changed_incarnation(result: Result) -> bool:
         ModelId.parse(first).incarnation != ModelId.parse(last).incarnation
         for side, end in zip(result.first_models, result.last_models, strict=True)
         for first, last in zip(side.split(","), end.split(","), strict=True)
-        if first and last  # a scripted player has no model
+        if first and last and first != last  # a scripted player has no model
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -100,8 +100,8 @@ class PlayerMeasures:
     """In the equilibrium of largest entropy: a player with a share would be missed."""
     nash_skill: Estimate
     """Mean payoff against that equilibrium: 0 for its players, below 0 for others."""
-    alpha_rank: Estimate
-    """Share of time that evolution spends with it."""
+    alpha_rank: Estimate | None
+    """Share of time that evolution spends with it; None where it was not asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,32 +135,44 @@ class LeagueMeasures:
 
 
 def measure(
-    payoff: Payoff, players: Sequence[str], *, confidence: float = 0.95, draws: int = 32, seed: int = 0
+    payoff: Payoff,
+    players: Sequence[str],
+    *,
+    confidence: float = 0.95,
+    draws: int = 32,
+    seed: int = 0,
+    with_alpha_rank: bool = True,
 ) -> LeagueMeasures:
     """All measures of the league of `players`, from its win rates; the same games give the same numbers.
 
     Intervals come from `draws` payoffs that fit the games. Shares, skills and layers are those of the
     expected payoff; a single number is the median of the draws, because the expected payoff is smoother than
-    any of them.
+    any of them. Alpha-rank takes half of the time.
     """
     _check_sampling(confidence, draws)
     estimate = estimate_payoff(payoff, players)
     if not isinstance(estimate, PayoffEstimate):
         return LeagueMeasures(unidentified=estimate, left_out=tuple(players), confidence=confidence)
     shares, skills = nash_average(estimate.payoff)
-    ranks = alpha_rank(estimate.payoff)
     clusters = nash_clusters(estimate.payoff)
     strengths = np.array([cluster.strength for cluster in clusters])
-    drawn = [_measure_draw(sample, [c.players for c in clusters]) for sample in estimate.sample(draws, seed)]
-    numbers, share_draws, skill_draws, rank_draws, strength_draws = (
+    drawn, rank_draws = [], []
+    for sample in estimate.sample(draws, seed):
+        drawn.append(_measure_draw(sample, [cluster.players for cluster in clusters]))
+        if with_alpha_rank:
+            rank_draws.append(alpha_rank(sample))
+    numbers, share_draws, skill_draws, strength_draws = (
         np.array(column) for column in zip(*drawn, strict=True)
     )
+    ranks: Iterable[Estimate | None] = [None] * len(shares)
+    if with_alpha_rank:
+        ranks = _intervals(alpha_rank(estimate.payoff), np.array(rank_draws), confidence)
     transitive, diversity, size = _intervals(np.median(numbers, axis=0), numbers, confidence)
     per_player = zip(
         estimate.players,
         _intervals(shares, share_draws, confidence),
         _intervals(skills, skill_draws, confidence),
-        _intervals(ranks, rank_draws, confidence),
+        ranks,
         strict=True,
     )
     layers = zip(clusters, _intervals(strengths, strength_draws, confidence), strict=True)
@@ -225,8 +237,8 @@ def compare_populations(
 
 def _measure_draw(
     payoff: Floats, clusters: Sequence[tuple[int, ...]]
-) -> tuple[tuple[float, float, float], Floats, Floats, Floats, Floats]:
-    """Of one payoff: single numbers, shares, skills, alpha-rank, strength of the given layers."""
+) -> tuple[tuple[float, float, float], Floats, Floats, Floats]:
+    """Of one payoff: single numbers, shares, skills, strength of the given layers."""
     shares = symmetric_nash(payoff)  # drawn payoffs have no ties, and so one equilibrium
     split = hodge(log_odds(payoff)).transitive_share
     against_all = payoff.sum(axis=1) / (len(payoff) - 1)
@@ -234,7 +246,6 @@ def _measure_draw(
         (split or 0.0, effective_diversity(payoff, shares), effective_players(shares)),
         shares,
         payoff @ shares,
-        alpha_rank(payoff),
         np.array([against_all[list(players)].mean() for players in clusters]),
     )
 

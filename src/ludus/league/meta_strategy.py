@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ludus.data.files import load_address
-from ludus.league.matchmaking import ALL_FROZEN, Candidates, Floats, Law, Matchmaker
+from ludus.league.matchmaking import ALL_FROZEN, Candidates, Floats, Law, Matchmaker, Mixture
 from ludus.league.meta_solvers import META_SOLVERS, MetaSolver
 from ludus.league.payoff import Payoff
 from ludus.league.players import unknown
+from ludus.league.rules import LeagueRules
 
 _Key = tuple[str, tuple[str, ...]]
 _SOLVED: OrderedDict[_Key, tuple[Floats, Floats]] = OrderedDict()
@@ -35,7 +36,7 @@ class MetaStrategy(Matchmaker):
 
     The payoff is the mean score between each two of them, scaled into [-1, 1]; 0 for those that have met too
     seldom. Only evaluation makes snapshots meet each other: let the league decide on the combined payoff, and
-    evaluate every snapshot against all earlier ones (`evaluation.past`).
+    every snapshot is evaluated against all earlier ones.
     """
 
     solver: str = "nash"
@@ -55,6 +56,17 @@ class MetaStrategy(Matchmaker):
         strategy = _solve(self.solver, pool, payoff.mean_scores(pool))
         law = (1.0 - self.explore) * strategy + self.explore / len(pool)
         return dict(zip(pool, law.tolist(), strict=True))
+
+
+def reads_every_pair(rules: LeagueRules) -> bool:
+    """Whether a role draws from a meta-strategy, and the payoff it reads can hold games between snapshots."""
+    return rules.decide_on != "training" and any(_has_meta(role.matchmaking) for role in rules.roles.values())
+
+
+def _has_meta(matchmaking: Matchmaker) -> bool:
+    if isinstance(matchmaking, Mixture):
+        return any(_has_meta(branch) for _, branch in matchmaking.branches)
+    return isinstance(matchmaking, MetaStrategy)
 
 
 def _solve(solver: str, pool: tuple[str, ...], payoff: Floats) -> Floats:

@@ -70,33 +70,29 @@ def wilson_interval(points: float, games: float, confidence: float = 0.95) -> tu
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def pair_counts(match: Match, result: Result) -> dict[tuple[str, str], tuple[int, int, int, float]]:
+PairCounts = dict[tuple[str, str], tuple[int, int, int, float]]
+
+
+def pair_counts(match: Match, result: Result, *, captains: bool = True) -> PairCounts:
     """Wins, draws, losses and margin of every two different players (in alphabetical order) in a row.
 
     The margin is half the difference of their score sums: in a zero-sum game of two, the first one's sum.
 
-    A line-up counts for each of its players: every player of one side has met every player of the other.
-    A row of self-play is empty, and nobody meets themselves.
+    A side counts for its only player. One of several players counts for its captain, or without `captains`
+    for nobody; team-mates have met nobody, since it says too little about them. A row of self-play is empty.
     """
-    counts: dict[tuple[str, str], tuple[int, int, int, float]] = {}
-    if match.is_self_play:
-        return counts
+    counts: PairCounts = {}
+    sides = [side.stands_for if captains or not side.is_mixed else None for side in match.sides]
     for pair in result.pairs:
+        a, b = sides[pair.side], sides[pair.other]
+        if a is None or b is None or a == b:
+            continue
         ahead = (result.score_sum[pair.side] - result.score_sum[pair.other]) / 2
-        for a in dict.fromkeys(match.sides[pair.side].players):
-            for b in dict.fromkeys(match.sides[pair.other].players):
-                if a == b:
-                    continue
-                key, wins, losses, margin = (a, b), pair.wins, pair.losses, ahead
-                if b < a:
-                    key, wins, losses, margin = (b, a), losses, wins, -ahead
-                before = counts.get(key, (0, 0, 0, 0.0))
-                counts[key] = (
-                    before[0] + wins,
-                    before[1] + pair.draws,
-                    before[2] + losses,
-                    before[3] + margin,
-                )
+        key, wins, losses, margin = (a, b), pair.wins, pair.losses, ahead
+        if b < a:
+            key, wins, losses, margin = (b, a), losses, wins, -ahead
+        before = counts.get(key, (0, 0, 0, 0.0))
+        counts[key] = (before[0] + wins, before[1] + pair.draws, before[2] + losses, before[3] + margin)
     return counts
 
 
@@ -119,15 +115,20 @@ class Payoff:
 
     def record(self, match: Match, result: Result) -> None:
         """Fold one finished match. Self-play changes nothing."""
-        fade = self.rules.fade(result.episodes)
-        for (a, b), (wins, draws, losses, margin) in pair_counts(match, result).items():
+        self.add(pair_counts(match, result), result.episodes)
+
+    def add(self, counts: PairCounts, episodes: int) -> None:
+        """Fold what `pair_counts` makes of a finished match."""
+        fade = self.rules.fade(episodes)
+        for (a, b), (wins, draws, losses, margin) in counts.items():
             i, j = self._row(a), self._row(b)
             self._wins[i, j] = self._wins[i, j] * fade + wins
             self._wins[j, i] = self._wins[j, i] * fade + losses
             self._draws[i, j] = self._draws[j, i] = self._draws[i, j] * fade + draws
             self._margins[i, j] = self._margins[i, j] * fade + margin
             self._margins[j, i] = -self._margins[i, j]
-            self._means = {names: known for names, known in self._means.items() if not {a, b} <= {*names}}
+            if self._means:
+                self._means = {names: old for names, old in self._means.items() if not {a, b} <= {*names}}
 
     def forget(self, player: str) -> None:
         """Drop all games of a player whose weights started again."""
@@ -190,6 +191,11 @@ class Payoff:
         games, points = self._gather([a], [b])
         return wilson_interval(float(points[0, 0]), float(games[0, 0]), confidence)
 
+    def change_rules(self, rules: PayoffRules) -> None:
+        """For what is recorded from now on, and for how it is read."""
+        self.rules = rules
+        self._means = {}
+
     def fingerprint(self) -> bytes:
         """Everything that was folded, bit for bit."""
         size = len(self._index)
@@ -206,7 +212,11 @@ class Payoff:
         cells = self._cells(rows, columns)
         wins, draws = self._wins.ravel().take(cells), self._draws.ravel().take(cells)
         losses = wins.T if rows is columns else self._wins.ravel().take(self._cells(columns, rows)).T
-        return wins + losses + draws, wins + 0.5 * draws
+        games = wins + losses
+        games += draws
+        draws *= 0.5  # in place from here on: in a large league new arrays cost more than the sums
+        draws += wins
+        return games, draws
 
     def _cells(self, rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.intp]:
         """Places in the flat tables: three times as fast as an index per axis."""
@@ -234,7 +244,9 @@ class Payoff:
 class PayoffBook:
     """One payoff per purpose, folded apart, and one of training and evaluation together.
 
-    Human games are kept out of `combined`: people come and go, and are not players to train against.
+    Human games are kept out of `combined`: people come and go, and are not players to train against. So are
+    line-ups of several players: for the player that they were made for they show how it does with its
+    team-mates, which matchmaking and promotion want to know, but not how strong it is itself.
     """
 
     def __init__(self, rules: PayoffRules | None = None) -> None:
@@ -250,12 +262,20 @@ class PayoffBook:
         if match.purpose == "human":
             self.human.record(match, result)
             return
-        (self.training if match.purpose == "training" else self.evaluation).record(match, result)
-        self.combined.record(match, result)
+        counts = pair_counts(match, result)
+        (self.training if match.purpose == "training" else self.evaluation).add(counts, result.episodes)
+        if any(side.is_mixed for side in match.sides):
+            counts = pair_counts(match, result, captains=False)
+        self.combined.add(counts, result.episodes)
 
     def forget(self, player: str) -> None:
         for payoff in self._all:
             payoff.forget(player)
+
+    def change_rules(self, rules: PayoffRules) -> None:
+        """For what is recorded from now on."""
+        for payoff in self._all:
+            payoff.change_rules(rules)
 
     def fingerprint(self) -> bytes:
         return msgspec.msgpack.encode([payoff.fingerprint() for payoff in self._all])

@@ -15,11 +15,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import CubicSpline
 from scipy.linalg import solve_triangular
-from scipy.sparse.csgraph import connected_components
 from scipy.special import betaln, expit
 
+from ludus.league.groups import largest_group
 from ludus.league.payoff import Payoff
 from ludus.league.ratings import ELO_SCALE, fit_elo
 
@@ -86,8 +85,7 @@ def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | 
     np.fill_diagonal(points, 0.0)
     if not games.any():
         return "no_games"
-    _, component = connected_components(games > 0, directed=False)
-    members = np.flatnonzero(component == np.bincount(component).argmax())
+    members = largest_group(games > 0)
     games, points = games[np.ix_(members, members)], points[np.ix_(members, members)]
     if np.allclose(points, games / 2, rtol=1e-12, atol=0.0):
         return "all_even"
@@ -108,6 +106,31 @@ def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | 
         _strength=strength,
         _worth=worth,
     )
+
+
+def estimate_scores(payoff: Payoff, players: Sequence[str]) -> tuple[tuple[str, ...], Floats]:
+    """Mean scores of the largest group of players that a chain of games joins, each (row) against each
+    (column); nobody where no two have met.
+
+    A pair that has not met is taken to differ as the ratings of its two do: those whose differences come
+    nearest to the scores that are known, by games (HodgeRank, Jiang et al. 2011); never by more than any pair
+    that has met.
+    """
+    games, _ = payoff.counts(players)
+    np.fill_diagonal(games, 0.0)
+    met = games >= max(payoff.rules.min_games, np.finfo(np.float64).tiny)
+    if not met.any():
+        return (), np.zeros((0, 0))
+    members = largest_group(met)
+    block = np.ix_(members, members)
+    games, met, scores = games[block], met[block], payoff.mean_scores(players)[block]
+    weights = np.where(met, games, 0.0)
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    # Ratings that sum to 0: without the last term their level is free, and the matrix has no inverse.
+    ratings = np.linalg.solve(laplacian + weights.max() / len(members), (weights * scores).sum(axis=1))
+    most = float(np.abs(scores).max())
+    expected = np.clip(ratings[:, None] - ratings, -most, most)
+    return tuple(players[int(index)] for index in members), np.where(met, scores, expected)
 
 
 def _chance(gap: Floats) -> Floats:
@@ -138,8 +161,26 @@ def _weigh_worth(games: Floats, points: Floats, strength: Floats) -> Floats:
         return float((strayed - betaln(worth * prior, worth - worth * prior)).sum() - integrated)
 
     knots = np.array([log_likelihood(float(worth)) for worth in _WORTH[_KNOTS]])
-    logs = CubicSpline(np.log(_WORTH[_KNOTS]), knots)(np.log(_WORTH))
+    logs = cubic_spline(np.log(_WORTH[_KNOTS]), knots, np.log(_WORTH))
     weights = np.exp(logs - logs.max())
     # What is this unlikely changes no digit that is shown, and would cost a matrix each.
     weights[weights < 1e-4] = 0.0
     return np.asarray(weights / weights.sum())
+
+
+def cubic_spline(x: Floats, y: Floats, at: Floats) -> Floats:
+    """The smooth curve through at least four points (x, y), read at `at`; its first two and last two pieces
+    are one cubic each. As scipy's `CubicSpline`, which takes longer to import than a league to measure."""
+    step = np.diff(x)
+    slope = np.diff(y) / step
+    bends = np.zeros((len(x), len(x)))  # rows: conditions on the second derivatives
+    for i in range(1, len(x) - 1):
+        bends[i, i - 1 : i + 2] = step[i - 1], 2.0 * (step[i - 1] + step[i]), step[i]
+    bends[0, :3] = step[1], -(step[0] + step[1]), step[0]
+    bends[-1, -3:] = step[-1], -(step[-2] + step[-1]), step[-2]
+    second = np.linalg.solve(bends, np.concatenate([[0.0], 6.0 * np.diff(slope), [0.0]]))
+    piece = np.clip(np.searchsorted(x, at) - 1, 0, len(step) - 1)
+    left, right, width = at - x[piece], x[piece + 1] - at, step[piece]
+    curved = second[piece] * (right**3 / width - right * width)
+    curved += second[piece + 1] * (left**3 / width - left * width)
+    return np.asarray((y[piece] * right + y[piece + 1] * left) / width + curved / 6.0)

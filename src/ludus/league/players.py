@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ INITIAL = "initial"
 BY_HAND = "by hand"
 FINAL = "final"
 EXTERNAL = "external"
-UNPROMPTED = (INITIAL, BY_HAND, FINAL)
+POPULATION = "population"
+UNPROMPTED = (INITIAL, BY_HAND, FINAL, POPULATION)
 """Reasons of snapshots that no promotion rule asked for. They never lead to a reset."""
 
 MAX_ID_LENGTH = 64
@@ -90,18 +92,32 @@ class Standing:
     """The latest published step of this incarnation; None before the first, when nothing can be frozen."""
     decisions: int = 0
     """Decisions trained on, as the learner last reported."""
+    trained: int = 0
+    """The same, for turns: it counts on when a resumed learner reports fewer, and a late joiner starts level
+    with whoever has trained least."""
+    trained_before: int = 0
+    """`trained` before it last rose."""
+    reset_at: int = 0
+    """`trained` at the latest reset, or when it joined."""
+    takeovers: int = 0
+    """How often it went on from the weights of another player."""
     interval_start: int = 0
     """`decisions` at the latest snapshot or reset."""
     episodes_issued: int = 0
-    """Episodes of training matches issued for it; the next match goes to the player with the fewest."""
+    """Episodes of training matches issued for it, level with the others when it joined or its turn began;
+    the next match goes to the player with the fewest."""
+    matches_issued: int = 0
+    """Training matches made for it, so that players that always train together have them in turns."""
     snapshots: int = 0
     reset_pending: bool = False
     """A snapshot asked for a reset that has not happened yet."""
     counter_may_restart: bool = False
     """No report since the reset: its learner may count decisions on, or from zero again."""
     score_sum: float = 0.0
+    score_square_sum: float = 0.0
     score_episodes: float = 0.0
-    """Sum of scores and number of episodes of recent training, old ones faded; for games with one team."""
+    """Sums of scores and of their squares, and number of episodes, of recent training, old ones faded; for
+    games with one team."""
     ancestor: str | None = None
     """The model its weights come from: its latest snapshot since it started, or else what it started from."""
     best_frozen_score: float | None = None
@@ -127,11 +143,14 @@ class Standing:
         if event.incarnation < self.incarnation:
             return self  # a late report from before a reset or resume
         restarted = self.counter_may_restart and event.decisions < self.decisions
+        rise = max(0, event.decisions - self.decisions)
         return replace(
             self,
             incarnation=event.incarnation,
             step=event.step,
             decisions=event.decisions,
+            trained=self.trained + rise,
+            trained_before=self.trained if rise else self.trained_before,
             interval_start=0 if restarted else self.interval_start,
             counter_may_restart=False,
             value_only_until=self.value_only_until - (self.decisions if restarted else 0),
@@ -142,11 +161,20 @@ class Standing:
         """Mean score of recent training episodes."""
         return self.score_sum / self.score_episodes if self.score_episodes else None
 
-    def played(self, episodes: int, score_sum: float, fade: float) -> Standing:
+    @property
+    def recent_score_error(self) -> float | None:
+        """Standard error of that mean; with faded episodes rather too large."""
+        if (mean := self.recent_score) is None:
+            return None
+        variance = max(0.0, self.score_square_sum / self.score_episodes - mean**2)
+        return math.sqrt(variance / self.score_episodes)
+
+    def played(self, episodes: int, score_sum: float, fade: float, square_sum: float = 0.0) -> Standing:
         """After a training match in a game with one team; what came before counts `fade` as much."""
         return replace(
             self,
             score_sum=self.score_sum * fade + score_sum,
+            score_square_sum=self.score_square_sum * fade + square_sum,
             score_episodes=self.score_episodes * fade + episodes,
         )
 
@@ -163,16 +191,20 @@ class Standing:
             best_frozen_score=kept,
         )
 
-    def after_reset(self, event: PlayerReset, value_only_decisions: int = 0) -> Standing:
+    def after_reset(self, event: PlayerReset) -> Standing:
         return replace(
             self,
             incarnation=event.incarnation,
             step=None,
+            trained_before=self.trained,
+            reset_at=self.trained,
+            takeovers=self.takeovers + (event.donor is not None),
             interval_start=self.decisions,
             reset_pending=False,
             ancestor=event.model,
             counter_may_restart=True,
             score_sum=0.0,
+            score_square_sum=0.0,
             score_episodes=0.0,
-            value_only_until=self.decisions + value_only_decisions,
+            value_only_until=self.decisions + event.value_only,
         )

@@ -204,11 +204,12 @@ def fsp(
     *,
     period: int = 1_000_000,
     self_play: float = 0.0,
+    reset_probability: float = 0.0,
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
     """Fictitious self-play: every snapshot alike."""
-    return _main_only(_part(self_play, UniformPast()), period, bots, snapshot_weights)
+    return _main_only(_part(self_play, UniformPast()), period, bots, snapshot_weights, reset_probability)
 
 
 def pfsp(
@@ -216,11 +217,14 @@ def pfsp(
     period: int = 1_000_000,
     weighting: str | float = "squared",
     self_play: float = 0.0,
+    reset_probability: float = 0.0,
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
     """Prioritised fictitious self-play: snapshots by how the player does against them."""
-    return _main_only(_part(self_play, PFSP(weighting=weighting)), period, bots, snapshot_weights)
+    return _main_only(
+        _part(self_play, PFSP(weighting=weighting)), period, bots, snapshot_weights, reset_probability
+    )
 
 
 def psro(
@@ -229,13 +233,14 @@ def psro(
     period: int = 1_000_000,
     explore: float = 0.0,
     self_play: float = 0.0,
-    reset_probability: float = 0.0,
+    reset_probability: float = 1.0,
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
     """Policy-space response oracles: a best response to the meta-strategy of all snapshots is the next one.
 
-    With `reset_probability` 1 every response starts from fresh weights, else it goes on from the last one.
+    Every response starts from fresh weights; with `reset_probability` 0 it goes on from the last one, which
+    is quicker as long as it does not have to unlearn what it is sure of.
     """
     response = MetaStrategy(solver=meta_solver, explore=explore)
     return _main_only(

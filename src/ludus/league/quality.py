@@ -11,6 +11,7 @@ from ludus.data.records import Match, Result
 from ludus.league.matchmaking import OWN, Candidates, Floats, Law, Matchmaker, Mixture
 from ludus.league.payoff import Payoff
 from ludus.league.players import Player
+from ludus.league.rules import Role
 
 _LEAST_PROBABILITY = 1e-6
 """A win over an opponent that is hardly ever drawn must not throw its quality out of all proportion."""
@@ -49,6 +50,12 @@ def softmax(qualities: Mapping[str, float], pool: Sequence[str]) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
+def quality_rules(roles: Mapping[str, Role]) -> dict[str, QualityScores]:
+    """By role, of those roles that have one."""
+    found = {name: quality_rule(role.matchmaking) for name, role in roles.items()}
+    return {name: rule for name, rule in found.items() if rule is not None}
+
+
 def quality_rule(matchmaking: Matchmaker) -> QualityScores | None:
     """The first `QualityScores` in a matchmaking rule and its branches."""
     return next(_quality_rules(matchmaking), None)
@@ -72,6 +79,9 @@ class QualityBook:
         self._open: dict[int, tuple[str, tuple[tuple[int, str, float], ...]]] = {}
         """Match -> its player, and (side, opponent, what a win over it takes) of the others."""
 
+    def change_rules(self, rules: Mapping[str, QualityScores]) -> None:
+        self._rules = rules
+
     @property
     def scores(self) -> Mapping[str, Mapping[str, float]]:
         """Learning player -> opponent -> quality."""
@@ -89,7 +99,8 @@ class QualityBook:
 
     def issue(self, match: Match, role: str, candidates: Candidates) -> None:
         """Note what a win in this training match will take, by the probabilities of now."""
-        rule, player = self._rules.get(role), match.sides[0].players[0]
+        sides = [side.stands_for or "" for side in match.sides]
+        rule, player = self._rules.get(role), sides[0]
         if rule is None:
             return
         pool = candidates.past(rule.over, player)
@@ -97,9 +108,9 @@ class QualityBook:
             return
         law = dict(zip(pool, softmax(self._scores.get(player, {}), pool).tolist(), strict=True))
         takes = tuple(
-            (number, side.players[0], rule.step / (len(pool) * max(law[side.players[0]], _LEAST_PROBABILITY)))
-            for number, side in enumerate(match.sides)
-            if side.players[0] in law
+            (number, other, rule.step / (len(pool) * max(law[other], _LEAST_PROBABILITY)))
+            for number, other in enumerate(sides)
+            if other in law
         )
         if takes:
             self._open[match.id] = (player, takes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from openskill.models import PlackettLuce
-from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, ndtri
 
 from ludus.data.records import (
@@ -19,11 +19,11 @@ from ludus.data.records import (
     MatchFinished,
     MatchIssued,
     MatchVoid,
-    Pair,
     PlayerReset,
     Result,
     RunStarted,
 )
+from ludus.league.groups import groups
 from ludus.league.players import unknown
 
 Floats = NDArray[np.float64]
@@ -88,9 +88,9 @@ def fit_elo(
     if not prior_deviation > 0:
         raise ValueError(f"prior_deviation must be positive, got {prior_deviation}")
     games, points = _check_counts(len(players), games, points)
-    _, component = connected_components(games > 0, directed=False)
+    group = groups(games > 0)
     origin = list(players).index(anchor)
-    members = np.flatnonzero(component == component[origin])
+    members = np.flatnonzero(group == group[origin])
     total = games.sum(axis=1)
     rated: dict[int, tuple[float, float]] = {}
     if len(members) > 1:
@@ -131,19 +131,30 @@ def _check_counts(size: int, games: Floats, points: Floats) -> tuple[Floats, Flo
 
 
 def _fit(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floats]:
-    """Newton's method with step halving on a strictly concave posterior: (strengths, covariance)."""
+    """Newton's method with step halving on a strictly concave posterior: (strengths, covariance).
+
+    Sums over the pairs that have met: in a large league they are few.
+    """
     precision = prior_rate**2
-    strength = np.zeros(len(games))
+    size = len(games)
+    strength = np.zeros(size)
+    first, second = np.nonzero(np.triu(games))
+    played, won, lost = games[first, second], points[first, second], points[second, first]
 
     def posterior(at: Floats) -> float:
-        gap = at[:, None] - at
-        return float(-(points * np.logaddexp(0.0, -gap)).sum() - 0.5 * precision * (at @ at))
+        gap = at[first] - at[second]
+        likelihood = -(played * np.logaddexp(0.0, -gap) + lost * gap).sum()
+        return float(likelihood - 0.5 * precision * (at @ at))
 
     def curvature(at: Floats) -> tuple[Floats, Floats]:
-        chance = expit(at[:, None] - at)
-        gradient = (points - games * chance).sum(axis=1) - precision * at
-        information = games * chance * (1.0 - chance)
-        return gradient, np.diag(information.sum(axis=1) + precision) - information
+        chance = expit(at[first] - at[second])
+        surprise = won - played * chance
+        gradient = np.bincount(first, surprise, size) - np.bincount(second, surprise, size) - precision * at
+        information = played * chance * (1.0 - chance)
+        hessian = np.zeros((size, size))
+        hessian[first, second] = hessian[second, first] = -information
+        np.fill_diagonal(hessian, precision - hessian.sum(axis=1))
+        return gradient, hessian
 
     value = posterior(strength)
     for _ in range(200):
@@ -152,10 +163,10 @@ def _fit(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floa
         # Half the predicted gain; below rounding error of the posterior there is nothing left to climb.
         if float(gradient @ step) <= 1e-12 * max(1.0, abs(value)):
             break
-        size = 1.0
-        while size > 1e-9 and posterior(strength + size * step) < value:
-            size /= 2
-        strength = strength + size * step
+        length = 1.0
+        while length > 1e-9 and posterior(strength + length * step) < value:
+            length /= 2
+        strength = strength + length * step
         value = posterior(strength)
     return strength, np.asarray(np.linalg.inv(curvature(strength)[1]), np.float64)
 
@@ -170,16 +181,22 @@ class OpenSkillTable:
     A row of n games between two sides makes min(n, `updates_per_row`) updates, shared between wins, draws and
     losses as evenly and as evenly spread as whole numbers allow: a long row is evidence, but not thousands
     of repetitions of it. With more sides a row is one update, ranked by points against all others.
-    Rows in which a player sits on two sides (self-play among them) say nothing and are left out.
+    Every seat of a team adds the skill of its player, so that line-ups of several players rate each of them.
+    One player against several sides of another counts as a row of two. Other rows in which a player sits on
+    two sides (self-play among them) say nothing and are left out.
 
     It is a fold of its own, beside the league's: an update costs more than the rest of a row together, and
     no decision of the league needs it.
     """
 
-    def __init__(self, updates_per_row: int = 8) -> None:
+    def __init__(self, updates_per_row: int = 8, *, seats: int = 1) -> None:
+        """`seats` of a team: more than one player can sit on them."""
         if updates_per_row < 1:
             raise ValueError(f"updates_per_row must be at least 1, got {updates_per_row}")
+        if seats < 1:
+            raise ValueError(f"seats must be at least 1, got {seats}")
         self.updates_per_row = updates_per_row
+        self.seats = seats
         self._model = PlackettLuce()
         self._skill: dict[str, tuple[float, float]] = {}
         self._open: dict[int, Match] = {}
@@ -206,16 +223,39 @@ class OpenSkillTable:
 
     def record(self, match: Match, result: Result) -> None:
         """Update the skills of everyone in a finished match."""
-        teams = [tuple(dict.fromkeys(side.players)) for side in match.sides]
-        players = [player for team in teams for player in team]
-        if len(teams) < 2 or len(set(players)) < len(players):
+        line_ups = [side.players for side in match.sides]
+        if len({*line_ups[1:]}) == 1:  # two, or one against several of another, as it is in evaluations
+            line_ups = line_ups[:2]
+        sides = [{*line_up} for line_up in line_ups]
+        if len(sides) < 2 or len(set().union(*sides)) < sum(map(len, sides)):
+            return
+        seats = max(self.seats, *map(len, line_ups))
+        teams = [line_up * (seats // len(line_up)) for line_up in line_ups]
+        if seats == 1 and len(teams) == 2:
+            self._duel(teams[0][0], teams[1][0], result)
             return
         ratings = [[self._rating(player) for player in team] for team in teams]
         for ranks in self._outcomes(len(teams), result):
             ratings = self._model.rate(ratings, ranks=list(ranks))
         for team, rated in zip(teams, ratings, strict=True):
-            for player, rating in zip(team, rated, strict=True):
+            for player, rating in zip(team, rated, strict=True):  # one that sits twice has the same twice
                 self._skill[player] = (float(rating.mu), float(rating.sigma))
+
+    def _duel(self, a: str, b: str, result: Result) -> None:
+        """One player against one, as most rows are: what `rate` does, without its copies of everything."""
+        (mean, deviation), (other, spread) = self.skill(a), self.skill(b)
+        drift, noise, kappa = self._model.tau**2, 2 * self._model.beta**2, self._model.kappa
+        for rank, other_rank in self._outcomes(2, result):
+            variance, other_variance = deviation * deviation + drift, spread * spread + drift
+            scale = math.sqrt(variance + other_variance + noise)
+            chance = 0.5 + 0.5 * math.tanh((mean - other) / (2 * scale))  # the logistic function
+            surprise = (other_rank - rank + 1) / 2 - chance
+            mean += variance / scale * surprise
+            other -= other_variance / scale * surprise
+            learned = chance * (1 - chance) / scale**3
+            deviation = math.sqrt(variance * max(1 - variance**1.5 * learned, kappa))
+            spread = math.sqrt(other_variance * max(1 - other_variance**1.5 * learned, kappa))
+        self._skill[a], self._skill[b] = (mean, deviation), (other, spread)
 
     def _reset(self, player: str) -> None:
         """Back to the prior; what the player's old weights are still playing will not count."""
@@ -230,9 +270,12 @@ class OpenSkillTable:
         mu, sigma = self.skill(player)
         return self._model.rating(mu=mu, sigma=sigma)
 
-    def _outcomes(self, num_sides: int, result: Result) -> list[tuple[int, ...]]:
+    def _outcomes(self, num_sides: int, result: Result) -> Sequence[tuple[int, ...]]:
         if num_sides == 2:
-            return _spread(result.pairs[0], min(result.episodes, self.updates_per_row))
+            first = [pair for pair in result.pairs if pair.side == 0]
+            wins, draws = sum(pair.wins for pair in first), sum(pair.draws for pair in first)
+            losses = sum(pair.losses for pair in first)
+            return _spread(wins, draws, losses, min(result.episodes, self.updates_per_row))
         points = [0.0] * num_sides
         for pair in result.pairs:
             points[pair.side] += pair.wins + pair.draws / 2
@@ -240,15 +283,15 @@ class OpenSkillTable:
         return [tuple(1 + sum(other > mine for other in points) for mine in points)]
 
 
-def _spread(pair: Pair, updates: int) -> list[tuple[int, ...]]:
+@lru_cache(maxsize=4096)
+def _spread(wins: int, draws: int, losses: int, updates: int) -> tuple[tuple[int, ...], ...]:
     """`updates` outcomes in the proportions of the row, each time the one that is most behind."""
-    counts = (pair.wins, pair.draws, pair.losses)
+    counts, given = (wins, draws, losses), [0, 0, 0]
     games = sum(counts)
-    given = [0, 0, 0]
-    outcomes: list[tuple[int, ...]] = []
+    outcomes = []
     for update in range(1, updates + 1):
         behind = [count * update / games - done for count, done in zip(counts, given, strict=True)]
         chosen = behind.index(max(behind))
         given[chosen] += 1
         outcomes.append(_RANKS[chosen])
-    return outcomes
+    return tuple(outcomes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from types import MappingProxyType
 
@@ -33,9 +33,15 @@ class Roster:
         self._seed = seed
         self._players: dict[str, Player] = {}
         self._removed: set[str] = set()
+        self.decisions_of_removed = 0
+        """Decisions that learning players had trained on when they left."""
         self._standings: dict[str, Standing] = {}
         self._scores: dict[str, ScoreMeasured] = {}
         self._candidates = Candidates(players=(), roles=tuple(rules.roles))
+
+    def change_rules(self, rules: LeagueRules) -> None:
+        self._rules = rules
+        self._list_candidates()
 
     @property
     def players(self) -> Mapping[str, Player]:
@@ -55,6 +61,10 @@ class Roster:
     def candidates(self) -> Candidates:
         """The players of now, in joining order."""
         return self._candidates
+
+    def __contains__(self, player: object) -> bool:
+        """Whether it is a player of now; at once, however many there are."""
+        return player in self._players and player not in self._removed
 
     def standing(self, player: str) -> Standing:
         if player not in self._standings:
@@ -84,8 +94,17 @@ class Roster:
         self._players[player.id] = player
         if player.learning:
             # A late joiner starts level with the rest, or it would get every match until it had caught up.
-            level = min((standing.episodes_issued for standing in self._standings.values()), default=0)
-            self._standings[player.id] = Standing(player=player, episodes_issued=level, ancestor=player.model)
+            others = self._standings.values()
+            level = min((standing.trained for standing in others), default=0)
+            self._standings[player.id] = Standing(
+                player=player,
+                episodes_issued=min((standing.episodes_issued for standing in others), default=0),
+                matches_issued=min((standing.matches_issued for standing in others), default=0),
+                trained=level,
+                trained_before=level,
+                reset_at=level,
+                ancestor=player.model,
+            )
         elif player.frozen and event.parent in self._standings:
             self._freeze(self._standings[event.parent], event)
         self._list_candidates()
@@ -94,7 +113,8 @@ class Roster:
         if player not in self._candidates:
             raise ValueError(unknown("player", player, self._candidates))
         self._removed.add(player)
-        self._standings.pop(player, None)
+        if player in self._standings:
+            self.decisions_of_removed += self._standings.pop(player).decisions
         self._list_candidates()
 
     def reset(self, event: PlayerReset) -> None:
@@ -104,8 +124,7 @@ class Roster:
                 f"reset of {event.player!r} to incarnation {event.incarnation}: it must be higher than "
                 f"{standing.incarnation}, so that a model id never means two contents"
             )
-        after = self._rules.roles[standing.player.role].after_reset
-        self._standings[event.player] = standing.after_reset(event, after.value_only_decisions)
+        self._standings[event.player] = standing.after_reset(event)
 
     def progress(self, event: LearnerProgress) -> None:
         if min(event.incarnation, event.step, event.decisions) < 0:
@@ -120,23 +139,33 @@ class Roster:
             raise ValueError(unknown("player", event.player, self._players))
         self._scores[event.player] = event
 
-    def play(self, player: str, episodes: int, score_sum: float, fade: float) -> None:
+    def play(self, player: str, episodes: int, score_sum: float, square_sum: float, fade: float) -> None:
         """Note the scores of a training match in a game with one team."""
         if player in self._standings:
-            self._standings[player] = self._standings[player].played(episodes, score_sum, fade)
+            self._standings[player] = self._standings[player].played(episodes, score_sum, fade, square_sum)
 
     def issue(self, match: Match) -> None:
         """Count a training match for the players that it trains."""
-        for player in {player for side in match.sides if side.trains for player in side.players}:
+        for player in {player for side in match.sides for player in side.trainees}:
             standing = self._standings[player]
-            issued = standing.episodes_issued + match.episodes
-            self._standings[player] = replace(standing, episodes_issued=issued)
+            self._standings[player] = replace(
+                standing,
+                episodes_issued=standing.episodes_issued + match.episodes,
+                matches_issued=standing.matches_issued + (player == match.sides[0].stands_for),
+            )
+
+    def begin_turn(self, player: str, others: Iterable[str]) -> None:
+        """Level with the `others` that train now, or it would get every match until it had caught up."""
+        issued = [self._standings[other].episodes_issued for other in others]
+        if issued:
+            self._standings[player] = replace(self._standings[player], episodes_issued=min(issued))
 
     def state(self) -> object:
         """All of it as plain values, for the league's digest."""
         players = [astuple(player) for player in self._players.values()]
         standings = [astuple(standing) for standing in self._standings.values()]
-        return players, sorted(self._removed), standings, sorted(self._scores.items())
+        removed = (sorted(self._removed), self.decisions_of_removed)
+        return players, removed, standings, sorted(self._scores.items())
 
     def _freeze(self, parent: Standing, event: PlayerAdded) -> None:
         promoted = event.reason not in UNPROMPTED

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.league.equilibrium import nash
+from ludus.league.best import best_snapshot
 from ludus.league.league import League
+from ludus.league.measures import LeagueMeasures, measure
 from ludus.league.payoff import Payoff
+from ludus.league.payoff_estimate import estimate_scores
 from ludus.league.players import Player
 from ludus.league.ratings import Rating, fit_elo
+from ludus.league.symmetric_nash import symmetric_nash
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,13 +32,20 @@ class LeagueSummary:
     """Share of each frozen player in the mixture that no other one of them beats on average."""
     scores: dict[str, tuple[float, float]]
     """Games with one team: mean score and its standard error."""
+    tags: dict[str, dict[str, str]]
+    """Learning player -> "best" and "latest" -> the snapshot that it means."""
+    measures: LeagueMeasures | None
+    """Of the frozen players, by win rates; None where they were not asked for."""
 
 
-def summarise(league: League) -> LeagueSummary:
+def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool = False) -> LeagueSummary:
+    """`measured`: with the measures of the whole, which take half a second in a league of 200, and as long
+    again with alpha-rank."""
     payoff = league.payoffs.view("combined")
     players = tuple(league.players[player] for player in league.candidates)
     ids = [player.id for player in players]
     anchor = next((player.id for player in players if player.scripted), ids[0])
+    frozen = [player.id for player in players if player.frozen]
     games, points = payoff.counts(ids)
     return LeagueSummary(
         players=players,
@@ -42,15 +53,29 @@ def summarise(league: League) -> LeagueSummary:
         anchor=anchor,
         win_rates=payoff.matrix(ids),
         games=games,
-        equilibrium=equilibrium_of([player.id for player in players if player.frozen], payoff),
+        equilibrium=equilibrium_of(frozen, payoff),
         scores={name: (score.mean, score.standard_error) for name, score in league.scores.items()},
+        tags={player: tags for player in league.standings if (tags := tags_of(league, player))},
+        measures=measure(payoff, frozen, with_alpha_rank=with_alpha_rank)
+        if measured and league.num_teams > 1
+        else None,
     )
 
 
-def equilibrium_of(ids: list[str], payoff: Payoff) -> dict[str, float]:
-    """Nash mixture over mean scores; empty where no two of the players have met."""
-    games, _ = payoff.counts(ids)
-    if not games.any():
+def tags_of(league: League, player: str) -> dict[str, str]:
+    """The snapshots that `player@best` and `player@latest` mean, as far as there are any."""
+    found = {
+        "best": best_snapshot(league, player),
+        "latest": (None, *league.candidates.history_of(player))[-1],
+    }
+    return {tag: snapshot for tag, snapshot in found.items() if snapshot is not None}
+
+
+def equilibrium_of(ids: Sequence[str], payoff: Payoff) -> dict[str, float]:
+    """Nash mixture over mean scores, of the players that a chain of games joins; those that have not met are
+    taken to be as their other games say. Empty where no two of the players have met often enough."""
+    known, scores = estimate_scores(payoff, ids)
+    if not known:
         return {}
-    shares = nash(payoff.mean_scores(ids)).row
-    return {player: float(share) for player, share in zip(ids, shares, strict=True) if share > 1e-6}
+    shares = symmetric_nash(scores)
+    return {player: float(share) for player, share in zip(known, shares, strict=True) if share > 1e-6}

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
-from scipy.optimize import linprog
 from scipy.special import logsumexp, softmax
 
 from ludus.league.equilibrium import nash_of_win_rates
@@ -148,6 +147,8 @@ def _widest(block: Floats) -> Floats | None:
     """An equilibrium of every player that is in any: as many shares as possible reach 1 before scaling.
     None if the solver finds none."""
     size = len(block)
+    from scipy.optimize import linprog  # seldom needed, and slow to import
+
     solution = linprog(
         c=np.repeat([-1.0, 0.0], size),
         A_ub=np.hstack([block, block]),

@@ -1,0 +1,41 @@
+"""What a person may ask of a league while it trains. Settings and models are as typed, not yet checked."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True, tag_field="edit", forbid_unknown_fields=True):
+    """One change of a league: all of it happens or nothing."""
+
+
+class ChangeSettings(Edit, frozen=True, kw_only=True, tag="set"):
+    settings: dict[str, str]
+    player: str | None = None
+    """Of this learning player alone."""
+
+
+class AddPlayer(Edit, frozen=True, kw_only=True, tag="add"):
+    player: str
+    role: str
+    source: str | None = None
+    """What it starts from or is pinned to: a player, PLAYER@TAG or a model; None: fresh weights."""
+    settings: dict[str, str] = {}
+
+
+class RemovePlayer(Edit, frozen=True, kw_only=True, tag="remove"):
+    player: str
+    reason: str = "by hand"
+
+
+class FreezePlayer(Edit, frozen=True, kw_only=True, tag="freeze"):
+    player: str
+
+
+class ResetPlayer(Edit, frozen=True, kw_only=True, tag="reset"):
+    player: str
+    source: str | None = None
+    """What it starts again from; None: what its role says."""
+
+
+AnyEdit = ChangeSettings | AddPlayer | RemovePlayer | FreezePlayer | ResetPlayer

@@ -1,0 +1,221 @@
+"""Which seats share a policy: a game whose kinds of seat are regrouped, one kind for each policy.
+
+A player has one policy for each kind of seat, so all else (networks, trajectories, learners) follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.seat_patterns import patterns_of_seats
+from ludus.data.specs import ArraySpec, GameSpec
+from ludus.data.tree_game import TreeState
+from ludus.data.trees import IntArray, Tree, allocate, put, take
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions
+
+Grouping = Literal["shared", "per_seat", "per_place"]
+SeatPolicies = Grouping | Mapping[str, str]
+"""Which policy of its player acts for a seat.
+
+"shared": one policy for all seats of a kind. "per_seat": one for every seat of the game. "per_place": one
+for every place in a team, whichever team it is. Or pattern -> policy: the first pattern holds that fits one
+of the seat's names: `team1/seat0` (its place in its team), `seat2` (of the whole game), or its kind's.
+"""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+def group_seats(game: GameSource, policies: SeatPolicies) -> GameSource:
+    """The game with one kind of seat for each policy; the game itself where seats share by kind."""
+    return game if policies == "shared" else SeatGroups(game, policies)
+
+
+def seat_names(spec: GameSpec) -> tuple[tuple[str, str, str], ...]:
+    """Per seat, the names that patterns are held against."""
+    return tuple(
+        (
+            f"team{team}/seat{spec.seats_of_team[team].index(seat)}",
+            f"seat{seat}",
+            spec.kinds[spec.seats[seat]].name,
+        )
+        for seat, team in enumerate(spec.teams)
+    )
+
+
+def policy_of_seat(spec: GameSpec, policies: SeatPolicies) -> tuple[str, ...]:
+    """Per seat, the name of its policy."""
+    names = seat_names(spec)
+    if isinstance(policies, Mapping):
+        return _by_pattern(spec, policies)
+    if policies == "shared":
+        return tuple(kind for _, _, kind in names)
+    if policies == "per_seat":
+        return tuple(seat for _, seat, _ in names)
+    if policies == "per_place":
+        return tuple(f"{kind}_{place.rpartition('/seat')[2]}" for place, _, kind in names)
+    raise ValueError(
+        f"policies must be one of {', '.join(get_args(Grouping))}, or patterns of seats with the names of "
+        f"their policies, got {policies!r}"
+    )
+
+
+def _by_pattern(spec: GameSpec, policies: Mapping[str, str]) -> tuple[str, ...]:
+    for policy in policies.values():
+        if not _NAME.fullmatch(policy):
+            raise ValueError(
+                f"policies: {policy!r} is no name for a policy: use ASCII letters, digits, '_', '-' and '.', "
+                "and do not start with '-' or '.'"
+            )
+    chosen = patterns_of_seats(policies, seat_names(spec), f"policies for {spec.name}")
+    return tuple(policies[pattern] for pattern in chosen)
+
+
+def _grouped(spec: GameSpec, policies: SeatPolicies) -> GameSpec:
+    policy_of = policy_of_seat(spec, policies)
+    names = list(dict.fromkeys(policy_of))
+    firsts = [policy_of.index(name) for name in names]
+    for seat, policy in enumerate(policy_of):
+        first = policy_of.index(policy)
+        one, other = (spec.kinds[spec.seats[place]] for place in (first, seat))
+        if (one.observation, one.action) != (other.observation, other.action):
+            one_place, other_place = (seat_names(spec)[place][0] for place in (first, seat))
+            raise ValueError(
+                f"policies: {policy!r} cannot act for both {one_place} ({one.name}) and {other_place} "
+                f"({other.name}) of {spec.name}: they see or do different things"
+            )
+    kinds = tuple(
+        replace(spec.kinds[spec.seats[first]], name=name) for name, first in zip(names, firsts, strict=True)
+    )
+    return replace(spec, kinds=kinds, seats=tuple(names.index(policy) for policy in policy_of))
+
+
+@dataclass(frozen=True)
+class SeatGroups:
+    """A `GameSource`: another one's game with one kind of seat for each policy."""
+
+    game: GameSource
+    policies: SeatPolicies
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return _grouped(self.game.spec, self.policies)
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return GroupedTables(self.spec, self.game.tables(num_tables))
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {name: UngroupedBot(bot) for name, bot in self.game.bots().items()}
+
+    def tree(self) -> TreeState | None:
+        return self.game.tree()
+
+
+_Columns = tuple[slice, slice | list[int]]
+"""An index of all tables and some columns."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Columns of a group that come from one kind of the game."""
+
+    kind: int
+    source: _Columns
+    """Of the kind's arrays."""
+    target: _Columns
+    """Of the group's arrays."""
+
+
+class GroupedTables:
+    """A `GameBatch` that shows another one's arrays by group. A group whose seats are evenly spaced columns
+    of one kind, as nearly always, is a view of them; any other is copied after each step."""
+
+    def __init__(self, spec: GameSpec, game: GameBatch) -> None:
+        self.spec = spec
+        self.game = game
+        """The tables as the game has them, for its bots."""
+        self._groups = tuple(_parts(game.spec, seats) for seats in spec.seats_of_kind)
+        self._actions = allocate_actions(game.spec, game.num_tables)
+        self._copies: list[tuple[Tree, tuple[Tree, ...], tuple[_Part, ...]]] = []
+        self.view: TableView = replace(
+            game.view,
+            observation=self._shown(game.view.observation, [kind.observation.arrays for kind in spec.kinds]),
+            legal=self._shown(game.view.legal, [kind.legal_arrays for kind in spec.kinds]),
+        )
+
+    @property
+    def num_tables(self) -> int:
+        return self.game.num_tables
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self.game.reset(tables, seeds)
+        self._copy()
+
+    def step(self, actions: Actions) -> None:
+        for parts, chosen in zip(self._groups, actions, strict=True):
+            for part in parts:
+                put(self._actions[part.kind], part.source, take(chosen, part.target))
+        self.game.step(self._actions)
+        self._copy()
+
+    def close(self) -> None:
+        self.game.close()
+
+    def _shown(self, sources: tuple[Tree, ...], specs: Sequence[Mapping[str, ArraySpec]]) -> tuple[Tree, ...]:
+        """Per group its arrays, from those that the game has by kind."""
+        shown: list[Tree] = []
+        for group, parts in enumerate(self._groups):
+            part = parts[0]
+            if len(parts) == 1 and isinstance(part.source[1], slice):
+                shown.append(take(sources[part.kind], part.source))
+            else:
+                seats = self.spec.seats_of_kind[group]
+                shown.append(allocate(specs[group], (self.num_tables, len(seats))))
+                self._copies.append((shown[-1], sources, parts))
+        return tuple(shown)
+
+    def _copy(self) -> None:
+        for target, sources, parts in self._copies:
+            for part in parts:
+                put(target, part.target, take(sources[part.kind], part.source))
+
+
+def _parts(spec: GameSpec, seats: Sequence[int]) -> tuple[_Part, ...]:
+    """Where the arrays of a group of seats come from."""
+    parts = []
+    for kind in dict.fromkeys(spec.seats[seat] for seat in seats):
+        here = [column for column, seat in enumerate(seats) if spec.seats[seat] == kind]
+        columns = [spec.column_of_seat[seats[column]] for column in here]
+        parts.append(_Part(kind, _index(columns), _index(here)))
+    return tuple(parts)
+
+
+def _index(columns: list[int]) -> _Columns:
+    """A slice for evenly spaced columns: indexing with it copies nothing."""
+    step = columns[1] - columns[0] if len(columns) > 1 else 1
+    evenly = range(columns[0], columns[-1] + 1, step)
+    return slice(None), slice(evenly.start, evenly.stop, step) if columns == list(evenly) else columns
+
+
+@dataclass(frozen=True)
+class UngroupedBot:
+    """A bot of the game at grouped tables: it sees the kinds of seat that it was written for."""
+
+    bot: Bot
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        plain = game.game if isinstance(game, GroupedTables) else game
+        kinds = np.asarray(plain.spec.seats)[seats]
+        actions: Tree = {}
+        for kind in np.unique(kinds):
+            rows = np.flatnonzero(kinds == kind)
+            for head, chosen in self.bot.act(plain, tables[rows], seats[rows], rng).items():
+                whole = actions.setdefault(head, np.zeros((len(seats), *chosen.shape[1:]), chosen.dtype))
+                whole[rows] = chosen
+        return actions

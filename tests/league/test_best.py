@@ -1,0 +1,78 @@
+"""The snapshot that has measured best."""
+
+from __future__ import annotations
+
+from league_rows import play, started
+
+from ludus.data.records import LearnerProgress, PlayerAdded, PlayerRemoved, ScoreMeasured
+from ludus.league.best import best_snapshot
+from ludus.league.league import League
+from ludus.league.rules import LeagueRules, Role
+from ludus.league.summary import summarise, tags_of
+
+
+def league_with(snapshots: int, *, num_teams: int = 2) -> League:
+    league = started(LeagueRules(roles={"main": Role(), "other": Role()}, bots=("bot",)), num_teams=num_teams)
+    for step in range(1, snapshots + 1):
+        for player in ("main", "other"):
+            league.apply(LearnerProgress(player, 0, step, step))
+            league.apply(
+                PlayerAdded(
+                    player=f"{player}.{step}", role="frozen", parent=player, model=f"{player}:0:{step}"
+                )
+            )
+    return league
+
+
+def measure(league: League, player: str, other: str, wins: int, losses: int) -> None:
+    play(league, player, other, pairs=((wins, 0, losses),), purpose="evaluation")
+
+
+def test_there_is_none_before_anything_was_measured() -> None:
+    league = league_with(2)
+    play(league, "main.1", "main.2", pairs=((9, 0, 1),))
+    assert best_snapshot(league, "main") is None
+    assert tags_of(league, "main") == {"latest": "main.2"}
+
+
+def test_it_has_the_highest_rating_from_evaluation_alone() -> None:
+    league = league_with(3)
+    for snapshot, wins in (("main.1", 50), ("main.2", 80), ("main.3", 60), ("other.1", 99)):
+        measure(league, snapshot, "bot", wins, 100 - wins)
+    play(league, "main.1", "bot", pairs=((1000, 0, 0),))
+    assert best_snapshot(league, "main") == "main.2"
+    assert best_snapshot(league, "other") == "other.1"
+    assert summarise(league).tags == {
+        "main": {"best": "main.2", "latest": "main.3"},
+        "other": {"best": "other.1", "latest": "other.3"},
+    }
+
+
+def test_of_equals_it_is_the_newest() -> None:
+    league = league_with(3)
+    for snapshot in ("main.1", "main.2"):
+        measure(league, snapshot, "bot", 70, 30)
+    assert best_snapshot(league, "main") == "main.2"
+
+
+def test_a_removed_snapshot_is_not_the_best() -> None:
+    league = league_with(2)
+    measure(league, "main.1", "bot", 90, 10)
+    measure(league, "main.2", "bot", 60, 40)
+    league.apply(PlayerRemoved("main.1"))
+    assert best_snapshot(league, "main") == "main.2"
+
+
+def test_snapshots_without_a_chain_of_games_are_not_compared() -> None:
+    league = league_with(4)
+    measure(league, "main.1", "main.2", 99, 1)
+    measure(league, "main.3", "main.4", 60, 40)
+    assert best_snapshot(league, "main") == "main.3"
+
+
+def test_in_a_game_with_one_team_scores_decide() -> None:
+    league = league_with(3, num_teams=1)
+    for step, mean in ((1, 5.0), (2, 7.0), (3, 7.0)):
+        league.apply(ScoreMeasured(f"main.{step}", f"main:0:{step}", mean, 0.1, 9))
+    league.apply(ScoreMeasured("other.1", "other:0:1", 99.0, 0.1, 9))
+    assert best_snapshot(league, "main") == "main.3"
