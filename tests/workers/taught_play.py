@@ -64,6 +64,7 @@ class TaughtPlay(Play):
             pools=self.pools,
             board=self.board,
             budget=10_000,
+            configured=lambda settings: (self.algorithm, self.config),
         )
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:

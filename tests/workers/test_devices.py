@@ -111,7 +111,7 @@ def test_everything_of_a_player_lives_on_its_device() -> None:
     for policy in (*player.policies, *player._references["magnet"]):
         assert {tensor.device for tensor in policy.state_dict().values()} == {device}
     assert {tensor.device for tensor in player._averages[0]._average.values()} == {device}
-    assert {tensor.device for tensor in player._optimiser._means} == {device}
+    assert {tensor.device for tensor in player.optimiser.means} == {device}
     arrays, _ = player.save()
     for tree in (player.weights(), player.average_weights(), arrays):
         assert all(isinstance(array, np.ndarray) for array in tree.values())

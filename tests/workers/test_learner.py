@@ -274,3 +274,39 @@ def test_it_goes_on_from_what_it_saved() -> None:
         play.train(33)
     assert equal(first.learner.save()[0], second.learner.save()[0])
     assert first.learner.save()[1] == second.learner.save()[1]
+
+
+class Held:
+    """A buffer with so many decisions in it, because of which one of three actors may wait."""
+
+    dropped = 0
+
+    def __init__(self, decisions: int, *, holds_up: bool = False) -> None:
+        self.decisions = decisions
+        self._holds_up = holds_up
+
+    def held_up(self) -> Any:
+        return np.array([self._holds_up, False, False])
+
+    def drop_older_than(self, version: int) -> int:
+        return 0
+
+    def take(self, enough: int | None) -> dict[int, Any]:
+        return {}
+
+    def give_back(self, refused: Any) -> None:
+        self._holds_up = False
+
+
+def test_an_actor_does_not_wait_for_ever_for_a_player_that_gets_no_more_matches() -> None:
+    config = LearnerConfig(batch_size=60, minibatch_size=20, buffer_size=200, schedule="async")
+    line_ups = tuple((side(name, trains=True), side(name, trains=True)) for name in ("a", "b", "c"))
+    play = TaughtPlay(GAMES["connect_four"], line_ups, config=config, episodes_per_table=4)
+    buffers: Any = {"a": Held(60), "b": Held(30, holds_up=True), "c": Held(30)}
+    play.learner.buffers = buffers
+    trained = [
+        {name.partition("/")[0] for name in play.learner.step().statistics} for _ in range(4 * len(buffers))
+    ]
+    assert trained[0] == {"a"}, "its batch may still be filled"
+    assert trained.count({"a", "b"}) == 1
+    assert set(map(frozenset, trained)) == {frozenset("a"), frozenset("ab")}

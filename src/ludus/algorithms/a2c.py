@@ -36,6 +36,10 @@ class A2C(Algorithm):
         require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
         require_above(self, 0, huber=self.huber)
 
+    @property
+    def stackable(self) -> bool:
+        return True
+
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         columns = advantage_columns(
             policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=self.normalise_advantage

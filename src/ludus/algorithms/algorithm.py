@@ -58,6 +58,12 @@ class Algorithm(Protocol):
         return False
 
     @property
+    def stackable(self) -> bool:
+        """`loss` may run under `torch.vmap`, for several players at once: it computes with whole tensors and
+        never looks at their numbers (`if`, `int()`, `tensor[mask]`)."""
+        return False
+
+    @property
     def references(self) -> Mapping[str, Reference]:
         """Copies of the weights that `prepare` needs, by name."""
         return {}

@@ -45,6 +45,10 @@ class Impala(Algorithm):
         require_one_of(self, get_args(Ratio), ratio=self.ratio)
 
     @property
+    def stackable(self) -> bool:
+        return True
+
+    @property
     def needs_sequences(self) -> bool:
         return True
 

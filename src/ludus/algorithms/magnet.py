@@ -57,6 +57,10 @@ class MagnetPolicyGradient(Algorithm):
         require_above(self, 0, clip=self.clip, reward_scale=self.reward_scale, huber=self.huber)
 
     @property
+    def stackable(self) -> bool:
+        return True
+
+    @property
     def references(self) -> Mapping[str, Reference]:
         return {} if self.magnet is None else {"magnet": self.magnet}
 

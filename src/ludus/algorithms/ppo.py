@@ -53,6 +53,10 @@ class PPO(Algorithm):
         require_above(self, 1, dual_clip=self.dual_clip)
         require_one_of(self, get_args(Ratio), ratio=self.ratio)
 
+    @property
+    def stackable(self) -> bool:
+        return True
+
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         if self.recompute_values:

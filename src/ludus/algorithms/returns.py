@@ -26,11 +26,11 @@ def temporal_differences(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tens
 @torch.no_grad()
 def sum_backwards(error_TB: Tensor, decay_TB: Tensor) -> Tensor:
     """total[t] = error[t] + decay[t] * total[t + 1], and 0 after the last row."""
-    total_TB = error_TB.clone()
-    totals, decays = total_TB.unbind(0), decay_TB.unbind(0)
-    for t in range(len(totals) - 2, -1, -1):
-        totals[t].addcmul_(decays[t], totals[t + 1])
-    return total_TB
+    errors, decays = error_TB.unbind(0), decay_TB.unbind(0)
+    totals = [errors[-1]]
+    for t in range(len(errors) - 2, -1, -1):  # not in place: `torch.vmap` has no rule for that
+        totals.append(torch.addcmul(errors[t], decays[t], totals[-1]))
+    return torch.stack(totals[::-1])
 
 
 @torch.no_grad()

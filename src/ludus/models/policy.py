@@ -13,6 +13,8 @@ from ludus.data.batch import Batch
 from ludus.data.specs import ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree
 
+_VALUE_NAMES = frozenset(("value", "critic"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Acted:
@@ -76,6 +78,17 @@ class Policy(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...
     def state_dict(self) -> dict[str, Any]:
         """Parameters and buffers by name, not copied: weights are renewed by writing into them."""
+
+
+def value_parameters(policy: Policy) -> list[int]:
+    """Places in `policy.parameters()` of those that only the value depends on; empty if it does not say.
+
+    A policy of a user's own says so by calling them, or the module that they are in, "value" or "critic".
+    """
+    if not isinstance(policy, nn.Module):
+        return []
+    names = (name for name, _ in policy.named_parameters())
+    return [index for index, name in enumerate(names) if _VALUE_NAMES & set(name.split("."))]
 
 
 class ModelConfig(Protocol):

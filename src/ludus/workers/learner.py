@@ -3,24 +3,30 @@ the new weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ludus.algorithms.algorithm import Algorithm
 from ludus.data.batch import Batch
-from ludus.data.records import LearnerProgress, ModelId, PlayerReset
+from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.runtime.program import IDLE, Progress
 from ludus.runtime.weight_board import WeightBoard
 from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer
-from ludus.workers.trained_player import TrainedPlayer
+from ludus.workers.stacked_training import groups, update_stacked
+from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+
+Configured = Callable[[Settings], tuple[Algorithm, LearnerConfig, int]]
+"""The algorithm, the learner's settings and the budget of the experiment, changed like this."""
 
 
 class Learner:
-    """Trains whichever of its players has a batch, in turn. All have the same number of actors."""
+    """Trains whichever of its players have a batch, in turn or stacked. All have the same number of
+    actors."""
 
     def __init__(
         self,
@@ -32,6 +38,8 @@ class Learner:
         board: WeightBoard,
         models: ModelPool,
         budget: int,
+        configured: Configured,
+        spent: int = 0,
     ) -> None:
         self.name = name
         self.players = dict(players)
@@ -40,14 +48,19 @@ class Learner:
         self._board = board
         self._models = models
         self._budget = budget
+        self._configured = configured
+        self._spent = spent
+        """Decisions of players that have left."""
+        self._passed_over: dict[str, int] = {}
+        """Rounds that each player has held an actor up while others were trained."""
         self.batches = 0
         """Batches taken so far, those included of which nothing could be trained on."""
         self._initial = {player: trained.weights() for player, trained in players.items()}
 
     @property
     def decisions(self) -> int:
-        """Decisions that all players have trained on."""
-        return sum(trained.decisions for trained in self.players.values())
+        """Decisions that all players have trained on, those included that have left."""
+        return self._spent + sum(trained.decisions for trained in self.players.values())
 
     @property
     def progress(self) -> float:
@@ -64,11 +77,11 @@ class Learner:
         """
         total = 0
         statistics: dict[str, float] = {}
-        for player in self._ready():
-            before = self.players[player].decisions
-            measured = self._train(player)
-            total += self.players[player].decisions - before
-            statistics |= {f"{player}/{name}": value for name, value in measured.items()}
+        for group in groups([self.players[player] for player in self._ready()]):
+            before = sum(trained.decisions for trained in group)
+            for trained, measured in zip(group, self._train(group), strict=True):
+                statistics |= {f"{trained.player}/{name}": value for name, value in measured.items()}
+            total += sum(trained.decisions for trained in group) - before
         return Progress(count=total, statistics=statistics) if statistics else IDLE
 
     def discard(self) -> Progress:
@@ -92,16 +105,54 @@ class Learner:
                 if buffer.decisions >= trained.config.batch_size:
                     found.append(player)
         if found:
-            return found
+            return found + self._overtaken(found)
         held_up = {player: buffer.held_up() for player, buffer in self.buffers.items()}
         if not np.any(list(held_up.values()), axis=0).all():
             return []
         return [player for player, actors in held_up.items() if actors.any()]
 
-    def _train(self, player: str) -> dict[str, float]:
-        """One update; returns what it measured."""
+    def _overtaken(self, ready: Sequence[str]) -> list[str]:
+        """Players that hold an actor up while others are trained again and again. A player whose turn has
+        passed gets no more matches, so that its batch would never be full: it trains on what there is."""
+        waiting = [
+            player
+            for player, buffer in self.buffers.items()
+            if player not in ready and buffer.held_up().any()
+        ]
+        rounds = {player: self._passed_over.get(player, 0) + 1 for player in waiting}
+        patience = 2 * len(self.players)
+        self._passed_over = {player: count for player, count in rounds.items() if count <= patience}
+        return [player for player in waiting if player not in self._passed_over]
+
+    def _train(self, group: Sequence[TrainedPlayer]) -> list[dict[str, float]]:
+        """One update of each, together if they are several; returns what it measured."""
+        taken = [self._take(trained) for trained in group]
+        learning = [trained for trained, (batches, _) in zip(group, taken, strict=True) if batches]
+        given = [batches for batches, _ in taken if batches]
+        if len(learning) == 1:
+            updates = [learning[0].update(given[0], self.progress)]
+        else:
+            updates = update_stacked(learning, given, self.progress) if learning else []
+        measured = dict(zip((trained.player for trained in learning), updates, strict=True))
+        for trained, (_, refused) in zip(group, taken, strict=True):
+            if trained.player in measured:
+                self.publish(trained.player)
+            self.buffers[trained.player].give_back(refused)
+        return [
+            {
+                **measured.get(trained.player, {"gradient_steps": 0}),
+                "stale": trained.stale,
+                "skipped": trained.skipped,
+                "refused": trained.refused,
+                "dropped": self.buffers[trained.player].dropped,
+            }
+            for trained in group
+        ]
+
+    def _take(self, trained: TrainedPlayer) -> tuple[dict[int, Batch], dict[int, IntArray]]:
+        """What the player trains on now, and the slots that are refused, both by kind of seat."""
         self.batches += 1
-        trained, buffer = self.players[player], self.buffers[player]
+        buffer = self.buffers[trained.player]
         # A hand-over is a little more than its share: left behind, that little would hold its actor up until
         # it is too old. So all is taken, unless so much waits that the newest alone make a batch.
         size = trained.config.batch_size
@@ -118,18 +169,7 @@ class Learner:
                 is_new = taken.is_new[finite]
                 used = batch.valid if is_new.all() else batch.valid[:, is_new]
                 trained.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
-        measured: dict[str, float] = {"gradient_steps": 0}
-        if batches:
-            measured = trained.update(batches, self.progress)
-            self.publish(player)
-        buffer.give_back(refused)
-        return {
-            **measured,
-            "stale": trained.stale,
-            "skipped": trained.skipped,
-            "refused": trained.refused,
-            "dropped": buffer.dropped,
-        }
+        return batches, refused
 
     def publish(self, player: str) -> None:
         trained = self.players[player]
@@ -151,13 +191,8 @@ class Learner:
 
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
         """Put the player's weights, live and averaged, into the model pool, and say which they are."""
-        trained, report = self.players[player], self.report(player)
-        facts = {"decisions": report.decisions}
-        self._models.publish(trained.model, trained.weights(), parent=parent, variant="live", facts=facts)
-        self._models.publish(
-            trained.model, trained.average_weights(), parent=parent, variant="average", facts=facts
-        )
-        return report
+        put_into_pool(self._models, self.players[player], parent)
+        return self.report(player)
 
     def start_from(self, models: Mapping[str, str]) -> None:
         """Players that begin with the weights of a model in the pool, by player."""
@@ -170,8 +205,13 @@ class Learner:
         if event.model is not None:
             weights = self._models.fetch(ModelId.parse(event.model))
         self.buffers[event.player].clear()
-        self.players[event.player].reset(weights, event.incarnation)
+        self.players[event.player].reset(weights, event.incarnation, event.value_only)
         self.publish(event.player)
+
+    def configure(self, player: str, settings: Settings) -> None:
+        """Train it with the experiment's settings changed like this."""
+        algorithm, config, self._budget = self._configured(settings)
+        self.players[player].configure(algorithm, config)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -196,3 +236,10 @@ class Learner:
     def load_buffers(self, facts: Mapping[str, Any]) -> None:
         for player, buffer in self.buffers.items():
             buffer.load(facts[player])
+
+
+def put_into_pool(models: ModelPool, trained: TrainedPlayer, parent: ModelId | None) -> None:
+    """The player's weights of now, live and averaged."""
+    facts = {"decisions": trained.decisions}
+    models.publish(trained.model, trained.weights(), parent=parent, variant="live", facts=facts)
+    models.publish(trained.model, trained.average_weights(), parent=parent, variant="average", facts=facts)

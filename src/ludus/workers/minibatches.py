@@ -10,6 +10,9 @@ import torch
 from ludus.data.batch import Batch
 from ludus.models.tensors import on_device
 
+Orders = dict[int, torch.Tensor]
+"""By kind of seat: the trajectories, or the valid rows of a flat batch, in the order of one pass."""
+
 
 def minibatches(
     batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
@@ -19,9 +22,7 @@ def minibatches(
     Shuffled single decisions from flat batches, or with `whole` shuffled whole trajectories. The order is
     drawn and sent to the device once per pass; each piece is copied straight out of the batch.
     """
-    orders = {kind: _order(batch, whole, rng) for kind, batch in batches.items()}
-    decisions = sum(int(batch.valid.sum()) if whole else len(orders[kind]) for kind, batch in batches.items())
-    num = max(1, round(decisions / size))
+    orders, num = draw_orders(batches, whole=whole, size=size, rng=rng)
     pieces = {kind: order.tensor_split(num) for kind, order in orders.items()}
     for part in range(num):
         minibatch: dict[int, Batch] = {}
@@ -33,8 +34,16 @@ def minibatches(
             yield minibatch
 
 
+def draw_orders(
+    batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
+) -> tuple[Orders, int]:
+    """A random order for one pass, and into how many pieces it is to be cut (as `tensor_split` does)."""
+    orders = {kind: _order(batch, whole, rng) for kind, batch in batches.items()}
+    decisions = sum(int(batch.valid.sum()) if whole else len(orders[kind]) for kind, batch in batches.items())
+    return orders, max(1, round(decisions / size))
+
+
 def _order(batch: Batch, whole: bool, rng: np.random.Generator) -> torch.Tensor:
-    """The trajectories, or the valid rows of a flat batch, in random order."""
     device = batch.valid.device
     if whole:
         return on_device(rng.permutation(batch.valid.shape[1]), device)

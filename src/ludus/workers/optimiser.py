@@ -3,7 +3,7 @@ nothing in between: whether a step was taken is known when somebody looks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,40 +29,48 @@ class Optimiser:
     """Holds the moments of the parameters of one player."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], settings: AdamSettings) -> None:
-        self._parameters = list(parameters)
+        self.parameters = list(parameters)
         self._settings = settings
         self.clear()
 
     def clear(self) -> None:
         """Begin again, as if no step had been taken."""
-        device = self._parameters[0].device
-        self._steps = [torch.zeros((), device=device) for _ in self._parameters]
-        self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._squares = [torch.zeros_like(parameter) for parameter in self._parameters]
+        device = self.parameters[0].device
+        self.steps = [torch.zeros((), device=device) for _ in self.parameters]
+        self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
 
-    def step(self, loss: Tensor, learning_rate: float) -> Tensor:
-        """Step down the gradient of `loss`; parameters that it does not use stay as they are.
+    def change(self, settings: AdamSettings) -> None:
+        self._settings = settings
+
+    def step(self, loss: Tensor, learning_rate: float, only: Collection[int] | None = None) -> Tensor:
+        """Step down the gradient of `loss`; parameters that it does not use stay as they are, and so do all
+        but those at the places `only`.
 
         Returns a scalar on the loss's device: 1 where loss or gradient were not finite, so that nothing was
         changed, else 0.
         """
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        used = [index for index, parameter in enumerate(self._parameters) if parameter.grad is not None]
         # These lie in memory as the parameters do; the kernel relies on it and `autograd.grad` does not care.
-        given = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        gradients = {
+            index: parameter.grad
+            for index, parameter in enumerate(self.parameters)
+            if parameter.grad is not None and (only is None or index in only)
+        }
+        used, given = list(gradients), list(gradients.values())
         with torch.no_grad():
             norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in given]))
             broken = torch.isfinite(norm + loss.detach()).logical_not_().float()
             settings = self._settings
             adam(
-                [self._parameters[index] for index in used],
+                [self.parameters[index] for index in used],
                 given,
-                [self._means[index] for index in used],
-                [self._squares[index] for index in used],
+                [self.means[index] for index in used],
+                [self.squares[index] for index in used],
                 [],
-                [self._steps[index] for index in used],
+                [self.steps[index] for index in used],
                 fused=True,
                 # the kernel divides gradients by this and leaves everything alone where `found_inf` is 1
                 grad_scale=((norm + 1e-6) / settings.max_gradient_norm).clamp_(min=1.0).float(),
@@ -81,14 +89,14 @@ class Optimiser:
         """The moments as NUMBER.NAME, of parameters that have taken a step."""
         return {
             f"{index}.{name}": tensor.detach().cpu().numpy().copy()
-            for index, tensors in enumerate(zip(self._steps, self._means, self._squares, strict=True))
+            for index, tensors in enumerate(zip(self.steps, self.means, self.squares, strict=True))
             if float(tensors[0])
             for name, tensor in zip(_STATE, tensors, strict=True)
         }
 
     def load(self, saved: Mapping[str, Array]) -> None:
         self.clear()
-        for index, tensors in enumerate(zip(self._steps, self._means, self._squares, strict=True)):
+        for index, tensors in enumerate(zip(self.steps, self.means, self.squares, strict=True)):
             for name, tensor in zip(_STATE, tensors, strict=True):
                 if f"{index}.{name}" in saved:
                     tensor.copy_(torch.from_numpy(np.array(saved[f"{index}.{name}"])))

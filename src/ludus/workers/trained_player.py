@@ -6,7 +6,8 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor
 
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.data.batch import Batch
+from ludus.data.live import LiveField
 from ludus.data.records import ModelId
 from ludus.data.schedules import Schedule, at
 from ludus.data.trees import Array, Tree, under
 from ludus.models.average import WeightAverage
-from ludus.models.policy import Policy
+from ludus.models.policy import Policy, value_parameters
 from ludus.models.tensors import on_device
 from ludus.models.weights import join_kinds, load_weights, replace_weights, weights_of
 from ludus.workers.devices import find_device, placed, require_device_name
@@ -32,16 +34,16 @@ class LearnerConfig:
 
     batch_size: int = 16384
     """Decisions collected for one update of a player."""
-    minibatch_size: int = 4096
+    minibatch_size: LiveField[int] = 4096
     """Decisions in one gradient step."""
-    epochs: int = 2
+    epochs: LiveField[int] = 2
     """Passes over a batch."""
-    learning_rate: Schedule = 3e-4
-    max_gradient_norm: float = 0.5
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_epsilon: float = 1e-5
-    average_decay: float = 0.99
+    learning_rate: LiveField[Schedule] = 3e-4
+    max_gradient_norm: LiveField[float] = 0.5
+    adam_beta1: LiveField[float] = 0.9
+    adam_beta2: LiveField[float] = 0.999
+    adam_epsilon: LiveField[float] = 1e-5
+    average_decay: LiveField[float] = 0.99
     """Per update, of the averaged weights that are published beside the live ones."""
     buffer_size: int = 65536
     """Decisions that may wait for the learner; the oldest are dropped beyond that."""
@@ -55,6 +57,8 @@ class LearnerConfig:
     """Of the asynchronous schedule: updates that may train on the same trajectory."""
     device: str = "auto"
     """Where the learner computes: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
+    stacked: LiveField[Literal["auto", "on", "off"]] = "auto"
+    """Whether players that are ready together are trained in one backward pass: "auto" where it pays."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "minibatch_size", "epochs", "buffer_size", "reuse"):
@@ -83,6 +87,12 @@ class LearnerConfig:
                 "after that a trajectory is too old"
             )
         require_device_name("device", self.device)
+        if self.stacked not in ("auto", "on", "off"):
+            raise ValueError(f"stacked must be auto, on or off, got {self.stacked!r}")
+
+    @property
+    def adam(self) -> AdamSettings:
+        return AdamSettings(self.adam_beta1, self.adam_beta2, self.adam_epsilon, self.max_gradient_norm)
 
     @property
     def lag(self) -> int:
@@ -93,6 +103,14 @@ class LearnerConfig:
     def uses(self) -> int:
         """Updates that the schedule lets train on the same trajectory."""
         return self.reuse if self.schedule == "async" else 1
+
+
+class GradientStep(NamedTuple):
+    """What one step measured."""
+
+    broken: bool
+    """Loss or gradient were not finite, so it was not taken."""
+    statistics: Mapping[str, float]
 
 
 class TrainedPlayer:
@@ -114,19 +132,25 @@ class TrainedPlayer:
         self.config = config
         self.device = find_device(config.device)
         self.policies = tuple(placed(policy, self.device) for policy in policies)
-        self._algorithm = algorithm
-        self._optimiser = Optimiser(
-            [parameter for policy in policies for parameter in policy.parameters()],
-            AdamSettings(config.adam_beta1, config.adam_beta2, config.adam_epsilon, config.max_gradient_norm),
+        self.algorithm = algorithm
+        parameters = [list(policy.parameters()) for policy in policies]
+        self.optimiser = Optimiser([one for own in parameters for one in own], config.adam)
+        firsts = np.cumsum([0, *map(len, parameters)])
+        self._value_parameters = frozenset(
+            int(first) + index
+            for first, policy in zip(firsts, policies, strict=False)
+            for index in value_parameters(policy)
         )
         self._averages = tuple(WeightAverage(policy, decay=config.average_decay) for policy in policies)
         self._references = {
             name: tuple(_frozen_copy(policy) for policy in policies) for name in algorithm.references
         }
-        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self.rng = np.random.Generator(np.random.PCG64(seed))
         self.incarnation = 0
         self.step = 0
         self.decisions = 0
+        self.value_only_until = 0
+        """`decisions` up to which only the value is trained, and the policy stays as it is."""
         self.skipped = 0
         """Gradient steps refused because the loss or the gradient was not finite."""
         self.stale = 0
@@ -149,60 +173,95 @@ class TrainedPlayer:
         Returns means over the gradient steps that were taken. What an algorithm offers as `details` is
         measured in the last pass over the batch only.
         """
-        learning_rate = at(self.config.learning_rate, progress)
+        prepared = self.prepare(batches, progress)
+        return self.finish(batches, prepared, self._descend(prepared, progress), progress)
+
+    def prepare(self, batches: Mapping[int, Batch], progress: float) -> dict[int, Batch]:
+        """What gradient steps are taken on: on the device, with the columns that the algorithm adds."""
         prepared = {kind: self._prepare(kind, batch, progress) for kind, batch in batches.items()}
-        trained_on = sum(int(batch.valid.sum()) for batch in prepared.values())
-        statistics = self._descend(prepared, learning_rate)
-        statistics |= {"learning_rate": learning_rate, **_lags(batches, self.step)}
+        return prepared if self.is_whole else {kind: batch.flat() for kind, batch in prepared.items()}
+
+    def finish(
+        self,
+        batches: Mapping[int, Batch],
+        prepared: Mapping[int, Batch],
+        steps: Sequence[GradientStep],
+        progress: float,
+    ) -> dict[str, float]:
+        """After the gradient steps on a batch: count, let the average and the references follow."""
+        taken = [step.statistics for step in steps if not step.broken]
+        self.skipped += len(steps) - len(taken)
+        names = dict.fromkeys(name for statistics in taken for name in statistics)
+        statistics: dict[str, float] = {"gradient_steps": len(taken)}
+        statistics |= {name: fmean(one[name] for one in taken if name in one) for name in names}
+        statistics |= {
+            "learning_rate": at(self.config.learning_rate, progress),
+            **_lags(batches, self.step),
+        }
+        if self.is_value_only:
+            statistics["value_only"] = 1.0
         self.step += 1
-        self.decisions += trained_on
+        self.decisions += sum(int(batch.valid.sum()) for batch in prepared.values())
         self._follow()
         return statistics
+
+    @property
+    def is_whole(self) -> bool:
+        """Trains on whole trajectories, because the algorithm or the policy needs them."""
+        return self.algorithm.needs_sequences or any(policy.state_arrays for policy in self.policies)
+
+    @property
+    def is_value_only(self) -> bool:
+        return self.decisions < self.value_only_until
+
+    @property
+    def trainable(self) -> list[bool]:
+        """By parameter: whether it is trained now."""
+        only = self._value_parameters
+        return [not self.is_value_only or index in only for index in range(len(self.optimiser.parameters))]
+
+    def configure(self, algorithm: Algorithm, config: LearnerConfig) -> None:
+        """Go on with other settings. Weights, optimiser and references stay."""
+        if algorithm.references.keys() != self._references.keys():
+            raise ValueError(
+                f"{type(algorithm).__name__} needs other references ({', '.join(algorithm.references)}) "
+                f"than {self.player!r} keeps ({', '.join(self._references)})"
+            )
+        self.algorithm = algorithm
+        self.config = config
+        self.optimiser.change(config.adam)
+        for average in self._averages:
+            average.decay = config.average_decay
 
     def _prepare(self, kind: int, batch: Batch, progress: float) -> Batch:
         tensors = replace(batch.map(lambda array: on_device(array, self.device)), progress=progress)
         references = {name: copies[kind] for name, copies in self._references.items()}
         with torch.no_grad():
-            return self._algorithm.prepare(self.policies[kind], references, tensors)
+            return self.algorithm.prepare(self.policies[kind], references, tensors)
 
-    def _descend(self, prepared: Mapping[int, Batch], learning_rate: float) -> dict[str, float]:
-        """Several epochs of minibatch gradient steps: on single decisions where the algorithm and the policy
-        allow it, else on whole trajectories."""
-        whole = self._algorithm.needs_sequences or any(policy.state_arrays for policy in self.policies)
-        if not whole:
-            prepared = {kind: batch.flat() for kind, batch in prepared.items()}
+    def _descend(self, prepared: Mapping[int, Batch], progress: float) -> list[GradientStep]:
+        """Several epochs of minibatch gradient steps."""
+        learning_rate = at(self.config.learning_rate, progress)
+        only = self._value_parameters if self.is_value_only else None
         broken: list[Tensor] = []
         measured: list[dict[str, Tensor]] = []
         for epoch in range(self.config.epochs):
             is_last = epoch == self.config.epochs - 1
             for minibatch in minibatches(
-                prepared, whole=whole, size=self.config.minibatch_size, rng=self._rng
+                prepared, whole=self.is_whole, size=self.config.minibatch_size, rng=self.rng
             ):
-                losses = [self._algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()]
+                losses = [self.algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()]
                 totals = [loss.total for loss in losses]
                 total = totals[0] if len(totals) == 1 else torch.stack(totals).mean()
-                broken.append(self._optimiser.step(total, learning_rate))
+                broken.append(self.optimiser.step(total, learning_rate, only))
                 measured.append(_statistics(losses, with_details=is_last))
-        return self._count(broken, measured)
-
-    def _count(self, broken: Sequence[Tensor], measured: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-        """Means over the steps that were taken; those that were not are counted as skipped."""
-        if not broken:
-            return {"gradient_steps": 0}
-        taken = torch.stack(list(broken)).cpu().numpy() == 0
-        self.skipped += int((~taken).sum())
-        steps = [statistics for statistics, ok in zip(measured, taken.tolist(), strict=True) if ok]
-        names = dict.fromkeys(name for statistics in steps for name in statistics)
-        means = {
-            name: float(torch.stack([one[name] for one in steps if name in one]).mean()) for name in names
-        }
-        return {"gradient_steps": len(steps), **means}
+        return _gradient_steps(broken, measured)
 
     def _follow(self) -> None:
         """Move the average and the references after the live weights."""
         for average in self._averages:
             average.update()
-        for name, rule in self._algorithm.references.items():
+        for name, rule in self.algorithm.references.items():
             for copied, policy in zip(self._references[name], self.policies, strict=True):
                 if rule.copy_every and self.step % rule.copy_every == 0:
                     _move(copied, policy, 1.0)
@@ -218,15 +277,22 @@ class TrainedPlayer:
     def average_weights(self) -> Tree:
         return join_kinds(self.policies, (average.weights() for average in self._averages))
 
-    def reset(self, weights: Mapping[str, Array], incarnation: int) -> None:
-        """Start again from these weights: fresh optimiser, average and references."""
+    def reset(self, weights: Mapping[str, Array], incarnation: int, value_only: int = 0) -> None:
+        """Start again from these weights: fresh optimiser, average and references. The first `value_only`
+        decisions train the value alone."""
+        if value_only and not self._value_parameters:
+            raise ValueError(
+                f"value-only training of {self.player!r}: its policy does not say which of its parameters "
+                "only the value depends on (call them, or their module, 'value' or 'critic')"
+            )
         self.restart_from(weights)
+        self.value_only_until = self.decisions + value_only
         self.incarnation = max(self.incarnation, incarnation)  # a repeated reset is of an earlier one
         self.step += 1 + self.config.lag  # what the old weights played is too old from now on
 
     def restart_from(self, weights: Mapping[str, Array]) -> None:
         load_weights(self.policies, weights)
-        self._optimiser.clear()
+        self.optimiser.clear()
         self._averages = tuple(
             WeightAverage(policy, decay=self.config.average_decay) for policy in self.policies
         )
@@ -245,9 +311,9 @@ class TrainedPlayer:
                 arrays |= {
                     f"reference.{name}.{index}.{key}": array for key, array in weights_of(policy).items()
                 }
-        arrays |= {f"optimiser.{name}": array for name, array in self._optimiser.save().items()}
+        arrays |= {f"optimiser.{name}": array for name, array in self.optimiser.save().items()}
         counters = {name: getattr(self, name) for name in _COUNTERS}
-        return arrays, {**counters, "rng": self._rng.bit_generator.state}
+        return arrays, {**counters, "rng": self.rng.bit_generator.state}
 
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
         self.restart_from(under("live.", arrays))
@@ -256,13 +322,22 @@ class TrainedPlayer:
         for name, copies in self._references.items():
             for index, policy in enumerate(copies):
                 replace_weights(policy, under(f"reference.{name}.{index}.", arrays))
-        self._optimiser.load(under("optimiser.", arrays))
+        self.optimiser.load(under("optimiser.", arrays))
         for name in _COUNTERS:
-            setattr(self, name, facts[name])
-        self._rng.bit_generator.state = facts["rng"]
+            setattr(self, name, facts.get(name, 0))
+        self.rng.bit_generator.state = facts["rng"]
 
 
-_COUNTERS = ("incarnation", "step", "decisions", "skipped", "stale", "refused")
+_COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")
+
+
+def _gradient_steps(broken: Sequence[Tensor], measured: Sequence[Mapping[str, Tensor]]) -> list[GradientStep]:
+    """All numbers in one transfer from the device."""
+    if not broken:
+        return []
+    found = [one for first, rest in zip(broken, measured, strict=True) for one in (first, *rest.values())]
+    values = iter(torch.stack([one.to(broken[0]) for one in found]).tolist())
+    return [GradientStep(bool(next(values)), {name: next(values) for name in rest}) for rest in measured]
 
 
 def _statistics(losses: Sequence[Loss], *, with_details: bool) -> dict[str, Tensor]:
