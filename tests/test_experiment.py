@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ludus.config import apply_overrides, decode, encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.league.rules import LeagueRules, Role
 from ludus.recipes.kuhn import experiment
 
 
@@ -26,8 +28,31 @@ def test_a_game_that_is_none_is_named(game: Any) -> None:
         ({"seed": -1}, "seed"),
         ({"seed": 2**63}, "seed"),
         ({"runtime": "cluster"}, "serial, local"),
+        ({"policies": "per_sea"}, "policies must be one of shared, per_seat"),
+        ({"policies": {"seat0": "a"}}, "policies for kuhn: no pattern fits team1/seat0"),
     ],
 )
 def test_impossible_values_are_named(change: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         replace(experiment(), **change)
+
+
+def test_policies_are_a_setting_like_any_other() -> None:
+    changed = apply_overrides(experiment(), {"policies": "{seat1: second, '*': first}"})
+    assert changed.policies == {"seat1": "second", "*": "first"}
+    assert [kind.name for kind in changed.grouped_game.spec.kinds] == ["first", "second"]
+    assert decode(encode(changed)) == changed
+    assert apply_overrides(experiment(), {"policies": "per_place"}).policies == "per_place"
+
+
+@pytest.mark.parametrize(
+    ("line_up", "named"),
+    [
+        ({"seat1": "self", "*": "random"}, "league.roles.main.line_up: 'seat1' fits no seat"),
+        ({"*": "randm"}, "league.roles.main.line_up: no seat is left to the player itself"),
+    ],
+)
+def test_a_line_up_that_does_not_fit_the_game_is_named(line_up: dict[str, Any], named: str) -> None:
+    rules = LeagueRules(roles={"main": Role(line_up=line_up)}, bots=("random",))
+    with pytest.raises(ValueError, match=named):
+        replace(experiment(), league=rules)

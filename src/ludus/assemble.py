@@ -13,30 +13,37 @@ import numpy as np
 
 from ludus.config import ConfigError, decode, encode
 from ludus.data.flat_tree import ForgetfulSeatError
-from ludus.data.records import ModelId
+from ludus.data.records import ModelId, SettingsChanged
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import unknown
-from ludus.models.policy import Policy
+from ludus.live.edits import Editor, Surroundings, answer_requests
+from ludus.live.settings import configured, effective
+from ludus.models.policy import Policy, value_parameters
 from ludus.models.weights import load_weights
-from ludus.runtime.program import Progress
+from ludus.runtime.process import HostedPlayer
+from ludus.runtime.program import Progress, Worker
 from ludus.runtime.serial import FINISHED, run_serial
 from ludus.runtime.supervision import LearningWatch, Supervision, TrainingFailed
 from ludus.runtime.weight_board import LocalBoard, WeightBoard
+from ludus.saved_league import league_of
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.metrics_file import MetricsFile
-from ludus.store.model_pool import ModelPool
+from ludus.store.model_pool import ModelPool, UnknownModel
+from ludus.store.requests import RequestFolder
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
 from ludus.workers.controller import Controller
 from ludus.workers.devices import NoSuchDeviceError, find_device
+from ludus.workers.evaluation_book import EvaluationBook
 from ludus.workers.evaluator import Evaluator
 from ludus.workers.exploitability import ExactGame, Probs
 from ludus.workers.inline_inference import InlineInference
 from ludus.workers.learner import Learner
+from ludus.workers.named_players import is_model_name, resolve_player
 from ludus.workers.shelf import SeatedPlayer, Shelf
 from ludus.workers.streams import StreamNumbers
 from ludus.workers.threads import use_threads
@@ -47,21 +54,14 @@ CHECKPOINT = "run"
 
 
 def new_league(experiment: Experiment) -> League:
-    spec = experiment.game.spec
-    rules = experiment.league
-    bots = dict.fromkeys((*rules.bots, *experiment.evaluation.opponents))
-    return League(
-        replace(rules, bots=tuple(bots)),
-        num_teams=spec.num_teams,
-        seats_per_team=tuple(len(seats) for seats in spec.seats_of_team),
-        seed=experiment.seed,
-    )
+    return league_of(experiment.game.spec, experiment.league, experiment.evaluation, experiment.seed)
 
 
 def build_policies(experiment: Experiment, seed: int) -> tuple[Policy, ...]:
     """Fresh policies, one per kind of seat."""
     return tuple(
-        experiment.model.build(kind, seed + index) for index, kind in enumerate(experiment.game.spec.kinds)
+        experiment.model.build(kind, seed + index)
+        for index, kind in enumerate(experiment.grouped_game.spec.kinds)
     )
 
 
@@ -78,30 +78,26 @@ def load_experiment(folder: RunFolder) -> Experiment:
     return experiment
 
 
-def learning_players(experiment: Experiment) -> list[str]:
-    rules = experiment.league
-    return [player for role in rules.roles for player in rules.players_of(role)]
-
-
-def start_models(experiment: Experiment) -> dict[str, str]:
-    """The models that learning players begin with, where they do not begin with fresh weights."""
-    rules = experiment.league
+def learning_players(league: League) -> dict[str, HostedPlayer]:
+    """The learning players of now, those included that the first start will add."""
+    joined = [(player.id, player.model) for player in league.players.values() if player.learning]
+    awaited = [event for event in league.initial_events() if event.role in league.rules.roles]
+    joined += [(event.player, event.model) for event in awaited]
     return {
-        player: role.start
-        for name, role in rules.roles.items()
-        for player in rules.players_of(name)
-        if role.start is not None
+        player: HostedPlayer(number=number, start=model)
+        for number, (player, model) in enumerate(joined)
+        if player in league.standings or player not in league.players
     }
 
 
-def slots_per_actor(experiment: Experiment) -> tuple[int, ...]:
+def slots_per_actor(experiment: Experiment, num_players: int) -> tuple[int, ...]:
     """Per kind of seat: a slot that each stream writes into and one that it may need next, those that may
     wait in the buffers, and those of hand-overs that are on the way there while the learner is busy."""
-    streams = StreamNumbers(experiment.game.spec, experiment.actor.num_tables)
+    streams = StreamNumbers(experiment.grouped_game.spec, experiment.actor.num_tables)
     learner = experiment.learner
     on_the_way = (learner.lag + (learner.uses > 1)) * _slots_for(experiment, learner.batch_size)
-    waiting = len(learning_players(experiment)) * (slots_per_buffer(experiment) + on_the_way)
-    return tuple(2 * streams.count(kind) + waiting for kind in range(len(experiment.game.spec.kinds)))
+    waiting = num_players * (slots_per_buffer(experiment) + on_the_way)
+    return tuple(2 * streams.count(kind) + waiting for kind in range(len(experiment.grouped_game.spec.kinds)))
 
 
 def slots_per_buffer(experiment: Experiment) -> int:
@@ -118,6 +114,7 @@ def _slots_for(experiment: Experiment, decisions: int) -> int:
 
 def new_pools(
     experiment: Experiment,
+    num_players: int,
     num_actors: int = 1,
     new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
 ) -> tuple[SlotPool, ...]:
@@ -131,7 +128,7 @@ def new_pools(
             num_actors * count,
             new,
         )
-        for policy, count in zip(policies, slots_per_actor(experiment), strict=True)
+        for policy, count in zip(policies, slots_per_actor(experiment, num_players), strict=True)
     )
 
 
@@ -147,18 +144,32 @@ def require_devices(experiment: Experiment) -> None:
             raise ConfigError(str(error)) from None
 
 
+def require_value_parameters(experiment: Experiment) -> None:
+    """Refuse a warm-up of the value alone if a network does not say what its value is."""
+    asked = [name for name, role in experiment.league.roles.items() if role.after_reset.value_only_decisions]
+    for policy in build_policies(experiment, experiment.seed) if asked else ():
+        if not value_parameters(policy):
+            raise ConfigError(
+                f"league.roles.{asked[0]}.after_reset.value_only_decisions: the policy of "
+                f"{policy.kind.name!r} seats has no parameters called 'value' or 'critic', nor any in a "
+                "module of that name, that could be trained alone"
+            )
+
+
 def new_learner(
     experiment: Experiment,
+    hosted: Mapping[str, HostedPlayer],
     pools: tuple[SlotPool, ...],
     board: WeightBoard,
     models: ModelPool,
     free: Callable[[int, IntArray], None],
     num_actors: int = 1,
+    spent: int = 0,
 ) -> Learner:
-    """A learner that hosts all learning players, with fresh weights."""
+    """A learner with fresh weights for every player. `spent`: decisions of players that have left."""
     players = {}
-    for index, player in enumerate(learning_players(experiment)):
-        seed = int(np.random.SeedSequence([experiment.seed, index]).generate_state(1)[0])
+    for player, described in hosted.items():
+        seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
         players[player] = TrainedPlayer(
             player, build_policies(experiment, seed), experiment.algorithm, experiment.learner, seed=seed
         )
@@ -182,6 +193,28 @@ def new_learner(
         board=board,
         models=models,
         budget=experiment.budget,
+        configured=lambda settings: configured(experiment, settings),
+        spent=spent,
+    )
+
+
+def load_learner(learner: Learner, hosted: Mapping[str, HostedPlayer], checkpoint: Checkpoint | None) -> None:
+    """Players as the checkpoint has them; who joined later begins with the model that it joined with."""
+    known = checkpoint.facts["learner"] if checkpoint is not None else {}
+    if checkpoint is not None:
+        learner.load(under("learner/", checkpoint.arrays), known)
+    learner.start_from(
+        {player: one.start for player, one in hosted.items() if one.start is not None and player not in known}
+    )
+
+
+def surroundings(written: Experiment, folder: RunFolder) -> Surroundings:
+    """What edits of a run need; `written` is the experiment as its folder has it."""
+    return Surroundings(
+        written=written,
+        models=folder.models,
+        build_policies=lambda: build_policies(written, written.seed),
+        check=require_value_parameters,
     )
 
 
@@ -206,38 +239,63 @@ class SerialTraining:
 
     def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
         use_threads(1)
-        self.experiment = experiment
+        self._written = experiment
         self.folder = folder
         self.league = new_league(experiment)
-        ledger = folder.ledger()
-        self._ledger = ledger
+        self._ledger = folder.ledger()
         self._checkpoints = folder.checkpoints(CHECKPOINT)
         self._metrics = MetricsFile(folder.metrics / "train.jsonl")
+        self._requests = RequestFolder(folder.requests)
+        self._workers: list[Worker] = []
+        self._measuring: list[Worker] = []
+        """Those that go on when the budget is spent."""
+        self._saved_at = 0
+        self._statistics: dict[str, float] = {}
+        self._earlier = {"episodes": 0.0, "dropped_reward": 0.0}
+        """Counted by actors that were replaced."""
+        self._watch_learning = LearningWatch(experiment.supervision.most_refused)
+        for _, event in self._ledger.replay():
+            self.league.apply(event)
+        self._build()
+        self._resume("restart")
 
+    def _build(self) -> None:
+        """Workers for the learning players of now."""
+        experiment = self._written
+        self.experiment = effective(experiment, self.league)
+        self._hosted = learning_players(self.league)
         board = LocalBoard()
-        pools = new_pools(experiment)
+        pools = new_pools(experiment, len(self._hosted))
         taking_turns = replace(experiment, learner=replace(experiment.learner, schedule="sync"))
         self.learner = new_learner(
-            taking_turns, pools, board, folder.models, lambda kind, slots: self.actor.free(kind, slots)
+            taking_turns,
+            self._hosted,
+            pools,
+            board,
+            self.folder.models,
+            lambda kind, slots: self.actor.free(kind, slots),
+            spent=self.league.decisions_of_removed,
         )
         self.controller = Controller(
             league=self.league,
-            ledger=ledger,
-            models=folder.models,
+            ledger=self._ledger,
+            models=self.folder.models,
             learner=self.learner,
-            evaluator=Evaluator(experiment.evaluation, self.league),
+            evaluator=Evaluator(self.experiment.evaluation, self.league),
+            evaluations=EvaluationBook(self.folder),
             episodes_per_table=experiment.actor.episodes_per_table,
         )
+        self._editor = Editor(self.controller, surroundings(experiment, self.folder))
         shelf = Shelf(
             build=lambda: build_policies(experiment, experiment.seed),
             board=board,
             frozen=self.controller,
-            bots=experiment.game.bots(),
+            bots=experiment.grouped_game.bots(),
             capacity=experiment.actor.models_in_memory,
         )
         self.actor = Actor(
             name="actor",
-            game=experiment.game.tables(experiment.actor.num_tables),
+            game=experiment.grouped_game.tables(experiment.actor.num_tables),
             config=experiment.actor,
             desk=self.controller,
             inference=InlineInference(shelf, draws_per_row(experiment)),
@@ -246,10 +304,9 @@ class SerialTraining:
             hand_over_after=experiment.learner.batch_size,
             seed=experiment.seed,
         )
-        self._saved_at = 0
-        self._statistics: dict[str, float] = {}
-        self._watch_learning = LearningWatch(experiment.supervision.most_refused)
-        self._resume()
+        self._workers[:] = (self.learner, self.controller, self.actor)
+        self._measuring[:] = (self.actor,)
+        self._noted = self.learner.batches
 
     # --- running ---
 
@@ -257,37 +314,59 @@ class SerialTraining:
         """Train until the budget is spent or somebody stops it; the state is saved either way. At the end of
         the budget, what has been learned is frozen and measured."""
 
-        noted = self.learner.batches
-
         def after_round(progress: dict[str, Progress]) -> None:
-            nonlocal noted
             learned = progress["learner"]
-            if self.learner.batches != noted:  # middleware may add statistics to rounds without a batch
-                noted = self.learner.batches
+            if self.learner.batches != self._noted:  # middleware may add statistics without a batch
+                self._noted = self.learner.batches
                 self._statistics |= learned.statistics
                 self._metrics.append(self.numbers())
                 self._check_learning(learned.statistics)
                 if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
                     self.save(clean=False)
+            self._take_requests()
             if watch is not None:
                 watch(self)
 
-        reason = run_serial(
-            (self.learner, self.controller, self.actor),
-            middleware=self.experiment.middleware,
-            finished=lambda: self.learner.decisions >= self.experiment.budget,
-            after_round=after_round,
-        )
-        if reason == FINISHED:
-            self.controller.freeze_all()
+        while True:
             reason = run_serial(
-                (self.actor,),
+                self._workers,
                 middleware=self.experiment.middleware,
-                finished=lambda: not self.controller.is_measuring,
-                after_round=lambda _: None,
+                finished=lambda: self._is_spent,
+                after_round=after_round,
             )
+            if reason == FINISHED:
+                self.controller.freeze_all()
+                reason = run_serial(
+                    self._measuring,
+                    middleware=self.experiment.middleware,
+                    finished=lambda: not (self._is_spent and self.controller.is_measuring),
+                    after_round=lambda _: self._take_requests(),
+                )
+            if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
+                break
         self.save(clean=True)
         return reason
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.learner.decisions >= self.experiment.budget
+
+    def _take_requests(self) -> None:
+        """Do what commands have asked for; all workers are between two steps."""
+        if answer_requests(self._requests, self._editor):
+            self.experiment = self._editor.now
+            self.controller.change_evaluation(self.experiment.evaluation)
+            if self._hosted.keys() != self.league.standings.keys():
+                self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Go on with workers for the learning players of now, from a checkpoint of this moment."""
+        self.save(clean=False)
+        for name in self._earlier:
+            self._earlier[name] += getattr(self.actor, name)
+        self.actor.close()
+        self._build()
+        self._resume("league edited")
 
     def _check_learning(self, statistics: Mapping[str, float]) -> None:
         try:
@@ -300,10 +379,10 @@ class SerialTraining:
         """How far the run is, and the latest statistics of its learners."""
         return {
             "decisions": self.learner.decisions,
-            "episodes": self.actor.episodes,
+            "episodes": self._earlier["episodes"] + self.actor.episodes,
             "matches": self.league.matches.finished,
             "updates": sum(trained.step for trained in self.learner.players.values()),
-            "dropped_reward": self.actor.dropped_reward,
+            "dropped_reward": self._earlier["dropped_reward"] + self.actor.dropped_reward,
             **self._statistics,
         }
 
@@ -332,43 +411,40 @@ class SerialTraining:
         """The tables of a checkpoint fit only the experiment that they were played under; how long it runs
         and who looks on changes nothing about them."""
         without = replace(
-            self.experiment, budget=1, checkpoint_every=1, middleware=(), supervision=Supervision()
+            self._written, budget=1, checkpoint_every=1, middleware=(), supervision=Supervision()
         )
         settings = encode(without)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
-    def _resume(self) -> None:
-        self.controller.follow_ledger()
-        starts = self.league.starts
+    def _resume(self, reason: str) -> None:
         checkpoint = self._checkpoints.load_latest()
-        exact = (
-            checkpoint is not None
-            and "actor" in checkpoint.facts
-            and checkpoint.facts["events"] == self.league.num_events
-            and checkpoint.facts["experiment"] == self._fingerprint()
-        )
-        if checkpoint is not None:
-            self.learner.load(under("learner/", checkpoint.arrays), checkpoint.facts["learner"])
-            self._saved_at = self.learner.decisions
-        if exact:
-            assert checkpoint is not None
+        load_learner(self.learner, self._hosted, checkpoint)
+        self._saved_at = self.learner.decisions
+        if checkpoint is not None and self._fits_exactly(checkpoint):
             self._go_on(checkpoint)
         else:
-            self._start_again(starts, checkpoint)
+            self._start_again(reason, after=checkpoint.facts["events"] if checkpoint else 0)
+        self.controller.configure_learner()
         for player in self.learner.players:
             self.learner.publish(player)
+
+    def _fits_exactly(self, checkpoint: Checkpoint) -> bool:
+        """Nothing has happened since but changes of settings, which hold from now on."""
+        if "actor" not in checkpoint.facts or checkpoint.facts["experiment"] != self._fingerprint():
+            return False
+        since = self._ledger.replay(after=checkpoint.facts["events"])
+        return all(isinstance(event, SettingsChanged) for _, event in since)
 
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self.actor.load(under("actor/", checkpoint.arrays), checkpoint.facts["actor"])
         self.learner.load_buffers(checkpoint.facts["buffers"])
 
-    def _start_again(self, starts: int, checkpoint: Checkpoint | None) -> None:
+    def _start_again(self, reason: str, after: int) -> None:
         """Open matches are void; weights that were published after the checkpoint keep their ids, so the
-        players go on under a new incarnation."""
-        self.controller.start(starts)
-        if checkpoint is None:
-            self.learner.start_from(start_models(self.experiment))
-        self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
+        players go on under a new incarnation. The checkpoint is of event `after`."""
+        starts = self.league.starts
+        self.controller.start(starts, reason)
+        self.controller.repeat_resets(after)
         for player, trained in self.learner.players.items():
             if starts:
                 trained.incarnation = max(trained.incarnation, self.league.standings[player].incarnation) + 1
@@ -384,24 +460,25 @@ def load_players(
     greedy: bool = False,
 ) -> dict[str, SeatedPlayer]:
     """Players of a run by name: bots of the game, frozen players as they are pinned, learning players as the
-    latest checkpoint has them."""
-    bots = experiment.game.bots()
+    latest checkpoint has them; and models of the pool, as `main@best` or `main:0:12`."""
+    bots = experiment.grouped_game.bots()
     seated: dict[str, SeatedPlayer] = {}
     for name in names:
         if name in bots:
             seated[name] = SeatedPlayer(bot=bots[name])
             continue
-        player = league.players.get(name)
-        if player is None:
+        if name not in league.players and not is_model_name(name):
             known = [*league.standings, *league.candidates.frozen(), *bots]
             raise ConfigError(unknown("player", name, known))
         policies = build_policies(experiment, experiment.seed)
-        if player.learning:
+        if name in league.standings:
             model, arrays = _learned(experiment, folder, name, weights)
         else:
-            assert player.model is not None
-            model = ModelId.parse(player.model)
-            arrays = folder.models.fetch(model, player.weights)
+            try:
+                model, pinned = resolve_player(league, folder.models, name)
+            except UnknownModel as error:
+                raise ConfigError(str(error)) from None
+            arrays = folder.models.fetch(model, pinned)
         load_weights(policies, arrays)
         seated[name] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
     return seated
@@ -413,6 +490,10 @@ def _learned(
     checkpoint = folder.checkpoints(CHECKPOINT).load_latest()
     if checkpoint is None:
         raise RunFolderError(f"{folder.path} has no checkpoint yet; its snapshots can be named instead")
+    if player not in checkpoint.facts["learner"]:
+        raise RunFolderError(
+            f"{player!r} has joined since the latest checkpoint of {folder.path}; wait for one"
+        )
     here = replace(experiment.learner, device="cpu")  # whatever the machine has that the run was trained on
     trained = TrainedPlayer(player, build_policies(experiment, 0), experiment.algorithm, here, seed=0)
     trained.load(under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])

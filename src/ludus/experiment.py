@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, get_args
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.ppo import PPO
+from ludus.config import ConfigError, override
+from ludus.config.annotations import field_hints, live_fields
+from ludus.config.errors import nearest
+from ludus.data.live import LiveField
 from ludus.games.game import GameSource
+from ludus.games.seat_groups import SeatPolicies, group_seats
+from ludus.league.line_ups import check_line_up
 from ludus.league.matchmaking import SelfPlay
+from ludus.league.population import Population
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
@@ -34,17 +42,19 @@ class Experiment:
 
     name: str
     game: GameSource
-    budget: int
+    budget: LiveField[int]
     """Decisions that the learning players train on, all together. Schedules run over it."""
+    policies: SeatPolicies = "shared"
+    """Which policy of its player acts for a seat."""
     model: ModelConfig = field(default_factory=ActorCritic)
-    algorithm: Algorithm = field(default_factory=PPO)
+    algorithm: LiveField[Algorithm] = field(default_factory=PPO)
     actor: ActorConfig = field(default_factory=ActorConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     league: LeagueRules = field(default_factory=_main_only)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: LiveField[EvaluationConfig] = field(default_factory=EvaluationConfig)
     middleware: tuple[Middleware, ...] = ()
     """Called around every step of every worker, the first one outermost."""
-    checkpoint_every: int = 1_000_000
+    checkpoint_every: LiveField[int] = 1_000_000
     """Decisions between two checkpoints."""
     runtime: Runtime = "local"
     """Where the workers run: as processes of this machine, or in one that can be repeated exactly."""
@@ -63,6 +73,7 @@ class Experiment:
             raise ValueError(
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
             )
+        self.grouped_game.spec  # noqa: B018 - says what is wrong with the policies
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(
@@ -84,3 +95,63 @@ class Experiment:
                     raise ValueError(
                         f"{place}: {self.game.spec.name} has no bot {bot!r}; it has {', '.join(sorted(bots))}"
                     )
+        players = [player for name in self.league.roles for player in self.league.players_of(name)]
+        for player in (*players, *self.league.external):
+            if player in bots:
+                raise ValueError(
+                    f"league: player {player!r} has the name of a bot of {self.game.spec.name}, which would "
+                    "sit in its place; give it another one"
+                )
+        for name, role in self.league.roles.items():
+            self._check_line_up(f"league.roles.{name}", role)
+            if role.population is not None:
+                self._check_population(f"league.roles.{name}.population", role.population)
+
+    def _check_line_up(self, place: str, role: Role) -> None:
+        rules = self.league
+        known = [*rules.roles, *(player for name in rules.roles for player in rules.players_of(name))]
+        known += [*rules.bots, *self.evaluation.opponents, *rules.external]
+        # Snapshots (PLAYER.NUMBER) join while the run trains; the league knows which there are.
+        known += [who for who in role.line_up.values() if isinstance(who, str) and "." in who]
+        try:
+            check_line_up(role.line_up, [len(seats) for seats in self.game.spec.seats_of_team], known)
+        except ValueError as error:
+            raise ValueError(f"{place}.{error}") from None
+
+    def _check_population(self, place: str, population: Population) -> None:
+        """What it searches over must be a setting that each player may have its own value of."""
+        if population.fitness == "score" and self.game.spec.num_teams > 1:
+            raise ValueError(
+                f"{place}.fitness is 'score', which is for games with one team; {self.game.spec.name} has "
+                f"{self.game.spec.num_teams}: use 'rating'"
+            )
+        if population.fitness in ("rating", "win_rate") and self.game.spec.num_teams == 1:
+            raise ValueError(
+                f"{place}.fitness is {population.fitness!r}, but in {self.game.spec.name} nobody plays "
+                "against anybody: use 'score' or 'evaluation'"
+            )
+        algorithm: type = type(self.algorithm)
+        learner: type = type(self.learner)
+        live = {"algorithm": frozenset(field_hints(algorithm)), "learner": live_fields(learner)}
+        for space in population.search:
+            part, _, setting = space.path.partition(".")
+            if setting.partition(".")[0] not in live.get(part, ()):
+                known = [f"{name}.{field}" for name, found in live.items() for field in sorted(found)]
+                close = nearest(space.path, known)
+                offer = f"did you mean {close!r}?" if close else f"what can: {', '.join(known)}"
+                raise ValueError(f"{place}.search: {space.path!r} cannot differ between players; {offer}")
+            for value in space.examples():
+                try:
+                    changed = override(getattr(self, part), setting, value)
+                except ConfigError as error:
+                    raise ValueError(f"{place}.search, in {part}: {error}") from None
+                if part == "algorithm" and changed.references.keys() != self.algorithm.references.keys():
+                    raise ValueError(
+                        f"{place}.search: {space.path}={value} keeps other copies of the weights "
+                        f"({', '.join(changed.references) or 'none'}); they must be the same for all players"
+                    )
+
+    @cached_property
+    def grouped_game(self) -> GameSource:
+        """The game as it is played here: with one kind of seat for each policy of a player."""
+        return group_seats(self.game, self.policies)

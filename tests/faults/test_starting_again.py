@@ -69,7 +69,7 @@ def test_both_runtimes_begin_with_the_model_that_a_role_names(tmp_path: Path) ->
                     began[runtime] = serial.learner.players["main"].weights()
             else:
                 with closing(LocalTraining(described, folder, 1)) as processes:
-                    began[runtime] = processes._parts.board.fetch("main")[1]
+                    began[runtime] = processes._launcher.parts.board.fetch("main")[1]
         for name, array in teacher.items():
             np.testing.assert_array_equal(began[runtime][name], array)
 

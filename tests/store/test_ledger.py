@@ -25,6 +25,7 @@ from ludus.data.records import (
     Result,
     RunStarted,
     ScoreMeasured,
+    SettingsChanged,
     Side,
 )
 from ludus.store.ledger import (
@@ -61,6 +62,7 @@ EVERY_KIND: list[AnyEvent] = [
     ScoreMeasured("main", "main:0:10", 0.1 + 0.2, 1e-300, 64),
     PlayerReset("main", 1, None),
     PlayerRemoved("main", "שלום\n"),
+    SettingsChanged({"league.roles.+new": {"$type": "x:Y", "shares": [[0.1, None]]}}, player="main"),
 ]
 
 
@@ -75,8 +77,8 @@ def test_every_kind_of_event_survives_reopening(path: Path) -> None:
     assert sequence == list(range(1, len(EVERY_KIND) + 1))
     with Ledger(path) as ledger:
         assert list(ledger.replay()) == list(zip(sequence, EVERY_KIND, strict=True))
-        assert list(ledger.replay(after=9)) == [(10, EVERY_KIND[9]), (11, EVERY_KIND[10])]
-        assert ledger.append([RunStarted(1)]) == [12]
+        assert list(ledger.replay(after=10)) == [(11, EVERY_KIND[10]), (12, EVERY_KIND[11])]
+        assert ledger.append([RunStarted(1)]) == [13]
 
 
 def test_a_commit_waits_for_the_disk(path: Path) -> None:
@@ -89,9 +91,9 @@ def test_tail_gives_what_is_new(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.append(EVERY_KIND)
         assert ledger.tail(after=0, limit=2) == [(1, EVERY_KIND[0]), (2, EVERY_KIND[1])]
-        assert ledger.tail(after=11) == []
+        assert ledger.tail(after=len(EVERY_KIND)) == []
         ledger.append([RunStarted(1)])
-        assert ledger.tail(after=11) == [(12, RunStarted(1))]
+        assert ledger.tail(after=len(EVERY_KIND)) == [(len(EVERY_KIND) + 1, RunStarted(1))]
         assert ledger.append([]) == []
 
 

@@ -43,7 +43,7 @@ GAMES: dict[str, GameSource] = {
 SMALL = ActorCritic(hidden=(16,), channels=(4,), entity_size=8)
 
 
-def side(*players: str, trains: bool = False) -> Side:
+def side(*players: str, trains: bool | tuple[str, ...] = False) -> Side:
     return Side(players=players, trains=trains)
 
 

@@ -23,6 +23,7 @@ from ludus.data.records import (
     ModelId,
     Pair,
     PlayerAdded,
+    PlayerRemoved,
     PlayerReset,
     Result,
     ScoreMeasured,
@@ -31,6 +32,7 @@ from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.game import GameSource
+from ludus.league.best import best_snapshot
 from ludus.league.matches import UnknownMatchError
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
@@ -235,3 +237,16 @@ def test_the_best_of_a_one_team_game_is_tagged(tmp_path: Path) -> None:
         best = max(scores, key=lambda score: score.mean)
         tagged = training.folder.models.resolve("main@best")
         assert next(s.mean for s in scores if s.model == str(tagged)) == best.mean
+
+
+def test_a_best_snapshot_that_is_removed_is_the_best_no_more(tmp_path: Path) -> None:
+    game = Gymnasium(env_id="CartPole-v1", max_length=30)
+    described = experiment(game, budget=300, evaluation=EvaluationConfig(opponents=(), episodes=8))
+    with closing(new_training(tmp_path / "run", described)) as training:
+        training.run()
+        before = best_snapshot(training.league, "main")
+        assert before is not None
+        training.controller.edit([PlayerRemoved(before, "by hand")])
+        after = best_snapshot(training.league, "main")
+        assert after is not None
+        assert str(training.folder.models.resolve("main@best")) == training.league.players[after].model

@@ -19,7 +19,11 @@ LINE_UPS: dict[str, Any] = {
     "kuhn": [(MAIN, RANDOM)],
     "connect_four": [(MAIN, RANDOM), (MAIN, MAIN), (side("main"), RANDOM)],
     "rock_paper_scissors": [(MAIN, side("rock")), (side("rival", trains=True), side("main"))],
-    "hills": [(side("main", "rival", trains=True), RANDOM), (RANDOM, side("rival", "random"))],
+    "hills": [
+        (side("main", "rival", trains=True), RANDOM),
+        (RANDOM, side("rival", "random")),
+        (side("random", "main", trains=("main",)), side("rival", "main", trains=("rival",))),
+    ],
     "siege": [(MAIN, side("rules")), (MAIN, MAIN)],
     "goofspiel": [(MAIN, RANDOM, side("match_prize")), (MAIN, side("rival"), side("one_above"))],
     "cartpole": [(MAIN,), (side("random"),)],
@@ -104,7 +108,7 @@ def test_results_equal_a_slow_recount(play: Play) -> None:
         assert result.score_square_sum == pytest.approx(tuple(scores[1]))
 
 
-def test_only_sides_that_train_hand_trajectories_over(play: Play) -> None:
+def test_only_players_that_train_hand_trajectories_over(play: Play) -> None:
     """And they hand over every decision of theirs."""
     expected: dict[tuple[str, int], list[int]] = defaultdict(list)
     for match in play.desk.issued:
@@ -113,7 +117,7 @@ def test_only_sides_that_train_hand_trajectories_over(play: Play) -> None:
                 one = match.sides[(play.spec.teams[seat] - number) % play.spec.num_teams]
                 place = play.spec.seats_of_team[play.spec.teams[seat]].index(seat)
                 player = one.players[place % len(one.players)]
-                if one.trains:
+                if player in one.trainees:
                     expected[player, play.spec.seats[seat]] += [made.stamp for made in decisions]
     for kind in range(len(play.pools)):
         held = set(play.held(kind))

@@ -12,6 +12,7 @@ from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from ludus.config.errors import ConfigError
+from ludus.data.live import LIVE
 
 
 @cache
@@ -24,6 +25,13 @@ def field_hints(owner: type | FunctionType) -> Mapping[str, Any]:
             f"the annotations of {owner.__name__} cannot be resolved: {error}; "
             "import that name at the top of its file, outside of `if TYPE_CHECKING`"
         ) from error
+
+
+@cache
+def live_fields(owner: type) -> frozenset[str]:
+    """The fields that are marked to be changeable while a run trains."""
+    hints = typing.get_type_hints(owner, include_extras=True)
+    return frozenset(name for name, hint in hints.items() if LIVE in getattr(hint, "__metadata__", ()))
 
 
 def unwrap(hint: Any) -> Any:

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ludus.config.annotations import describe, field_hints, is_component
+from ludus.config.annotations import describe, field_hints, is_component, live_fields
 from ludus.config.errors import join
 
 
@@ -31,11 +31,13 @@ class Setting(NamedTuple):
     type_name: str
     value: Any
     doc: str
+    live: bool = False
+    """It may change while a run trains."""
 
 
 def paths(obj: Any) -> list[Setting]:
     """Every setting below `obj`, components before their own fields."""
-    return list(_settings(obj, ""))
+    return list(_settings(obj, "", live=False))
 
 
 def diff(a: Any, b: Any) -> list[tuple[str, Any, Any]]:
@@ -65,19 +67,20 @@ def field_docs(cls: type) -> Mapping[str, str]:
     return docs
 
 
-def _settings(obj: Any, path: str) -> Iterator[Setting]:
+def _settings(obj: Any, path: str, *, live: bool) -> Iterator[Setting]:
     if is_component(obj):
         cls: type = type(obj)
-        hints, docs = field_hints(cls), field_docs(cls)
+        hints, docs, marked = field_hints(cls), field_docs(cls), live_fields(cls)
         for field in fields(obj):
             if field.init:
                 value, here = getattr(obj, field.name), join(path, field.name)
-                yield Setting(here, describe(hints[field.name]), value, docs.get(field.name, ""))
-                yield from _settings(value, here)
+                is_live = live or field.name in marked
+                yield Setting(here, describe(hints[field.name]), value, docs.get(field.name, ""), is_live)
+                yield from _settings(value, here, live=is_live)
     else:
         for step, item in _items(obj):
-            yield Setting(join(path, step), type(item).__name__, item, "")
-            yield from _settings(item, join(path, step))
+            yield Setting(join(path, step), type(item).__name__, item, "", live)
+            yield from _settings(item, join(path, step), live=live)
 
 
 def _items(obj: Any) -> list[tuple[Any, Any]]:

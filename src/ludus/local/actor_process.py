@@ -102,7 +102,7 @@ def _new_inference(
     show_life: Callable[[], None],
 ) -> Inference:
     """The actor's own models, or a way to the policy worker."""
-    bots, draws = experiment.game.bots(), [policy.num_draws for policy in parts.policies]
+    bots, draws = experiment.grouped_game.bots(), [policy.num_draws for policy in parts.policies]
     if experiment.actor.inference == "worker":
         return RemoteInference(
             parts.requests[actor],
@@ -138,7 +138,7 @@ def run_actor(launch: Launch) -> None:
 
     actor = Actor(
         name=f"actor-{launch.index}",
-        game=experiment.game.tables(experiment.actor.num_tables),
+        game=experiment.grouped_game.tables(experiment.actor.num_tables),
         config=experiment.actor,
         desk=desk,
         inference=_new_inference(experiment, parts, desk, signals, launch.index, show_life),

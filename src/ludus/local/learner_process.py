@@ -7,11 +7,12 @@ import time
 
 import numpy as np
 
-from ludus.assemble import CHECKPOINT, new_learner, start_models
+from ludus.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.data.records import ModelId
-from ludus.data.trees import IntArray, under
+from ludus.data.trees import IntArray
 from ludus.local.shared_parts import WAIT_S, open_parts
 from ludus.runtime.messages import (
+    Configure,
     Done,
     Forget,
     Learned,
@@ -36,16 +37,19 @@ class LearnerProcess:
         self._checkpoints = folder.checkpoints(CHECKPOINT)
         parts = self._parts
         self.learner: Learner = new_learner(
-            self._experiment, parts.pools, parts.board, folder.models, self._give_back, parts.num_actors
+            self._experiment,
+            launch.players,
+            parts.pools,
+            parts.board,
+            folder.models,
+            self._give_back,
+            parts.num_actors,
+            launch.spent,
         )
-        checkpoint = self._checkpoints.load_latest()
-        if checkpoint is not None:
-            self.learner.load(under("learner/", checkpoint.arrays), checkpoint.facts["learner"])
-        else:
-            self.learner.start_from(start_models(self._experiment))
-        for player, incarnation in launch.incarnations.items():
+        load_learner(self.learner, launch.players, self._checkpoints.load_latest())
+        for player, hosted in launch.players.items():
             trained = self.learner.players[player]
-            trained.incarnation = max(trained.incarnation, incarnation)
+            trained.incarnation = max(trained.incarnation, hosted.incarnation)
             self.learner.publish(player)
         self._waited = 0.0
         """Seconds since the last update."""
@@ -132,6 +136,8 @@ class LearnerProcess:
         if isinstance(request, Reset):
             self.learner.reset(request.event)
             self._tell({})  # its step and incarnation are others now
+        elif isinstance(request, Configure):
+            self.learner.configure(request.player, request.settings)
         elif isinstance(request, Save):
             self._save(request.events)
         elif isinstance(request, Forget):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ludus.data.records import LearnerProgress, ModelId, PlayerReset
+from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.local.faults import Fault, death_of
 from ludus.local.shared_parts import WAIT_S
 from ludus.runtime.messages import (
+    Configure,
     Failed,
     FromLearner,
     Learned,
@@ -32,8 +33,10 @@ class LearnerGone(Exception):  # noqa: N818
 class RemoteLearner:
     """What the learner has told so far, and requests to it."""
 
-    def __init__(self, process: WorkerProcess, patience_s: float) -> None:
+    def __init__(self, process: WorkerProcess, patience_s: float, spent: int = 0) -> None:
         self._process = process
+        self._spent = spent
+        """Decisions of players that have left."""
         self._patience_s = patience_s
         self.reports: dict[str, LearnerProgress] = {}
         self.statistics: dict[str, float] = {}
@@ -55,6 +58,9 @@ class RemoteLearner:
 
     def reset(self, event: PlayerReset) -> None:
         self.ask(Reset(event))
+
+    def configure(self, player: str, settings: Settings) -> None:
+        self.ask(Configure(player, settings))
 
     # --- messages ---
 
@@ -114,4 +120,4 @@ class RemoteLearner:
 
     @property
     def decisions(self) -> int:
-        return sum(report.decisions for report in self.reports.values())
+        return self._spent + sum(report.decisions for report in self.reports.values())

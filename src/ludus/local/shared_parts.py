@@ -3,13 +3,13 @@ worker, signs of life."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-from ludus.assemble import build_policies, learning_players, load_experiment, new_pools, slots_per_actor
+from ludus.assemble import build_policies, load_experiment, new_pools, slots_per_actor
 from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
@@ -26,15 +26,20 @@ WAIT_S = 0.2
 
 
 class SharedParts:
-    """Everything in shared memory, laid out in an order that follows from the experiment alone."""
+    """Everything in shared memory, laid out in an order that follows from the experiment and from who learns
+    and acts."""
 
     def __init__(
-        self, experiment: Experiment, num_actors: int, new: Callable[[tuple[int, ...], Any], Array]
+        self,
+        experiment: Experiment,
+        players: Sequence[str],
+        num_actors: int,
+        new: Callable[[tuple[int, ...], Any], Array],
     ) -> None:
-        self.players = learning_players(experiment)
+        self.players = list(players)
         self.num_actors = num_actors
-        self.slots_per_actor = slots_per_actor(experiment)
-        self.pools = new_pools(experiment, num_actors, new)
+        self.slots_per_actor = slots_per_actor(experiment, len(players))
+        self.pools = new_pools(experiment, len(players), num_actors, new)
         capacity = 2 * sum(self.slots_per_actor) + 64
         self.ready = [Ring(new, capacity) for _ in range(num_actors)]
         self.free = [Ring(new, capacity) for _ in range(num_actors)]
@@ -54,7 +59,9 @@ class SharedParts:
         """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
         self.hearts = new((num_actors + 2,), np.float64)
         """When each worker last did something: the actors, the policy worker, the learner."""
-        rows = [experiment.actor.num_tables * len(seats) for seats in experiment.game.spec.seats_of_kind]
+        rows = [
+            experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind
+        ]
         asking = num_actors if experiment.actor.inference == "worker" else 0
         self.requests = [RequestArea(self.policies, rows, new) for _ in range(asking)]
         """By actor, what it asks the policy worker."""
@@ -77,6 +84,6 @@ def open_parts(launch: Launch) -> tuple[Experiment, RunFolder, SharedParts, list
     """What a worker process starts from."""
     folder = RunFolder.open(launch.run)
     experiment = load_experiment(folder)
-    parts = SharedParts(experiment, launch.num_actors, Region(launch.region_fd).new)
+    parts = SharedParts(experiment, list(launch.players), launch.num_actors, Region(launch.region_fd).new)
     signals = [Signal(*fds) for fds in launch.signal_fds]
     return experiment, folder, parts, signals, Connection(launch.control_fd)

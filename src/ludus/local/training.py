@@ -4,22 +4,24 @@ again from the latest checkpoint."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
-from ludus.assemble import CHECKPOINT, Training, new_league
+from msgspec.structs import replace
+
+from ludus.assemble import CHECKPOINT, Training, learning_players, new_league, surroundings
 from ludus.data.records import MatchFinished
 from ludus.experiment import Experiment
+from ludus.live.edits import Editor, answer_requests
+from ludus.live.settings import effective
 from ludus.local.faults import Fault, FaultLog, death_of
+from ludus.local.launcher import LEARNER, POLICY_WORKER, Launcher
 from ludus.local.remote_learner import LearnerGone, RemoteLearner
-from ludus.local.shared_parts import WAIT_S, SharedParts
-from ludus.local.supervisor import START_UP_S, SignsOfLife, WorkerPlace
-from ludus.runtime.channel import Signal
+from ludus.local.shared_parts import WAIT_S
+from ludus.local.supervisor import START_UP_S, WorkerPlace
 from ludus.runtime.cores import usable_cores
-from ludus.runtime.guard import Guard
 from ludus.runtime.messages import (
     Done,
     FindFrozen,
@@ -33,31 +35,27 @@ from ludus.runtime.messages import (
     Save,
     Stopping,
 )
-from ludus.runtime.process import BadMessage, Launch, PeerGone, WorkerProcess, control_pair, receive, send
+from ludus.runtime.process import BadMessage, HostedPlayer, PeerGone, WorkerProcess, receive, send
 from ludus.runtime.program import StopTraining
 from ludus.runtime.serial import FINISHED, INTERRUPTED, stop_signals
-from ludus.runtime.shared_memory import Region, bytes_needed
 from ludus.runtime.supervision import LearningWatch, TrainingFailed
 from ludus.store.files import StoreError
 from ludus.store.metrics_file import MetricsFile
+from ludus.store.requests import RequestFolder
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller
+from ludus.workers.evaluation_book import EvaluationBook
 from ludus.workers.evaluator import Evaluator
-from ludus.workers.policy_worker import InferenceStatistics
 
-LEARNER = "learner"
-POLICY_WORKER = "policy-worker"
 STEPS_PER_SHARE = 4
 """Steps of its tables that an actor should make at least for its share of a batch."""
-ROLES = {LEARNER: "learner", POLICY_WORKER: "policy"}
-"""By the name of a process; all others are actors."""
 
 
 class LocalTraining:
     """A run as processes of this machine."""
 
     def __init__(self, experiment: Experiment, folder: RunFolder, num_actors: int) -> None:
-        self.experiment = experiment
+        self._written = self.experiment = experiment
         self.folder = folder
         self.league = new_league(experiment)
         self.restarts = 0
@@ -67,7 +65,8 @@ class LocalTraining:
         self._ledger = folder.ledger()
         self._metrics = MetricsFile(folder.metrics / "train.jsonl")
         self._checkpoints = folder.checkpoints(CHECKPOINT)
-        self._guard = Guard()
+        self._requests = RequestFolder(folder.requests)
+        self._launcher = Launcher(experiment, folder)
         self._places = [WorkerPlace(f"actor-{index}") for index in range(num_actors)]
         self._policy_place = WorkerPlace(POLICY_WORKER)
         """Stays empty where actors run the policies themselves."""
@@ -78,10 +77,7 @@ class LocalTraining:
         self._saved_at = 0
         self._watch_learning = LearningWatch(self._rules.most_refused)
         self._stopped: Callable[[], bool] = lambda: False
-        self._region: Region | None = None
-        self._signals: list[Signal] = []
         try:
-            self._lay_out()
             self._note_unclean_end()
             self._start("restart")
         except BaseException:
@@ -89,17 +85,6 @@ class LocalTraining:
             raise
 
     # --- starting and ending processes ---
-
-    def _lay_out(self) -> None:
-        """Shared memory for as many actors as there are places."""
-        self._close_shared()
-        num_actors = len(self._places)
-        size = bytes_needed(lambda new: SharedParts(self.experiment, num_actors, new))
-        self._region = Region.create(size)
-        self._parts = SharedParts(self.experiment, num_actors, self._region.new)
-        self._inference = InferenceStatistics(self._parts.inference_counters)
-        self._life = SignsOfLife(self._parts.hearts, self._rules.hung_after_s)
-        self._signals = [Signal.create() for _ in range(num_actors + 2)]
 
     def _start(self, reason: str) -> None:
         """Start all processes; once more if the learner dies meanwhile, unless somebody stops it."""
@@ -112,34 +97,34 @@ class LocalTraining:
 
     def _start_all(self, reason: str) -> None:
         """Open matches are void, players get a new incarnation, all processes start from the checkpoint."""
-        for ring in (*self._parts.ready, *self._parts.free):
-            ring.clear()
-        self._parts.used[...] = 0
         for _, event in self._ledger.replay(after=self.league.num_events):
             self.league.apply(event)
+        self.experiment = effective(self._written, self.league)
         starts = self.league.starts
-        incarnations = dict.fromkeys(self._parts.players, 0)
-        if starts:
-            incarnations = {p: s.incarnation + 1 for p, s in self.league.standings.items()}
+        self._hosted = learning_players(self.league)
+        self._launcher.lay_out(self._hosted, len(self._places))
         checkpoint = self._checkpoints.load_latest()
         for name in checkpoint.damaged if checkpoint else ():
             self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
         self._learner_starts += 1
-        process = self._spawn(LEARNER, len(self._places) + 1, self._learner_starts, incarnations)
+        process = self._spawn(LEARNER, len(self._places) + 1, self._learner_starts)
         self._learner_process = process
-        self.learner = RemoteLearner(process, self._rules.hung_after_s)
+        self.learner = RemoteLearner(process, self._rules.hung_after_s, self.league.decisions_of_removed)
         self.controller = Controller(
             league=self.league,
             ledger=self._ledger,
             models=self.folder.models,
             learner=self.learner,
             evaluator=Evaluator(self.experiment.evaluation, self.league),
+            evaluations=EvaluationBook(self.folder),
             episodes_per_table=self.experiment.actor.episodes_per_table,
         )
+        self._editor = Editor(self.controller, surroundings(self._written, self.folder))
         for removed in self.controller.start(starts, reason):
             self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
         self.learner.wait_for_news(START_UP_S, self._stopped)
         self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
+        self.controller.configure_learner()
         self._saved_at = self.learner.decisions
         self.controller.step()
         for place in (*self._places, self._policy_place):
@@ -155,34 +140,20 @@ class LocalTraining:
                 place.attempts += 1
                 place.process = self._spawn(place.name, index, place.attempts)
 
-    def _spawn(
-        self,
-        name: str,
-        index: int,
-        attempt: int,
-        incarnations: dict[str, int] | None = None,
-    ) -> WorkerProcess:
-        assert self._region is not None
-        control, child = control_pair()
-        launch = Launch(
-            run=str(self.folder.path),
-            role=ROLES.get(name, "actor"),
-            index=index,
-            num_actors=len(self._places),
+    def _spawn(self, name: str, index: int, attempt: int) -> WorkerProcess:
+        return self._launcher.spawn(
+            name,
+            index,
             attempt=attempt,
             start=self.league.starts,
-            control_fd=child.fileno(),
-            region_fd=self._region.fd,
-            signal_fds=tuple(signal.fds for signal in self._signals),
-            incarnations=incarnations or {},
-            parent=os.getpid(),
+            players={player: self._as_started(player) for player in self._hosted},
+            spent=self.league.decisions_of_removed,
         )
-        fds = {child.fileno(), self._region.fd, *(fd for signal in self._signals for fd in signal.fds)}
-        self._life.started(index)
-        log = self.folder.logs / f"{name}.log"
-        process = WorkerProcess(name, launch, sorted(fds), control, log, self._guard)
-        child.close()
-        return process
+
+    def _as_started(self, player: str) -> HostedPlayer:
+        """After a start that was not the first, under a new incarnation."""
+        hosted, standing = self._hosted[player], self.league.standings.get(player)
+        return hosted if standing is None else replace(hosted, incarnation=standing.incarnation + 1)
 
     # --- faults ---
 
@@ -236,7 +207,6 @@ class LocalTraining:
         self._save()
         self._kill_all()
         self._places.remove(place)
-        self._lay_out()
         self._start("quarantine")
 
     def _lose_learner(self, fault: Fault) -> str:
@@ -292,12 +262,19 @@ class LocalTraining:
                     raise
 
     def _train(self, watch: Callable[[Training], None] | None) -> str:
-        reason = self._loop(lambda: self.learner.decisions >= self.experiment.budget, watch)
-        if reason == FINISHED:
-            self.controller.freeze_all()
-            reason = self._loop(lambda: not self.controller.is_measuring, watch)
+        while True:
+            reason = self._loop(lambda: self._is_spent, watch)
+            if reason == FINISHED:
+                self.controller.freeze_all()
+                reason = self._loop(lambda: not (self._is_spent and self.controller.is_measuring), watch)
+            if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
+                break
         self._end()
         return reason
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.learner.decisions >= self.experiment.budget
 
     def _loop(self, finished: Callable[[], bool], watch: Callable[[Training], None] | None) -> str:
         while not finished():
@@ -307,6 +284,7 @@ class LocalTraining:
                 return self.learner.stopping
             try:
                 self._serve()
+                self._take_requests()
                 if watch is not None:
                     watch(self)
             except StopTraining as request:
@@ -332,9 +310,20 @@ class LocalTraining:
                     serve(place, place.process)
         self._look_after()
 
+    def _take_requests(self) -> None:
+        """Do what commands have asked for. Who joins or leaves changes what lies where in shared memory: then
+        everything starts again, from a checkpoint of this moment."""
+        if answer_requests(self._requests, self._editor):
+            self.experiment = self._editor.now
+            self.controller.change_evaluation(self.experiment.evaluation)
+            if self._hosted.keys() != self.league.standings.keys():
+                self._save()
+                self._kill_all()
+                self._start("league edited")
+
     def _look_after(self) -> None:
         """Replace who has died or shows no life."""
-        self._life.look()
+        self._launcher.life.look()
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
         for index, place in enumerate(list(self._places)):
             process = place.process
@@ -342,7 +331,7 @@ class LocalTraining:
                 continue
             if process.exit_code is not None and not process.control.poll(0):
                 self._replace_actor(place, death_of(process, "env_crash"))
-            elif self._life.is_hung(index):
+            elif self._launcher.life.is_hung(index):
                 self._replace_actor(place, Fault("env_hang", hung))
             else:
                 continue
@@ -351,10 +340,10 @@ class LocalTraining:
         if policy_worker is not None:
             if policy_worker.exit_code is not None and not policy_worker.control.poll(0):
                 self._replace_policy_worker(death_of(policy_worker, "worker_crash"))
-            elif self._life.is_hung(len(self._places)):
+            elif self._launcher.life.is_hung(len(self._places)):
                 self._replace_policy_worker(Fault("worker_hang", hung))
         self.learner.check()
-        if self._life.is_hung(-1):
+        if self._launcher.life.is_hung(-1):
             raise LearnerGone(Fault("worker_hang", hung))
 
     def _serve_actor(self, place: WorkerPlace, process: WorkerProcess) -> None:
@@ -415,8 +404,8 @@ class LocalTraining:
                     "episodes": self.episodes,
                     "matches": self.league.matches.finished,
                     "restarts": self.restarts,
-                    "dropped_reward": float(self._parts.dropped_reward.sum()),
-                    **self._inference.update(),
+                    "dropped_reward": float(self._launcher.parts.dropped_reward.sum()),
+                    **self._launcher.inference.update(),
                     **statistics,
                 }
             )
@@ -433,7 +422,8 @@ class LocalTraining:
 
     def _end(self) -> None:
         """Save, and give every open match its end: nobody plays on."""
-        self._save(self._rules.stop_within_s if self._stopped() else None)
+        if self._learner_process is not None:  # else stopped while all starts again, from a new checkpoint
+            self._save(self._rules.stop_within_s if self._stopped() else None)
         self.controller.void(None, "stopped")
 
     def _kill_all(self) -> None:
@@ -445,20 +435,12 @@ class LocalTraining:
             self._learner_process.kill()
             self._learner_process = None
 
-    def _close_shared(self) -> None:
-        if self._region is not None:
-            self._region.close()
-        for signal in self._signals:
-            signal.close()
-        self._signals = []
-
     def close(self) -> None:
         self._kill_all()
-        self._guard.close()
         self._ledger.close()
         self._metrics.close()
         self.faults.close()
-        self._close_shared()
+        self._launcher.close()
 
     # --- for who looks on ---
 
@@ -485,8 +467,8 @@ class LocalTraining:
             "matches": self.league.matches.finished,
             "updates": sum(report.step for report in reports),
             "restarts": self.restarts,
-            "dropped_reward": float(self._parts.dropped_reward.sum()),
-            **self._inference.latest,
+            "dropped_reward": float(self._launcher.parts.dropped_reward.sum()),
+            **self._launcher.inference.latest,
             **self.learner.statistics,
         }
 

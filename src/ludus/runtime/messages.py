@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ludus.data.records import LearnerProgress, Match, PlayerReset, Result
+from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Counts up when messages, or what lies in shared memory, change their meaning."""
 
 
@@ -60,6 +60,13 @@ class Reset(Request, frozen=True, tag="reset"):
     event: PlayerReset
 
 
+class Configure(Request, frozen=True, tag="configure"):
+    """To the learner: train a player with these settings of the experiment changed."""
+
+    player: str
+    settings: Settings
+
+
 class Save(Request, frozen=True, tag="save"):
     """To the learner: write a checkpoint; `events` is how many the league has seen."""
 
@@ -95,6 +102,6 @@ class Published(Answer, frozen=True, tag="published"):
 
 FromActor = NextMatch | Report | FindFrozen | Failed | Stopping
 FromPolicyWorker = FindFrozen | Failed | Stopping
-ToLearner = Publish | Reset | Save | Forget
+ToLearner = Publish | Reset | Configure | Save | Forget
 FromLearner = Learned | Done | Published | Failed | Stopping
 ToActor = MatchFound | FrozenFound | Done

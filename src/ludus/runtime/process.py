@@ -36,6 +36,17 @@ class BadMessage(ValueError):  # noqa: N818
     """The process at the other end says something that is no message."""
 
 
+class HostedPlayer(msgspec.Struct, frozen=True, kw_only=True):
+    """A learning player, as a learner begins with it."""
+
+    number: int
+    """Among all learning players that ever joined: its chances follow from it."""
+    start: str | None
+    """The model it joined with; None: fresh weights."""
+    incarnation: int = 0
+    """Under which it goes on."""
+
+
 class Launch(msgspec.Struct, frozen=True):
     """What a worker process is told on its command line. Numbers of descriptors are those it inherits."""
 
@@ -50,8 +61,9 @@ class Launch(msgspec.Struct, frozen=True):
     control_fd: int
     region_fd: int
     signal_fds: tuple[tuple[int, int], ...]
-    incarnations: dict[str, int]
-    """Learner: the incarnation under which each player goes on."""
+    players: dict[str, HostedPlayer]
+    spent: int
+    """Decisions of players that have left."""
     parent: int
     code: str = CODE
 

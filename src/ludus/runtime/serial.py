@@ -27,18 +27,18 @@ def run_serial(
     Returns why it ended: "finished", "interrupted", or the text of the `StopTraining`. A signal lets the
     round end first. A `StopTraining` ends it at once, but still between two steps: order the workers so
     that those in front are idle until the last one has stepped, and going on from the first is exact.
+    `after_round` may put other workers into the list.
     """
-    steps = [(worker.name, wrap(worker, middleware)) for worker in workers]
     with stop_signals() as stopped:
         while not finished():
             if stopped():
                 return INTERRUPTED
             done: dict[str, Progress] = {}
             try:
-                for name, step in steps:
+                for worker in tuple(workers):
                     if finished():
                         break
-                    done[name] = step()
+                    done[worker.name] = wrap(worker, middleware)()
                 after_round(done)
             except StopTraining as request:
                 return str(request) or STOPPED

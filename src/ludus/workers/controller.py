@@ -4,7 +4,7 @@ ledger first; the league follows from it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ludus.data.records import (
@@ -22,16 +22,20 @@ from ludus.data.records import (
     Result,
     RunStarted,
     ScoreMeasured,
+    Settings,
+    SettingsChanged,
 )
 from ludus.data.trees import Tree
 from ludus.league.league import League
 from ludus.league.matches import MatchConflictError, check_result
-from ludus.league.players import FINAL
+from ludus.league.players import BY_HAND, FINAL, POPULATION
 from ludus.league.promotion import Snapshot
+from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.runtime.program import IDLE, Progress
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError
-from ludus.workers.evaluator import Evaluator
+from ludus.workers.evaluation_book import EvaluationBook
+from ludus.workers.evaluator import EvaluationConfig, Evaluator
 
 
 class LearnerDesk(Protocol):
@@ -43,6 +47,9 @@ class LearnerDesk(Protocol):
 
     def reset(self, event: PlayerReset) -> None:
         """Start a player again from the weights that the event names."""
+
+    def configure(self, player: str, settings: Settings) -> None:
+        """Train a player with the experiment's settings changed like this."""
 
 
 class Controller:
@@ -56,6 +63,7 @@ class Controller:
         models: ModelPool,
         learner: LearnerDesk,
         evaluator: Evaluator,
+        evaluations: EvaluationBook,
         episodes_per_table: int,
         name: str = "controller",
         holder: str = "actor",
@@ -66,6 +74,7 @@ class Controller:
         self._models = models
         self._learner = learner
         self._evaluator = evaluator
+        self._evaluations = evaluations
         self._episodes_per_table = episodes_per_table
         self._holder = holder
         self._next_match_id = ledger.next_match_id()
@@ -91,13 +100,18 @@ class Controller:
             except ModelPoolError as error:
                 removed.append(PlayerRemoved(player, f"damaged_model: {error}"))
         self._commit(removed)
+        self._evaluations.move_best(self.league, self.league.standings)
         return removed
 
     def repeat_resets(self, after: int) -> None:
         """The learner is as it was at event `after`: reset again the players that were reset since."""
         for _, event in self._ledger.replay(after=after):
-            if isinstance(event, PlayerReset):
+            if isinstance(event, PlayerReset) and event.player in self.league.standings:
                 self._learner.reset(event)
+
+    def configure_learner(self) -> None:
+        """Tell the learner what was changed in the experiment since the run began."""
+        self._configure(self.league.standings)
 
     def follow_ledger(self) -> None:
         """Fold what the ledger has and the league has not seen."""
@@ -144,12 +158,10 @@ class Controller:
         if held.stale:
             self._commit([MatchVoid(result.match_id, "a player was reset")])
             return
-        if not self._evaluator.is_score(held.match):
-            self._commit([MatchFinished(result)])
-            return
-        self._commit([MatchFinished(result), self._score(held.match.sides[0].players[0], result)])
-        best = max(self.league.scores.values(), key=lambda score: score.mean)
-        self._models.tag("best", ModelId.parse(best.model))
+        score = [self._score(held.match, result)] if self._evaluator.is_score(held.match) else []
+        self._commit([MatchFinished(result), *score])
+        if held.match.purpose == "evaluation":
+            self._evaluations.note(self.league, held.match, result)
 
     def void(self, holder: str | None, reason: str) -> list[int]:
         """The holder (None: everybody) is gone: what it had leased ends without a result. Says which."""
@@ -179,10 +191,14 @@ class Controller:
         if not news:
             return IDLE
         self._commit(news)
+        # By this progress: a snapshot may bring newer one, and nobody is judged twice by the same.
+        takeovers = due_takeovers(self.league, {event.player for event in news})
         for snapshot in self.league.due_snapshots():
             self._freeze(snapshot)
         for reset in self.league.due_resets():
             self._reset(reset)
+        for takeover in takeovers:
+            self._take_over(takeover)
         return Progress(count=len(news))
 
     def freeze_all(self) -> None:
@@ -191,6 +207,36 @@ class Controller:
         for player, standing in list(self.league.standings.items()):
             if standing.decisions != standing.interval_start:
                 self._freeze(self.league.snapshot_of(player, Snapshot(reason=FINAL)))
+
+    # --- by hand ---
+
+    def edit(self, events: Sequence[AnyEvent]) -> None:
+        """Commit what a person has asked for, all of it or nothing. The learner follows, but for players who
+        join: it hosts them once it is started again."""
+        hosted = list(self.league.standings)
+        self._commit(events)
+        for event in events:
+            if isinstance(event, PlayerReset):
+                self._learner.reset(event)
+        if any(isinstance(event, SettingsChanged) for event in events):
+            self._configure(hosted)
+        if any(isinstance(event, PlayerRemoved) for event in events):  # it may have been the best
+            self._evaluations.move_best(self.league, self.league.standings)
+
+    def freeze_by_hand(self, player: str) -> PlayerAdded:
+        """The snapshot that has joined."""
+        event = self._store(self.league.snapshot_of(player, Snapshot(reason=BY_HAND)))
+        self._commit([event])
+        return event
+
+    def publish(self, player: str) -> ModelId:
+        """Put a learning player's weights of now into the pool; nobody joins."""
+        event = self._store(self.league.snapshot_of(player, Snapshot(reason=BY_HAND)))
+        assert event.model is not None
+        return ModelId.parse(event.model)
+
+    def change_evaluation(self, config: EvaluationConfig) -> None:
+        self._evaluator = Evaluator(config, self.league)
 
     @property
     def is_measuring(self) -> bool:
@@ -208,28 +254,51 @@ class Controller:
             for event in events:
                 self.league.apply(event)
 
+    def _configure(self, players: Iterable[str]) -> None:
+        for player in players:
+            if settings := self.league.settings_of(player):
+                self._learner.configure(player, settings)
+
     def _freeze(self, event: PlayerAdded) -> None:
+        self._commit([self._store(event)])
+
+    def _store(self, event: PlayerAdded) -> PlayerAdded:
+        """Put the weights of a snapshot into the pool. Gives the event for the weights that are there now."""
         assert event.parent is not None
         ancestor = self.league.standings[event.parent].ancestor
         report = self._learner.freeze(event.parent, ModelId.parse(ancestor) if ancestor else None)
         if not self._is_known(event.parent, report):  # it has learned on since it was last heard of
             self._commit([report])
             event = self.league.snapshot_of(event.parent, Snapshot(reason=event.reason))
-        self._commit([event])
+        return event
 
-    def _reset(self, event: PlayerReset) -> None:
-        self._commit([event])
+    def _take_over(self, takeover: Takeover) -> None:
+        """The donor's snapshot and the reset are one commit: a kill never leaves one without the other.
+        Weights that are frozen already are not frozen again. Who was reset just now neither takes nor gives.
+        """
+        pair = (takeover.player, takeover.donor)
+        if any(self.league.standings[player].latest_model is None for player in pair):
+            return
+        frozen: list[AnyEvent] = []
+        if not is_frozen_now(self.league, takeover.donor):
+            frozen = [self._store(self.league.snapshot_of(takeover.donor, Snapshot(reason=POPULATION)))]
+        self._reset(reset_for(self.league, takeover), frozen)
+
+    def _reset(self, event: PlayerReset, before: Sequence[AnyEvent] = ()) -> None:
+        self._commit([*before, event])
         self._learner.reset(event)
+        if event.settings:
+            self._learner.configure(event.player, self.league.settings_of(event.player))
 
     def _is_known(self, player: str, event: LearnerProgress) -> bool:
         standing = self.league.standings[player]
         known = (standing.incarnation, standing.step, standing.decisions)
         return known == (event.incarnation, event.step, event.decisions)
 
-    def _score(self, player: str, result: Result) -> ScoreMeasured:
+    def _score(self, match: Match, result: Result) -> ScoreMeasured:
         mean, standard_error = result.mean_score(0)
         return ScoreMeasured(
-            player=player,
+            player=match.sides[0].players[0],
             model=result.last_models[0],
             mean=mean,
             standard_error=standard_error,

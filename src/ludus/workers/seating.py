@@ -199,7 +199,9 @@ class Seating:
                 place = self._place_in_team[seat] if len(side.players) > 1 else 0
                 player = self.player_number(side.players[place])
                 self._tally["player_by_rotation"][number, rotation, seat] = player
-                self._tally["owner_by_rotation"][number, rotation, seat] = player if side.trains else -1
+                self._tally["owner_by_rotation"][number, rotation, seat] = (
+                    player if side.players[place] in side.trainees else -1
+                )
         return number
 
     def _seat(self, tables: IntArray) -> None:
