@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import unquote
 
 import msgspec
 from numpy.typing import NDArray
@@ -42,6 +43,8 @@ Variant = Literal["live", "average"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 LATEST = "latest"
 """The tag that every player has: its newest model."""
+BEST = "best"
+"""The tag that evaluation moves: the snapshot that has measured best."""
 
 
 class ModelPoolError(StoreError):
@@ -175,12 +178,28 @@ class ModelPool:
         try:
             return msgspec.json.decode(path.read_bytes(), type=ModelId)
         except FileNotFoundError:
+            self._latest(player)  # an unknown player is the error to name first
             known = sorted(file.name for file in path.parent.glob("[!.]*"))
             raise UnknownModel(
                 f"player {player!r} has no tag {tag!r}{_nearest(tag, [*known, LATEST])}"
             ) from None
         except UNREADABLE as error:
             raise DamagedModel(f"tag {path} does not read: {error}") from error
+
+    def tags(self) -> dict[ModelId, list[str]]:
+        """The names of models among their players', by model; `latest` comes last."""
+        found: dict[ModelId, list[str]] = {}
+        for path in sorted(self.folder.glob("*/tags/[!.]*")):
+            name = unquote(path.name)
+            found.setdefault(self.resolve(f"{unquote(path.parent.parent.name)}@{name}"), []).append(name)
+        newest = {model.player: model for model in (entry.model for entry in self.entries())}
+        for model in newest.values():
+            found.setdefault(model, []).append(LATEST)
+        return found
+
+    def size(self, model: ModelId, variant: Variant = "live") -> int:
+        """Bytes of the weights on disk."""
+        return self._sidecar(model, variant).with_suffix(".safetensors").stat().st_size
 
     def pin(self, model: ModelId) -> None:
         """Keeps `model` from being collected until it is unpinned, across restarts too."""

@@ -120,6 +120,16 @@ class RunFolder:
         return RunFolder(self.path, facts)
 
     @staticmethod
+    def require_free(path: str | Path) -> None:
+        """Refuse a place where no run can be made, before anything is put there."""
+        _refuse_occupied(Path(path))
+
+    @staticmethod
+    def models_in(path: str | Path) -> ModelPool:
+        """The model pool of a run that is there or is about to be."""
+        return ModelPool(Path(path) / "models")
+
+    @staticmethod
     def name_new(recipe: str, *, root: str | Path = "runs") -> Path:
         """Makes the first free folder of `root/recipe-001`, 002 and so on, for this caller alone."""
         name = safe_name(recipe, "recipe")
@@ -149,8 +159,13 @@ class RunFolder:
         return self.path / "logs"
 
     @property
+    def requests(self) -> Path:
+        """Made by the first command that asks for something."""
+        return self.path / "requests"
+
+    @property
     def models(self) -> ModelPool:
-        return ModelPool(self.path / "models")
+        return self.models_in(self.path)
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
         return Ledger(self.ledger_path, read_only=read_only)

@@ -1,0 +1,279 @@
+"""Files from the web: resumed where they broke off, compared with a digest, whole or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from ludus.store.files import UNREADABLE, atomic_write, exclusive, make_folder, sync_folder
+from ludus.store.web import (
+    TIMEOUT_S,
+    BrokenOffError,
+    DownloadError,
+    RefusedError,
+    fetch_text,
+    network,
+    open_web,
+    require_web,
+)
+
+_CHUNK = 1 << 20
+_HEX_DIGEST = re.compile(r"\b[0-9a-fA-F]{64}\b")
+_CHANGED = "the file has changed, from the start again"
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
+
+Report = Callable[[str], None]
+Advance = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadRules:
+    """How long to try, and how much to take."""
+
+    max_bytes: int = 8 << 30
+    timeout_s: float = TIMEOUT_S
+    attempts: int = 5
+    first_wait_s: float = 1.0
+    """Before the second attempt; doubled before each one after it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Download:
+    path: Path
+    sha256: str
+    checked_by: str | None
+    """What the digest was compared with; None: nothing was there to compare it with."""
+
+
+class _PartNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Beside a part: which version of which file it is the beginning of."""
+
+    url: str
+    etag: str
+    modified: str
+    length: int | None
+
+    def is_continued_by(self, answer: _PartNote) -> bool:
+        """An answer that continues may leave out what it was asked to compare with."""
+        return (
+            answer.etag in ("", self.etag)
+            and answer.modified in ("", self.modified)
+            and answer.length == self.length
+        )
+
+    @property
+    def can_be_recognised(self) -> bool:
+        """Whether a later answer would show that the file has changed."""
+        return bool(self.etag or self.modified)
+
+
+def parse_digest(text: str) -> str:
+    """64 hex digits, from `sha256:...` or the digits alone."""
+    digits = text.strip().removeprefix("sha256:").lower()
+    if not re.fullmatch("[0-9a-f]{64}", digits):
+        raise DownloadError(f"digest {text!r} is not sha256: and 64 hex digits")
+    return digits
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where downloads lie until they are in a model pool, so that a broken one can go on."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "ludus" / "downloads"
+
+
+def download(
+    url: str,
+    *,
+    sha256: str | None = None,
+    rules: DownloadRules | None = None,
+    folder: Path | None = None,
+    report: Report = lambda _: None,
+    advance: Advance = lambda done, total: None,
+) -> Download:
+    """Fetch a file into `folder` (the cache); the caller removes it when it is done with it.
+
+    A digest that is not given is looked for beside the file, at URL.sha256. What goes wrong on the way is
+    told to `report`, bytes that are there and bytes in all to `advance`.
+    """
+    rules = rules or DownloadRules()
+    folder = folder or cache_folder()
+    require_web(url)
+    make_folder(folder)
+    path = folder / hashlib.sha256(url.encode()).hexdigest()[:32]
+    checked_by = "the given digest" if sha256 is not None else None
+    if sha256 is None:
+        beside = _with_suffix(url, ".sha256")
+        sha256 = _digest_beside(beside, rules, report)
+        checked_by = beside if sha256 is not None else None
+    with exclusive(path.with_suffix(".lock")):
+        if sha256 is not None and path.exists() and file_digest(path) == sha256:
+            return Download(path=path, sha256=sha256, checked_by=checked_by)
+        part = _Part(url, path.with_suffix(".part"), advance)
+        _retry(lambda: part.go_on(rules, can_be_checked=sha256 is not None), part, rules, report)
+        found = file_digest(part.path)
+        if sha256 is not None and found != sha256:
+            part.remove()
+            raise DownloadError(f"{url} has digest sha256:{found}, expected sha256:{sha256}; it is removed")
+        part.finish(path)
+    return Download(path=path, sha256=found, checked_by=checked_by)
+
+
+class _Part:
+    """The beginning of a file, and what it is the beginning of."""
+
+    def __init__(self, url: str, path: Path, advance: Advance) -> None:
+        self.url = url
+        self._advance = advance
+        self.path = path
+        self._note_path = path.with_suffix(".json")
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def go_on(self, rules: DownloadRules, *, can_be_checked: bool) -> None:
+        """Ask for what is missing. Without a digest to compare with at the end, only a file whose answer
+        would show a change is continued."""
+        note = self._note()
+        have = self.size if note is not None and (note.can_be_recognised or can_be_checked) else 0
+        if note is not None and have and have == note.length:
+            return  # it ended between the last byte and the check
+        headers = {"Range": f"bytes={have}-"} if have else {}
+        strong = note is not None and note.etag and not note.etag.startswith("W/")
+        if have and note is not None and (condition := note.etag if strong else note.modified):
+            headers["If-Range"] = condition
+        try:
+            with network(self.url):
+                answer = open_web(self.url, headers, rules.timeout_s)
+        except RefusedError as error:
+            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and have:
+                self.remove()
+                raise BrokenOffError(_CHANGED) from None
+            raise
+        with answer:
+            self._take(answer, note, have, rules)
+
+    def _take(
+        self, answer: http.client.HTTPResponse, note: _PartNote | None, have: int, rules: DownloadRules
+    ) -> None:
+        start, length = _extent(answer)
+        now = _PartNote(
+            url=self.url,
+            etag=answer.headers.get("ETag", ""),
+            modified=answer.headers.get("Last-Modified", ""),
+            length=length,
+        )
+        if start:
+            if start != have or note is None or not note.is_continued_by(now):
+                self.remove()
+                raise BrokenOffError(_CHANGED)
+        else:  # all of it: the first answer, a changed file, or a server that does not know ranges
+            self.remove()
+            atomic_write(self._note_path, msgspec.json.encode(now))
+        if length is not None and length > rules.max_bytes:
+            self.remove()
+            raise DownloadError(f"{self.url} has {length:,} bytes, the limit is {rules.max_bytes:,}")
+        try:
+            with self.path.open("ab") as file:
+                size = self._copy(answer, file, start, length, rules)
+        except OSError as error:  # of the disk: those of the network have another name here
+            raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
+        if length is not None and size != length:
+            raise BrokenOffError(f"the connection ended after {size:,} of {length:,} bytes")
+
+    def _copy(
+        self,
+        answer: http.client.HTTPResponse,
+        file: IO[bytes],
+        size: int,
+        length: int | None,
+        rules: DownloadRules,
+    ) -> int:
+        while True:
+            with network(self.url):
+                chunk = answer.read1(_CHUNK)
+            if not chunk:
+                break
+            size += len(chunk)
+            if size > rules.max_bytes:
+                self.remove()
+                raise DownloadError(f"{self.url} has more than the limit of {rules.max_bytes:,} bytes")
+            file.write(chunk)
+            self._advance(size, length)
+        file.flush()
+        os.fsync(file.fileno())
+        return size
+
+    def _note(self) -> _PartNote | None:
+        try:
+            note = msgspec.json.decode(self._note_path.read_bytes(), type=_PartNote)
+        except (FileNotFoundError, *UNREADABLE):
+            return None
+        return note if note.url == self.url else None
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._note_path.unlink(missing_ok=True)
+
+    def finish(self, path: Path) -> None:
+        os.replace(self.path, path)
+        self._note_path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def _retry(attempt: Callable[[], None], part: _Part, rules: DownloadRules, report: Report) -> None:
+    for number in range(1, rules.attempts + 1):
+        try:
+            return attempt()
+        except BrokenOffError as error:
+            if number == rules.attempts:
+                kept = f"; {part.size:,} bytes are kept, the same command goes on there" if part.size else ""
+                raise DownloadError(
+                    f"{part.url} could not be fetched in {number} attempts: {error}{kept}"
+                ) from error
+            wait_s = rules.first_wait_s * 2 ** (number - 1)
+            report(f"{error}; attempt {number + 1} of {rules.attempts} in {wait_s:g} s")
+            time.sleep(wait_s)
+    return None
+
+
+def _extent(answer: http.client.HTTPResponse) -> tuple[int, int | None]:
+    """Where the body begins in the whole file, and how long the whole file is."""
+    if answer.status == http.client.PARTIAL_CONTENT:
+        found = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
+        if found is None or found[1] is None:
+            raise BrokenOffError("the server sends a part without saying which")
+        return int(found[1]), int(found[2])
+    length = answer.headers.get("Content-Length", "")
+    return 0, int(length) if length.isdecimal() else None
+
+
+def _digest_beside(url: str, rules: DownloadRules, report: Report) -> str | None:
+    try:
+        text = fetch_text(url, rules.timeout_s)
+    except DownloadError as error:
+        if not isinstance(error, RefusedError):
+            report(f"no digest beside it: {error}")
+        return None
+    found = _HEX_DIGEST.findall(text)
+    return str(found[0]).lower() if len(found) == 1 else None
+
+
+def _with_suffix(url: str, suffix: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=parts.path + suffix))
