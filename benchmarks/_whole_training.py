@@ -27,7 +27,7 @@ from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 
 OPPONENTS = 16
-NOBODY = EvaluationConfig(opponents=(), past=0)
+NOBODY = EvaluationConfig(opponents=(), past=0, ladder=0)
 ACTOR = ActorConfig(num_tables=1024, matches=OPPONENTS, episodes_per_table=4, unroll_length=16)
 WINDOWS = 7
 STEPS = 60

@@ -25,11 +25,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "algorithms": {"data", "models"},
     "observe": {"data", "store"},
     "workers": BUILDING_BLOCKS,
+    "saved_league": {"data", "config", "league", "store", "workers"},
     "experiment": BUILDING_BLOCKS | {"workers", "observe", "config"},
-    "assemble": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment"},
-    "local": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
+    "assemble": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "saved_league", "live"},
+    "live": BUILDING_BLOCKS | {"workers", "config", "experiment"},
+    "local": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "live", "assemble"},
     "recipes": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
-    "cli": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble", "local", "recipes"},
+    "exploit": BUILDING_BLOCKS | {"workers", "config", "experiment", "assemble", "local"},
+    "cli": BUILDING_BLOCKS
+    | {
+        "workers",
+        "observe",
+        "config",
+        "saved_league",
+        "experiment",
+        "live",
+        "assemble",
+        "local",
+        "recipes",
+        "exploit",
+    },
 }
 """Every part may also import itself. `ludus/__init__.py` only names what is public."""
 

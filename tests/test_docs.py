@@ -100,6 +100,10 @@ def parse(command: click.Command, words: list[str]) -> None:
             raise click.UsageError(f"no command {rest[0]!r}")
         command, context = found, click.Context(found, context, rest[0])
         rest = rest[1:]
+    after_run = getattr(command, "after_run", {})  # `ludus league RUN add ...`
+    if len(rest) > 1 and rest[1] in after_run:
+        command, rest = after_run[rest[1]], rest[2:]
+        context = click.Context(command, context, "after_run")
     if "--help" not in rest:
         command.make_parser(context).parse_args(rest)
 

@@ -48,7 +48,7 @@ def main() -> None:
                 device="cpu",
             ),
             league=LeagueRules(roles={"main": Role(promotion=Never())}),
-            evaluation=EvaluationConfig(opponents=(), past=0),
+            evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
         ),
         chosen,
     )

@@ -32,7 +32,7 @@ def main() -> None:
                 batch_size=16_384, minibatch_size=4_096, epochs=1, learning_rate=3e-4, device="cpu"
             ),
             league=LeagueRules(roles={"main": Role(matchmaking=SelfPlay(), promotion=Never())}),
-            evaluation=EvaluationConfig(opponents=(), past=0),
+            evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
         ),
         chosen,
     )

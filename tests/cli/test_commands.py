@@ -218,7 +218,7 @@ def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Run, tmp
 
 @pytest.mark.parametrize(
     "setting",
-    ["model.hidden=8", "league.roles.main.count=2", "league.roles.+other={type: Role}", "game=Kuhn"],
+    ["model.hidden=8", "league.roles.main.count=2", "game=Kuhn"],
 )
 def test_what_a_run_has_learned_decides_what_a_resume_can_change(ludus: Run, setting: str) -> None:
     ludus("train", "rps", "--run", "mine", *TINY, "--quiet")

@@ -12,10 +12,11 @@ from rich.table import Table
 from ludus.assemble import load_experiment, load_players, new_league
 from ludus.cli.console import add_numbers, new_console, new_table
 from ludus.cli.experiments import open_run
-from ludus.data.records import Result
 from ludus.league.league import League
-from ludus.league.payoff import wilson_interval
-from ludus.store.metrics_file import MetricsFile
+from ludus.live.settings import effective
+from ludus.store.model_pool import ModelPool
+from ludus.workers.evaluation_book import evaluation_row, keep_rows
+from ludus.workers.named_players import is_model_name, resolve_player
 from ludus.workers.shelf import FixedPlayers
 from ludus.workers.threads import use_threads
 from ludus.workers.tournament import Tournament
@@ -56,8 +57,9 @@ def command(
 ) -> None:
     """Play the first of PLAYERS against each of the others, seats in rotation.
 
-    Without players: the first learning player against its first snapshot and the evaluation bots. Results
-    are kept in the run's metrics, apart from the league.
+    A player is named by its id (main, main.3, random), by a tag (main@best, main@latest) or by a model
+    (main:0:12). Without players: the first learning player against its first snapshot and the evaluation
+    bots. Results are kept in the run's metrics, apart from the league.
     """
     folder = open_run(run)
     experiment = load_experiment(folder)
@@ -65,6 +67,7 @@ def command(
     with folder.ledger(read_only=True) as ledger:
         for _, event in ledger.replay():
             league.apply(event)
+    experiment = effective(experiment, league)
     chosen = players or (
         *list(league.standings)[:1],
         *league.candidates.frozen()[:1],
@@ -81,17 +84,20 @@ def command(
         else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]]
     )
     tournament = Tournament(
-        experiment.game, FixedPlayers(seated), line_ups, episodes=episodes, num_tables=tables, seed=seed
+        experiment.grouped_game,
+        FixedPlayers(seated),
+        line_ups,
+        episodes=episodes,
+        num_tables=tables,
+        seed=seed,
     )
     results = tournament.run()
+    used = {player: weights_of(league, folder.models, player, weights) for player in seated}
     rows = [
-        describe(line_up, results[index], greedy)
-        | {"weights": [_weights_of(league, player, weights) for player in line_up]}
+        evaluation_row("eval", line_up, [used[player] for player in line_up], results[index], greedy=greedy)
         for index, line_up in enumerate(line_ups)
     ]
-    with MetricsFile(folder.metrics / "evaluations.jsonl") as kept:
-        for row in rows:
-            kept.append(row)
+    keep_rows(folder, rows)
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -101,37 +107,14 @@ def command(
         new_console().print(table)
 
 
-def _weights_of(league: League, player: str, weights: str) -> str | None:
-    """Which of its two sets of weights a player has used; None for a bot."""
+def weights_of(league: League, pool: ModelPool, player: str, learning: str) -> str | None:
+    """Which of its model's two sets of weights a player uses, learning ones `learning`; None for a bot."""
     entry = league.players.get(player)
+    if is_model_name(player):
+        return resolve_player(league, pool, player)[1]
     if entry is None or entry.scripted:
         return None
-    return weights if entry.learning else entry.weights
-
-
-def describe(line_up: tuple[str, ...], result: Result, greedy: bool) -> dict[str, Any]:
-    """One line-up's result as plain values: win rate (or score) of the first side with a 95 % interval."""
-    mean, standard_error = result.mean_score(0)
-    row: dict[str, Any] = {
-        "players": list(line_up),
-        "models": list(result.last_models),
-        "greedy": greedy,
-        "episodes": result.episodes,
-        "score": mean,
-        "score_standard_error": standard_error,
-        "steps_per_episode": result.steps / result.episodes,
-    }
-    if result.pairs:
-        pair = result.pairs[0]
-        points = pair.wins + pair.draws / 2
-        row |= {
-            "wins": pair.wins,
-            "draws": pair.draws,
-            "losses": pair.losses,
-            "win_rate": points / result.episodes,
-            "win_rate_interval": list(wilson_interval(points, result.episodes)),
-        }
-    return row
+    return learning if entry.learning else entry.weights
 
 
 def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:

@@ -6,15 +6,17 @@ import pkgutil
 import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ludus.recipes
 from ludus.cli.user_code import loading
 from ludus.config import ConfigError, apply_overrides, load_yaml
 from ludus.data.files import load_address
-from ludus.experiment import Experiment
 from ludus.league.players import unknown
 from ludus.store.run_folder import RunFolder, RunFolderError
+
+if TYPE_CHECKING:
+    from ludus.experiment import Experiment
 
 
 def recipe_names() -> list[str]:
@@ -51,6 +53,8 @@ def open_run(run: str | None) -> RunFolder:
 
 
 def _build(address: str) -> Experiment:
+    from ludus.experiment import Experiment  # with torch, which commands that only open a run do without
+
     if ":" not in address:
         if address.endswith(".py"):
             raise ConfigError(

@@ -17,8 +17,12 @@ from ludus.store.files import StoreError
 
 COMMANDS = {
     "train": "train a league, or go on with one",
-    "league": "players, ratings, payoff and equilibrium of a run",
+    "league": "players, ratings, payoff and equilibrium of a run; add, remove, freeze or reset players",
+    "set": "change settings of a run while it trains",
     "eval": "matches between any players, snapshots and bots",
+    "compare": "how much the players of one run win from those of another",
+    "exploit": "how much can a player be beaten by? exact, or by a trained best response",
+    "models": "the models of a run, and weights from elsewhere",
     "games": "the games that can be named, and what is missing for the others",
     "check": "does a game keep its promises?",
     "recipes": "the experiments that ship, and every setting of one",

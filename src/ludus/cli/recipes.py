@@ -23,13 +23,17 @@ from ludus.config import paths
 @click.argument("recipe", required=False)
 @click.option("--json", "as_json", is_flag=True)
 def command(recipe: str | None, as_json: bool) -> None:
-    """List the recipes, or every setting of RECIPE (also FILE.py:NAME) as PATH=VALUE with its meaning."""
+    """List the recipes, or every setting of RECIPE (also FILE.py:NAME) as PATH=VALUE with its meaning.
+
+    Those marked (live) may be changed while a run trains: `ludus set RUN PATH=VALUE`.
+    """
+    rows: list[dict[str, Any]]
     if recipe is None:
         rows = [{"recipe": name, "what it does": describe(name)} for name in recipe_names()]
     else:
         rows = [
-            {"path": at, "value": shown(value), "meaning": doc or type_name}
-            for at, type_name, value, doc in paths(find_experiment(recipe, ()))
+            {"path": at, "value": shown(value), "meaning": doc or type_name, "live": live}
+            for at, type_name, value, doc, live in paths(find_experiment(recipe, ()))
         ]
     if as_json:
         click.echo(json.dumps(rows))
@@ -43,7 +47,8 @@ def command(recipe: str | None, as_json: bool) -> None:
         console.print("\nEvery setting of one: ludus recipes RECIPE. Train it: ludus train RECIPE.")
         return
     for row in rows:
-        line = Text.assemble(f"{row['path']}={row['value']}", (f"  # {row['meaning']}", "dim"))
+        mark = "(live) " if row["live"] else ""
+        line = Text.assemble(f"{row['path']}={row['value']}", (f"  # {mark}{row['meaning']}", "dim"))
         console.print(line, soft_wrap=not console.is_terminal)
 
 

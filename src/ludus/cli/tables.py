@@ -8,42 +8,104 @@ from rich.table import Table
 
 from ludus.cli.console import add_numbers, new_table
 from ludus.league.league import League
+from ludus.league.measures import Estimate
 from ludus.league.payoff import Payoff
 from ludus.league.players import Player
 from ludus.league.ratings import Rating
 from ludus.league.summary import LeagueSummary
 
 MOST_COLUMNS = 12
+MOST_FROZEN = 40
+"""Rows for frozen players in the table of a large league."""
 
 
 def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str]) -> Table:
-    """A row per player: rating with its 95 % interval, share of the equilibrium, win rates against bots."""
+    """A row per player: rating with its 95 % interval, share of the equilibrium, win rates against bots; and
+    the layer, where the summary has the measures."""
     one_team = league.num_teams == 1
+    layers = _layers(summary)
     table = new_table("player")
     add_numbers(table, "trained on")
     if one_team:
         add_numbers(table, "mean score")
     else:
-        add_numbers(table, "Elo", "games", "Nash", *(f"% vs {opponent}" for opponent in opponents))
+        add_numbers(table, "Elo", "games", "Nash", *(["layer"] if layers else []))
+        add_numbers(table, *(f"% vs {opponent}" for opponent in opponents))
         table.caption = (
             f"Elo with its 95 % interval, {summary.anchor} = 0. "
-            "Nash: share of the mixture of frozen players that none of them beats."
+            "Nash: share of the mixture of frozen players that none of them beats, by mean score."
         )
+        if layers:
+            table.caption += (
+                " Layer: those of such a mixture by win rate are 1, of the rest without them 2, ..."
+            )
     payoff = league.payoffs.view("evaluation")
     rows = sorted(
         zip(summary.players, summary.ratings, strict=True),
         key=lambda row: float("inf") if row[1].elo is None else -row[1].elo,
     )
-    for player, rating in rows:
+    for player, rating in _most_important(rows):
         cells = [player.id, _decisions(league, player)]
         if one_team:
             cells.append(_score(summary, player.id))
         else:
             share = summary.equilibrium.get(player.id)
             cells += [_elo(rating), short(rating.games), f"{share:.0%}" if share else ""]
+            cells += [str(layers.get(player.id, ""))] if layers else []
             cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
         table.add_row(*cells)
     return table
+
+
+def _most_important(rows: Sequence[tuple[Player, Rating]]) -> list[tuple[Player, Rating]]:
+    """All but the weakest frozen players, where there are very many."""
+    shown = {player.id for player, _ in [row for row in rows if row[0].frozen][:MOST_FROZEN]}
+    return [row for row in rows if not row[0].frozen or row[0].id in shown]
+
+
+WHY_NOT = {
+    "one_player": "there are fewer than two frozen players",
+    "no_games": "no two frozen players have met; evaluation.past or evaluation.ladder lets them",
+    "all_even": "every pair of frozen players is even",
+}
+
+
+def measure_lines(summary: LeagueSummary) -> list[str]:
+    """The league as a whole, in a few sentences."""
+    lines = []
+    hidden = sum(player.frozen for player in summary.players) - MOST_FROZEN
+    if hidden > 0:
+        lines.append(f"{hidden} weaker frozen players are not shown; --json has them all.")
+    measures = summary.measures
+    if measures is not None and measures.unidentified is not None:
+        lines.append(f"No measures of the whole: {WHY_NOT[measures.unidentified]}.")
+    elif measures is not None:
+        lines.append(
+            f"Who beats whom is {_within(measures.transitive_share, '.0%')} skill, the rest goes in circles; "
+            f"{measures.pairs_met:.0%} of the pairs of frozen players have met."
+        )
+        lines.append(
+            f"The equilibrium needs {_within(measures.effective_players, '.1f')} players; their diversity is "
+            f"{_within(measures.effective_diversity, '.3f')}, where one best player is 0 and a circle of "
+            "three 0.167."
+        )
+    for player, tags in summary.tags.items():
+        named = [f"{player}@{tag} is {snapshot}" for tag, snapshot in tags.items()]
+        lines.append(f"{', '.join(named)}.")
+    return lines
+
+
+def _within(estimate: Estimate | None, form: str) -> str:
+    """The number and the interval that holds it."""
+    assert estimate is not None, "identified measures have all their numbers"
+    low, high = format(estimate.low, form), format(estimate.high, form)
+    return f"{format(estimate.value, form)} ({low} to {high})"
+
+
+def _layers(summary: LeagueSummary) -> dict[str, int]:
+    """Frozen player -> its Nash cluster, 1 being the strongest."""
+    layers = summary.measures.layers if summary.measures is not None else ()
+    return {player: number for number, layer in enumerate(layers, 1) for player in layer.players}
 
 
 def payoff_table(summary: LeagueSummary, width: int) -> Table:

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from ludus.assemble import SerialTraining, Training, exact_report, load_experiment, require_devices
+from ludus.assemble import (
+    SerialTraining,
+    Training,
+    exact_report,
+    load_experiment,
+    new_league,
+    require_devices,
+    require_value_parameters,
+)
 from ludus.cli.console import new_console
 from ludus.cli.experiments import find_experiment, open_run, parse_settings
+from ludus.cli.initial_models import InitialModels, find_initial_models, models_named
 from ludus.cli.live_view import UNREAD, Style, TrainView
 from ludus.cli.main import INTERRUPTED
+from ludus.cli.stopped_run import edit_stopped
 from ludus.cli.tables import league_table
 from ludus.config import ConfigError, apply_overrides, diff, encode
+from ludus.data.edits import ChangeSettings
 from ludus.experiment import Experiment
+from ludus.league.league import League
 from ludus.league.summary import summarise
+from ludus.live.settings import checked_settings, effective, is_live, require_trainable
 from ludus.local.training import LocalTraining, default_actors
 from ludus.runtime import serial
 from ludus.runtime.cores import usable_cores
@@ -66,19 +80,25 @@ def command(
         settings = (*settings, f"runtime={runtime}")
     if inference is not None:
         settings = (*settings, f"actor.inference={inference}")
-    chosen, folder = _find(experiment, run, settings, resume=resume)
+    initial, folder, live = _find(experiment, run, settings, resume=resume)
+    chosen = initial.experiment
     _require_sense(chosen, actors)
     num_actors = actors or default_actors(chosen)
     console = new_console()
     style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
-    folder = folder or _create(chosen, run)
+    if folder is None:
+        chosen, folder = _create(initial, run)
     again = f"ludus train --run {folder.path} --resume"
     training: Training | None = None
     with folder.lock():
+        if live:
+            _change_live(folder, live)
+        if resume:
+            chosen = initial.put_into(folder.models)
         if resume and encode(chosen) != encode(load_experiment(folder)):
             folder = folder.with_experiment(encode(chosen))  # before worker processes read it
         if style in ("live", "lines"):
-            console.print(f"run folder: {folder.path}\n{_workers(chosen, num_actors)}")
+            console.print(f"run folder: {folder.path}\n{initial.describe()}{_workers(chosen, num_actors)}")
         try:
             training = _start(chosen, folder, num_actors)
             with TrainView(training, style, console) as view:
@@ -105,22 +125,68 @@ def command(
 
 def _find(
     address: str | None, run: str | None, settings: tuple[str, ...], *, resume: bool
-) -> tuple[Experiment, RunFolder | None]:
-    """The experiment, checked, and its folder if it has one. Nothing is written yet."""
+) -> tuple[InitialModels, RunFolder | None, Mapping[str, str]]:
+    """The experiment, checked, with the models it begins with, its folder if it has one, and the settings to
+    be changed in its ledger. Nothing is written yet."""
     if not resume:
         experiment = find_experiment(address or DEFAULT_RECIPE, settings)
         require_devices(experiment)
+        require_value_parameters(experiment)
         if run is not None and (Path(run) / "run.json").exists():
             raise ConfigError(f"{run} already holds a run; go on with it by --resume, or name another folder")
-        return experiment, None
+        if run is not None:
+            RunFolder.require_free(run)
+        return find_initial_models(experiment, None if run is None else RunFolder.models_in(run)), None, {}
     if address is not None:
         raise ConfigError(f"--resume takes the experiment from the run folder; leave out {address!r}")
     folder = open_run(run)
     before = load_experiment(folder)
-    experiment = apply_overrides(before, parse_settings(settings))
+    given = parse_settings(settings)
+    league = _replayed(folder, before)
+    now = None if league is None else effective(before, league)
+    live = {path: text for path, text in given.items() if now is not None and is_live(now, path)}
+    if now is not None:
+        checked_settings(now, live)
+    experiment = apply_overrides(before, {path: text for path, text in given.items() if path not in live})
     _require_same_players(before, experiment)
     require_devices(experiment)
-    return experiment, folder
+    require_value_parameters(experiment)
+    named_before = [model for _, model, _ in models_named(before)]
+    initial = find_initial_models(experiment, folder.models, known=named_before)
+    if now is not None and experiment != before:
+        _require_replay(folder, initial.planned)
+    return initial, folder, live
+
+
+def _replayed(folder: RunFolder, written: Experiment) -> League | None:
+    """The league of a run; None for one that has never started."""
+    if not folder.ledger_path.exists():
+        return None
+    league = new_league(written)
+    with folder.ledger(read_only=True) as ledger:
+        for _, event in ledger.replay():
+            league.apply(event)
+    return league if league.num_events else None
+
+
+def _require_replay(folder: RunFolder, experiment: Experiment) -> None:
+    """What was changed in the run so far must still mean something."""
+    try:
+        league = _replayed(folder, experiment)
+        if league is not None:
+            effective(experiment, league)
+            require_trainable(experiment, league)
+    except (ValueError, LookupError) as error:
+        raise ConfigError(
+            f"this does not go with what the run has changed since it began: {error}"
+        ) from error
+
+
+def _change_live(folder: RunFolder, settings: Mapping[str, str]) -> None:
+    """As an event: what happened before it is still judged by the settings of its time."""
+    answer = edit_stopped(folder, ChangeSettings(settings=dict(settings)))
+    if answer.refused is not None:
+        raise ConfigError(answer.refused)
 
 
 def _require_sense(experiment: Experiment, actors: int | None) -> None:
@@ -134,9 +200,12 @@ def _require_sense(experiment: Experiment, actors: int | None) -> None:
             )
 
 
-def _create(experiment: Experiment, run: str | None) -> RunFolder:
-    path = Path(run) if run is not None else RunFolder.name_new(experiment.name)
-    return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=sys.argv)
+def _create(initial: InitialModels, run: str | None) -> tuple[Experiment, RunFolder]:
+    """A new run, with the models that it begins with in its pool before it exists."""
+    path = Path(run) if run is not None else RunFolder.name_new(initial.experiment.name)
+    experiment = initial.put_into(RunFolder.models_in(path))
+    folder = RunFolder.create(path, encode(experiment), seed=experiment.seed, command=sys.argv)
+    return experiment, folder
 
 
 def _start(experiment: Experiment, folder: RunFolder, num_actors: int) -> Training:
@@ -157,7 +226,11 @@ def _require_same_players(before: Experiment, after: Experiment) -> None:
     """What a run has learned fits only its own game, networks and players."""
     for path, old, new in diff(before, after):
         match path.split("."):
-            case ["game" | "model", *_] | ["league", "roles", _] | ["league", "roles", _, "count"]:
+            case (
+                ["game" | "policies" | "model", *_]
+                | ["league", "roles", _]
+                | ["league", "roles", _, "count" | "start"]
+            ):
                 raise ConfigError(f"{path} is {old} in this run and stays so; for {new} start another run")
 
 

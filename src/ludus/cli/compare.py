@@ -1,0 +1,177 @@
+"""`ludus compare`: how much the population of one run wins from that of another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+
+from ludus.assemble import load_experiment, load_players, new_league
+from ludus.cli.console import add_numbers, new_console, new_table
+from ludus.cli.experiments import open_run
+from ludus.config import encode
+from ludus.data.records import Match, Result, Side
+from ludus.experiment import Experiment
+from ludus.league.measures import PopulationComparison, compare_populations
+from ludus.league.payoff import Payoff, PayoffRules
+from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+from ludus.workers.threads import use_threads
+from ludus.workers.tournament import Tournament
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Population:
+    """Frozen players of one run, under names that no player of the other has."""
+
+    run: str
+    experiment: Experiment
+    players: dict[str, SeatedPlayer]
+    number_frozen: int
+
+
+@click.command("compare")
+@click.argument("run", type=click.Path())
+@click.argument("other", type=click.Path())
+@click.option(
+    "--players",
+    "-p",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Frozen players of each run: the newest, and others evenly spread over its history.",
+)
+@click.option(
+    "--episodes",
+    "-n",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="At least so many per pair.",
+)
+@click.option("--tables", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
+def command(run: str, other: str, players: int, episodes: int, tables: int, seed: int, as_json: bool) -> None:
+    """Play frozen players of RUN against frozen players of OTHER, every one against every one.
+
+    Says the relative population performance: what RUN wins from OTHER, from -1 to 1, when each of them plays
+    the best mixture of its players against the other's. Both must be runs of the same game, with two teams.
+    """
+    use_threads(1)
+    first, second = (_population(path, letter, players) for path, letter in ((run, "A"), (other, "B")))
+    _check_comparable(first, second)
+    line_ups = [(a, b) for a in first.players for b in second.players]
+    tournament = Tournament(
+        first.experiment.grouped_game,
+        FixedPlayers(first.players | second.players),
+        line_ups,
+        episodes=episodes,
+        num_tables=tables,
+        seed=seed,
+    )
+    payoff = _payoff(line_ups, tournament.run())
+    comparison = compare_populations(payoff, list(first.players), list(second.players))
+    if as_json:
+        click.echo(json.dumps(_plain(first, second, payoff, comparison)))
+    else:
+        _show(first, second, payoff, comparison)
+
+
+def spread(names: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """At most so many of them, evenly spread, the last one among them."""
+    if len(names) <= most:
+        return names
+    return tuple(names[len(names) - 1 - place * len(names) // most] for place in reversed(range(most)))
+
+
+def _population(path: str, letter: str, most: int) -> Population:
+    folder = open_run(path)
+    experiment = load_experiment(folder)
+    league = new_league(experiment)
+    with folder.ledger(read_only=True) as ledger:
+        for _, event in ledger.replay():
+            league.apply(event)
+    frozen = league.candidates.frozen()
+    if not frozen:
+        raise click.ClickException(f"{folder.path} has no frozen players to compare yet")
+    seated = load_players(experiment, folder, league, spread(frozen, most))
+    return Population(
+        run=str(folder.path),
+        experiment=experiment,
+        players={f"{letter}/{name}": player for name, player in seated.items()},
+        number_frozen=len(frozen),
+    )
+
+
+def _check_comparable(first: Population, second: Population) -> None:
+    a, b = first.experiment, second.experiment
+    if encode(a.game) != encode(b.game):
+        raise click.UsageError(
+            f"{first.run} plays {a.game.spec.name} and {second.run} plays {b.game.spec.name} with other "
+            "settings, or another game: their players cannot meet"
+        )
+    if a.game.spec.num_teams != 2:
+        raise click.UsageError(
+            f"{a.game.spec.name} has {a.game.spec.num_teams} teams; populations are compared in games of two"
+        )
+    remembered = [
+        [policy.state_arrays for policy in next(iter(one.players.values())).policies]
+        for one in (first, second)
+    ]
+    if a.policies != b.policies or remembered[0] != remembered[1]:
+        raise click.UsageError(
+            f"the policies of {first.run} and {second.run} divide the seats or remember in different ways: "
+            "they cannot sit at the same tables"
+        )
+
+
+def _payoff(line_ups: list[tuple[str, str]], results: dict[int, Result]) -> Payoff:
+    payoff = Payoff(PayoffRules(decay=1.0, min_games=0.0))
+    for index, (a, b) in enumerate(line_ups):
+        result = results[index]
+        match = Match(index, "evaluation", (Side(players=(a,)), Side(players=(b,))), 1, result.episodes)
+        payoff.record(match, result)
+    return payoff
+
+
+def _plain(
+    first: Population, second: Population, payoff: Payoff, comparison: PopulationComparison
+) -> dict[str, Any]:
+    estimate = comparison.performance
+    return {
+        "runs": [
+            {"run": one.run, "players": [name[2:] for name in one.players], "frozen": one.number_frozen}
+            for one in (first, second)
+        ],
+        "performance": estimate.value if estimate else None,
+        "performance_interval": [estimate.low, estimate.high] if estimate else None,
+        "unidentified": comparison.unidentified,
+        "win_rates": [payoff.win_rates(name, list(second.players)).tolist() for name in first.players],
+        "games": [payoff.games_against(name, list(second.players)).tolist() for name in first.players],
+    }
+
+
+def _show(first: Population, second: Population, payoff: Payoff, comparison: PopulationComparison) -> None:
+    console = new_console()
+    for letter, one in (("A", first), ("B", second)):
+        console.print(f"{letter} is {one.run}: {len(one.players)} of {one.number_frozen} frozen players")
+    columns = list(second.players)
+    table = new_table("win rate of row")
+    add_numbers(table, *columns, "mean")
+    for name in first.players:
+        rates = payoff.win_rates(name, columns)
+        table.add_row(name, *(f"{rate:.2f}" for rate in rates), f"{np.mean(rates):.2f}")
+    console.print()
+    console.print(table)
+    console.print()
+    estimate = comparison.performance
+    if estimate is None:
+        console.print("They cannot be told apart: every pair is even.")
+        return
+    console.print(
+        f"Relative population performance of A: {estimate.value:+.3f} ({estimate.low:+.3f} to "
+        f"{estimate.high:+.3f}), from -1 to 1: what A wins from B when each plays its best mixture."
+    )
