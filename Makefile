@@ -10,7 +10,7 @@ ARGS ?=
 TEST_ENV := OMP_NUM_THREADS=1
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: help train test test-all peers bench lint clean
+.PHONY: help train test test-all peers bench bench-league lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test      the quick tests, a few minutes"
 	@echo "make test-all  every test, with the optional games"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
+	@echo "make bench-league   every league preset beside plain self-play, about an hour on two cores"
 	@echo "make peers     environments of their own for the libraries that the benchmarks compare with"
 	@echo "make lint      formatting, style and types"
 	@echo "make clean     remove the environment and every cache; runs stay"
@@ -51,6 +52,10 @@ peers: $(PEERS)/sb3/.installed $(PEERS)/sample_factory/.installed
 bench: $(VENV)/.installed peers
 	$(BIN)/python benchmarks/micro.py $(if $(filter --quick,$(ARGS)),--no-report)
 	$(BIN)/python benchmarks/peers.py $(ARGS)
+
+bench-league: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,bench]'
+	$(BIN)/python benchmarks/league.py $(ARGS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
