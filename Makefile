@@ -18,7 +18,7 @@ help:
 	@echo "make test      the quick tests, a few minutes"
 	@echo "make test-all  every test, with the optional games"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
-	@echo "make bench-league   every league preset beside plain self-play, about an hour on two cores"
+	@echo "make bench-league  every league preset beside plain self-play, about an hour on two cores"
 	@echo "make peers     environments of their own for the libraries that the benchmarks compare with"
 	@echo "make lint      formatting, style and types"
 	@echo "make clean     remove the environment and every cache; runs stay"
