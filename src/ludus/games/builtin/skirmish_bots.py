@@ -1,0 +1,97 @@
+"""Scripted commanders of a whole side of skirmish; they read nothing but the observation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.trees import Array, IntArray, Tree
+from ludus.games.bots import Rows
+from ludus.games.builtin import skirmish_rules as rules
+from ludus.games.builtin.skirmish_rules import ADVANCE, BASE, BOW, FIGHTERS, GATHER, HORSE, SPEAR, WORKER
+from ludus.games.builtin.skirmish_view import COUNT_UNIT, COUNTS, ORDER, OWN, QUEUED, X, Y
+from ludus.games.game import GameBatch
+
+IDLE_TICKS = 3
+"""A commander with nothing to do looks again after so many ticks."""
+REINFORCEMENTS = 2
+"""Fighters that follow an army at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """Trains workers up to `workers`, then fighters of `trains`; sends them out when `army` are idle.
+
+    With several kinds in `trains` it takes them in turn, in the proportions of the list.
+    """
+
+    workers: int
+    trains: tuple[int, ...]
+    army: int
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        rows = Rows.of(game, tables, seats)
+        entities, own = rows.observation["entities"], rows.mask("units")
+        allowed = rows.mask("action")
+        idle = own & ~entities[:, :, ORDER : ORDER + GATHER].any(axis=2)
+        fighter = entities[:, :, list(FIGHTERS)].any(axis=2)
+        idle_workers = idle & (entities[:, :, WORKER] > 0)
+        ready = idle & fighter
+        under_way = (own & fighter & (entities[:, :, ORDER + ADVANCE - 1] > 0)).any(axis=1)
+        enough = np.where(under_way, REINFORCEMENTS, self.army)
+
+        action = np.zeros(len(rows), np.int64)
+        goes = ready.sum(axis=1) >= enough
+        action[goes] = ADVANCE
+        train = self._train(rows.observation["scalars"])
+        trains = allowed[np.arange(len(rows)), train]
+        action[trains] = train[trains]
+        action[idle_workers.any(axis=1)] = GATHER
+        units = np.where((action == GATHER)[:, None], idle_workers, ready)
+        in_use = (action == GATHER) | (action == ADVANCE)
+        delay = np.where(action == rules.NO_OP, rng.integers(1, 2 * IDLE_TICKS, len(rows)), 0)
+        return {
+            "action": action.astype(np.int32),
+            "delay": delay.astype(np.int32),
+            "units": _first_picks(units & in_use[:, None]),
+            "target_unit": np.zeros(len(rows), np.int32),
+            "target_point": _enemy_base(entities).astype(np.int32),
+        }
+
+    def _train(self, scalars: Array) -> IntArray:
+        """[rows]: the action that trains what is most wanted."""
+        counts = scalars[:, COUNTS] * COUNT_UNIT + scalars[:, QUEUED] * rules.QUEUE
+        kinds = sorted(set(self.trains))
+        have = np.stack([counts[:, kind - WORKER] / self.trains.count(kind) for kind in kinds], axis=1)
+        fighters = np.array([rules.TRAIN[kind] for kind in kinds])[have.argmin(axis=1)]
+        wanted: IntArray = np.where(counts[:, 0] < self.workers - 0.5, rules.TRAIN[WORKER], fighters)
+        return wanted
+
+
+def _first_picks(units: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """[rows, PICKS]: the first units of each row, then -1."""
+    order = np.argsort(~units, axis=1, kind="stable")[:, : rules.PICKS]
+    return np.where(np.take_along_axis(units, order, axis=1), order, -1).astype(np.int32)
+
+
+def _enemy_base(entities: Array) -> IntArray:
+    """[rows]: the cell where the enemy's base must be, opposite to one's own."""
+    base = (entities[:, :, BASE] * entities[:, :, OWN]).argmax(axis=1)
+    x, y = (1.0 - np.take_along_axis(entities[:, :, axis], base[:, None], axis=1)[:, 0] for axis in (X, Y))
+    column, row = ((at * rules.CELLS).astype(np.int64).clip(0, rules.CELLS - 1) for at in (x, y))
+    cell: IntArray = row * rules.CELLS + column
+    return cell
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "rush": Strategy(workers=4, trains=(HORSE,), army=3),
+    "spears": Strategy(workers=8, trains=(SPEAR,), army=8),
+    "horses": Strategy(workers=8, trains=(HORSE,), army=8),
+    "bows": Strategy(workers=8, trains=(BOW,), army=8),
+    "boom": Strategy(workers=14, trains=(SPEAR, HORSE, BOW), army=12),
+}
+CYCLE = ("rush", "boom", "spears", "horses", "bows")
+"""Each beats the next, and the last the first (benchmarks/skirmish.py measures it)."""
