@@ -34,7 +34,7 @@ from ludus.assemble import SerialTraining, load_experiment
 from ludus.data.records import MatchFinished, PlayerAdded, PlayerReset
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local import training as local_training
+from ludus.local import launcher
 from ludus.runtime.messages import FromActor, NextMatch
 from ludus.runtime.process import (
     CODE,
@@ -169,7 +169,7 @@ def test_row_34_a_worker_of_another_version_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after an update of the installation under a run that goes on."""
-    monkeypatch.setattr(local_training, "Launch", partial(Launch, code="ludus 0.0.1, protocol 0"))
+    monkeypatch.setattr(launcher, "Launch", partial(Launch, code="ludus 0.0.1, protocol 0"))
     with (
         pytest.raises(TrainingFailed, match="learner is of another version of ludus than this run"),
         local(tmp_path / "run", tiny()),
