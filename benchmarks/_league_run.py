@@ -81,7 +81,7 @@ def rules(preset: str, game: str, algorithm_name: str, budget: int) -> LeagueRul
 
 def experiment(game: str, algorithm_name: str, preset: str, seed: int, budget: int) -> Experiment:
     return Experiment(
-        name=f"{game}-{algorithm_name}-{preset}-{seed}",
+        name=f"{game}-{algorithm_name}-{preset}-{seed}-{budget}",
         game=GAMES[game],
         budget=budget,
         model=ActorCritic(hidden=(64, 64) if game == "leduc" else (32,)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -160,6 +161,7 @@ def train(jobs: list[dict[str, Any]], workers: int) -> None:
     while waiting or running:
         while waiting and len(running) < workers:
             job = waiting.pop(0)
+            shutil.rmtree(_json_of(job).with_suffix(""), ignore_errors=True)  # half-finished: begin again
             program = [sys.executable, str(script), json.dumps(job)]
             running.append((job, subprocess.Popen(program, env=environment)))
         time.sleep(0.2)
@@ -173,7 +175,7 @@ def train(jobs: list[dict[str, Any]], workers: int) -> None:
 
 
 def _name(job: dict[str, Any]) -> str:
-    return "-".join(str(job[key]) for key in ("game", "algorithm", "preset", "seed"))
+    return "-".join(str(job[key]) for key in ("game", "algorithm", "preset", "seed", "budget"))
 
 
 def _json_of(job: dict[str, Any]) -> Path:

@@ -271,7 +271,9 @@ def _digest_beside(url: str, rules: DownloadRules, report: Report) -> str | None
             report(f"no digest beside it: {error}")
         return None
     found = _HEX_DIGEST.findall(text)
-    return str(found[0]).lower() if len(found) == 1 else None
+    if len(found) != 1:
+        raise DownloadError(f"{url} holds {len(found)} digests, not one; say which with --digest")
+    return str(found[0]).lower()
 
 
 def _with_suffix(url: str, suffix: str) -> str:

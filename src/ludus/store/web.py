@@ -40,7 +40,10 @@ def is_url(text: str) -> bool:
 
 
 def require_web(url: str) -> None:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise DownloadError(f"{url!r} is not a valid address: {error}") from None
     if parts.scheme not in SCHEMES or not parts.hostname:
         raise DownloadError(f"{url!r} is not the address of a file: write http://... or https://...")
 
@@ -97,7 +100,7 @@ def network(url: str) -> Iterator[None]:
         if error.code in _WORTH_A_RETRY:
             raise BrokenOffError(f"the server says {error.code} {error.reason}") from None
         raise RefusedError(url, error) from None
-    except http.client.InvalidURL as error:
+    except (http.client.InvalidURL, UnicodeError) as error:
         raise DownloadError(f"{url!r} is not a valid address: {error}") from None
     except (OSError, http.client.HTTPException) as error:
         raise BrokenOffError(_why(error)) from error
