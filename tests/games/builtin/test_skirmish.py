@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import Mode, Skirmish
+from ludus.games.builtin.skirmish_batch import SkirmishTables
 from ludus.games.builtin.skirmish_battle import tick
 from ludus.games.builtin.skirmish_rules import (
     ADVANCE,
@@ -22,7 +23,6 @@ from ludus.games.builtin.skirmish_rules import (
     WORKER,
 )
 from ludus.games.builtin.skirmish_state import State, set_up
-from ludus.games.builtin.skirmish_tables import SkirmishTables
 from ludus.games.builtin.skirmish_view import ENEMY, OWN, SELF, X, Y
 from ludus.games.check import check_game
 from ludus.games.game import Actions, Bot, GameBatch, allocate_actions

@@ -32,10 +32,10 @@ from ludus.data.specs import (
 )
 from ludus.games.bots import RandomBot
 from ludus.games.builtin import skirmish_rules as rules
+from ludus.games.builtin.skirmish_batch import SkirmishTables
 from ludus.games.builtin.skirmish_bots import STRATEGIES
 from ludus.games.builtin.skirmish_hero_bots import HERO_STRATEGIES
 from ludus.games.builtin.skirmish_rules import ADVANCE, ATTACK, BOW, GATHER, HORSE, MOVE, SPEAR
-from ludus.games.builtin.skirmish_tables import SkirmishTables
 from ludus.games.builtin.skirmish_view import FEATURES, HERO_SCALARS, PLANES, SCALARS, WHOLE
 from ludus.games.game import Bot, GameBatch
 
