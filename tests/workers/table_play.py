@@ -185,6 +185,8 @@ class Play:
         batches = [one.batch for one in self.handed if one.kind == kind]
 
         def join(arrays: Sequence[Any], axis: int) -> Any:
+            if arrays[0] is None:
+                return None
             if isinstance(arrays[0], dict):
                 return {name: join([array[name] for array in arrays], axis) for name in arrays[0]}
             return np.concatenate(arrays, axis)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-_IN_TIME = ("reward", "elapsed", "over", "follows", "version")
+_IN_TIME = ("reward", "rewards", "elapsed", "over", "follows", "version")
 """Columns that say how rows hang together: without their neighbours they mean nothing."""
 
 
@@ -27,7 +27,7 @@ class Batch:
     """Value estimate of the weights that acted."""
     reward: Any
     """All reward between this decision and the seat's next one. None among single decisions, as are
-    `elapsed`, `over`, `follows` and `version`: what a loss needs of them, `Algorithm.prepare` adds."""
+    `rewards`, `elapsed`, `over`, `follows` and `version`: what a loss needs of them, `prepare` adds."""
     elapsed: Any
     """Time from this decision to the next: the discount is gamma ** elapsed."""
     over: Any
@@ -40,6 +40,8 @@ class Batch:
     version: Any
     state: dict[str, Any]
     """[B, ...]: memory before row 0."""
+    rewards: Any = None
+    """[T+1, B, names]: the further rewards of the kind of seat, if it has any."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Columns that `Algorithm.prepare` adds: advantages, targets, reference log-probabilities."""
     progress: float = 0.0

@@ -75,9 +75,13 @@ class Entities:
     maximum: int
     features: int
     dtype: str = "float32"
+    types: int = 0
+    """Above 0, the first feature of a row is the number of its type, counted from 0 and below this."""
 
     def __post_init__(self) -> None:
         _require_positive(self, maximum=self.maximum, features=self.features)
+        if self.types < 0:
+            raise ValueError(f"Entities.types must be at least 0, got {self.types}")
 
     def arrays(self, name: str) -> dict[str, ArraySpec]:
         return {
@@ -206,8 +210,12 @@ class SeatKind:
     name: str
     observation: ObservationSpec
     action: ActionSpec
+    rewards: tuple[str, ...] = ()
+    """Names of further rewards beside the main one, each with a value estimate of its own."""
 
     def __post_init__(self) -> None:
+        if len(set(self.rewards)) < len(self.rewards):
+            raise ValueError(f"kind {self.name!r} names a reward twice: {', '.join(self.rewards)}")
         for name, head in self.action.heads.items():
             if isinstance(head, Pointer) and not isinstance(self.observation.parts.get(head.into), Entities):
                 raise ValueError(

@@ -43,6 +43,7 @@ class TrajectoryLayout:
             "log_prob": _spec((len(kind.action.heads),), "float32"),
             "value": _spec((), "float32"),
             "reward": _spec((), "float32"),
+            **({"rewards": _spec((len(kind.rewards),), "float32")} if kind.rewards else {}),
             "elapsed": _spec((), "int32"),
             "over": _spec((), "bool"),
             "decision": _spec((), "bool"),
@@ -146,6 +147,7 @@ class SlotPool:
             log_prob=rows["log_prob"],
             value=rows["value"],
             reward=rows["reward"],
+            rewards=rows.get("rewards"),
             elapsed=rows["elapsed"],
             over=rows["over"],
             valid=decision & (rows["version"] >= oldest_version),
@@ -242,13 +244,18 @@ class TrajectoryWriter:
             self._write(self.slot[done], at_start, take(columns, full), first[full])
             self.row[done] = 0
 
-    def credit(self, streams: IntArray, reward: NDArray[np.float32]) -> None:
-        """Add reward to the open decision of each stream."""
+    def credit(
+        self, streams: IntArray, reward: NDArray[np.float32], rewards: NDArray[np.float32] | None = None
+    ) -> None:
+        """Add reward, and the further `rewards` [streams, names], to the open decision of each stream."""
         is_open = self.open[streams]
         if not is_open.all():
             self.dropped_reward += float(np.abs(reward[~is_open]).sum())
             streams, reward = streams[is_open], reward[is_open]
+            rewards = None if rewards is None else rewards[is_open]
         self._pool.rows["reward"][self.slot[streams], self.row[streams]] += reward
+        if rewards is not None:
+            self._pool.rows["rewards"][self.slot[streams], self.row[streams]] += rewards
 
     def end(self, streams: IntArray) -> None:
         """The episode ended by the rules: nothing follows the open decisions."""
@@ -319,6 +326,8 @@ class TrajectoryWriter:
         for name, values in columns.items():
             rows[name][slot, row] = values
         rows["reward"][slot, row] = 0.0
+        if "rewards" in rows:
+            rows["rewards"][slot, row] = 0.0
         rows["elapsed"][slot, row] = 1
         rows["over"][slot, row] = False
         rows["decision"][slot, row] = True

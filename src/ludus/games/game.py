@@ -35,6 +35,8 @@ class Turn:
     """Masks for those seats; a seat left out may do anything."""
     reward: Mapping[Seat, float] | Sequence[float] = ()
     """Reward since the previous turn, for any seat, whether or not it acted."""
+    rewards: Mapping[Seat, Sequence[float]] = field(default_factory=dict)
+    """Further rewards since the previous turn, in the order of the seat's `SeatKind.rewards`."""
     over: bool = False
     """The episode ended by the rules: nothing follows, draws included."""
     truncated: bool = False
@@ -74,6 +76,8 @@ class TableView:
     """[tables, teams]: final score, meaningful when over or truncated."""
     clock: NDArray[np.int64]
     """[tables]: game time since reset, for timed games."""
+    rewards: tuple[NDArray[np.float32], ...]
+    """Per kind [tables, seats of that kind, further rewards]: of the latest `step` only, like `reward`."""
 
     @classmethod
     def allocate(cls, spec: GameSpec, num_tables: int) -> TableView:
@@ -92,6 +96,10 @@ class TableView:
             truncated=np.zeros(num_tables, np.bool_),
             score=np.zeros((num_tables, spec.num_teams), np.float32),
             clock=np.zeros(num_tables, np.int64),
+            rewards=tuple(
+                np.zeros((num_tables, len(seats), len(kind.rewards)), np.float32)
+                for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
+            ),
         )
 
 
@@ -129,6 +137,32 @@ class HasTrees(Protocol):
     """A `GameBatch` whose tables can be searched."""
 
     def tree_state(self, table: int) -> TreeState: ...
+
+
+@runtime_checkable
+class HasPicture(Protocol):
+    """A `GameBatch` whose tables can be drawn."""
+
+    def render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
+        """RGB [height, width, 3]: what the seat sees; None: everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyView:
+    """What each seat has built so far, written in place by the game."""
+
+    build_order: NDArray[np.int16]
+    """[tables, seats, places]: what was built, in order, as far as there are places; -1 after the end."""
+    built: NDArray[np.bool_]
+    """[tables, seats, facts]: what has been built at all, or in which number."""
+
+
+@runtime_checkable
+class HasStrategy(Protocol):
+    """A `GameBatch` in which seats build things, so that a way to play can be told by what is built."""
+
+    @property
+    def strategy(self) -> StrategyView: ...
 
 
 class Bot(Protocol):

@@ -70,6 +70,7 @@ class LiftedBatch:
         self._spec = spec
         self._num_seats = spec.num_seats
         self._games = list(games)
+        self._has_rewards = any(kind.rewards for kind in spec.kinds)
         self._view = TableView.allocate(spec, len(games))
         self._rows = [SeatRows.of_table(spec, self._view, table) for table in range(len(games))]
         self._seats: list[tuple[int, ...]] = [()] * len(games)
@@ -102,7 +103,7 @@ class LiftedBatch:
                 error.add_note(f"raised by {self._spec.name}, table {table}, in reset({seed})")
                 raise
             self._show(table, turn)
-            if any(self._reward[table]):
+            if any(self._reward[table]) or any(array[table].any() for array in view.rewards):
                 raise self._wrong(table, f"reward {turn.reward} at reset, before anybody has acted")
 
     def step(self, actions: Actions) -> None:
@@ -148,6 +149,8 @@ class LiftedBatch:
             if not ended:
                 rows[seat].write_legal(legal.get(seat))
         self._add_reward(table, turn.reward)
+        if self._has_rewards:
+            self._show_rewards(table, turn.rewards)
         seats = () if ended else tuple(turn.observations)
         if seats != self._seats[table]:
             for seat in self._seats[table]:
@@ -187,6 +190,18 @@ class LiftedBatch:
             self._reward[table] = row
         if any(row):
             self._total[table] = [old + new for old, new in zip(self._total[table], row, strict=True)]
+
+    def _show_rewards(self, table: int, rewards: Mapping[int, Sequence[float]]) -> None:
+        for array in self._view.rewards:
+            array[table] = 0.0
+        spec = self._spec
+        for seat, row in rewards.items():
+            names = spec.kinds[spec.seats[seat]].rewards if 0 <= seat < self._num_seats else ()
+            if len(row) != len(names):
+                raise self._wrong(
+                    table, f"rewards of seat {seat} are {list(row)}, but it has {list(names) or 'none'}"
+                )
+            self._view.rewards[spec.seats[seat]][table, spec.column_of_seat[seat]] = row
 
     def _end(self, table: int, turn: Turn) -> None:
         view, spec = self._view, self._spec

@@ -84,7 +84,7 @@ def _grouped(spec: GameSpec, policies: SeatPolicies) -> GameSpec:
     for seat, policy in enumerate(policy_of):
         first = policy_of.index(policy)
         one, other = (spec.kinds[spec.seats[place]] for place in (first, seat))
-        if (one.observation, one.action) != (other.observation, other.action):
+        if replace(one, name=other.name) != other:
             one_place, other_place = (seat_names(spec)[place][0] for place in (first, seat))
             raise ValueError(
                 f"policies: {policy!r} cannot act for both {one_place} ({one.name}) and {other_place} "
@@ -147,6 +147,7 @@ class GroupedTables:
             game.view,
             observation=self._shown(game.view.observation, [kind.observation.arrays for kind in spec.kinds]),
             legal=self._shown(game.view.legal, [kind.legal_arrays for kind in spec.kinds]),
+            rewards=tuple(tree["rewards"] for tree in self._shown(*_reward_trees(spec, game.view))),
         )
 
     @property
@@ -184,6 +185,13 @@ class GroupedTables:
         for target, sources, parts in self._copies:
             for part in parts:
                 put(target, part.target, take(sources[part.kind], part.source))
+
+
+def _reward_trees(spec: GameSpec, view: TableView) -> tuple[tuple[Tree, ...], list[Mapping[str, ArraySpec]]]:
+    """The further rewards of a game as trees, and how those of the groups look."""
+    sizes = [len(kind.rewards) for kind in spec.kinds]
+    specs = [{"rewards": ArraySpec(shape=(size,), dtype=np.dtype(np.float32))} for size in sizes]
+    return tuple({"rewards": array} for array in view.rewards), [*specs]
 
 
 def _parts(spec: GameSpec, seats: Sequence[int]) -> tuple[_Part, ...]:

@@ -59,7 +59,7 @@ class Decisions:
             state=under("state.", arrays),
         )
 
-    def unrolled(self, value: Tensor, leading: tuple[int, ...]) -> Unrolled:
+    def unrolled(self, value: Tensor, values: Tensor | None, leading: tuple[int, ...]) -> Unrolled:
         """From flat rows back to the `leading` axes of the batch."""
         always = torch.ones_like(value, dtype=torch.bool)
         in_use = [always if used is None else used for used in self.in_use.values()]
@@ -76,6 +76,7 @@ class Decisions:
             value=value.reshape(leading),
             log_probs=log_probs,
             in_use=torch.stack(in_use, -1).reshape(*leading, -1),
+            values=None if values is None else values.reshape(*leading, -1),
         )
 
 

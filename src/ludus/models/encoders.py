@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ludus.data.specs import Entities, Part, Planes, Vector, length_name
 from ludus.models.operators import ACTIVATIONS, MLP, Activation, Attention, Conv2d, LayerNorm
@@ -42,11 +43,21 @@ class Encoded:
 
     features: Tensor
     entities: Mapping[str, EncodedEntities]
+    context: Tensor | None = None
+    """[..., size]: what gates the heads of networks that have gates."""
+    maps: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    """Features of maps that keep their places, [..., channels, height, width], early layers first."""
 
 
 def valid_entities(length: Tensor, maximum: int) -> Tensor:
     """[..., maximum] bool: which rows of an entity list are real."""
     return torch.arange(maximum, device=length.device) < length.unsqueeze(-1)
+
+
+def with_type_flags(rows: Tensor, types: int) -> Tensor:
+    """[..., features] to [..., types + features - 1]: the type, the first feature, becomes flags."""
+    flags = functional.one_hot(rows[..., 0].long().clamp(0, types - 1), types)
+    return torch.cat((flags.to(rows.dtype), rows[..., 1:]), -1)
 
 
 class PlanesEncoder(nn.Module):
@@ -79,7 +90,9 @@ class EntitiesEncoder(nn.Module):
         size = sizes.entity_size
         self.maximum = part.maximum
         self.size = size
-        self.inputs = MLP(part.features, (size,), sizes.activation)
+        self.types = part.types
+        # A type becomes flags rather than a number: types that are near each other mean nothing.
+        self.inputs = MLP(part.types + part.features - bool(part.types), (size,), sizes.activation)
         self.attention_norm = LayerNorm(size)
         self.attention = Attention(size, sizes.entity_heads)
         self.mix_norm = LayerNorm(size)
@@ -91,7 +104,8 @@ class EntitiesEncoder(nn.Module):
         valid = valid_entities(length, longest)
         padding = ~valid.unsqueeze(-1)
         # Padding may hold anything, NaN included, so it is replaced rather than multiplied away.
-        hidden = self.inputs(entities[..., :longest, :].masked_fill(padding, 0.0))
+        rows = entities[..., :longest, :].masked_fill(padding, 0.0)
+        hidden = self.inputs(with_type_flags(rows, self.types) if self.types else rows)
         hidden = hidden + self.attention(self.attention_norm(hidden), valid)
         hidden = hidden + self.mix(self.mix_norm(hidden))
         embedding = self.outputs(hidden).masked_fill(padding, 0.0)

@@ -83,7 +83,9 @@ class FullyConv:
             trunk=trunk,
             memory=Memory(trunk.size, self.memory) if self.memory else None,
             heads=MapHeads(kind, encoder, self.stride, size, self.entity_size, self.activation),
-            critic=Critic(None, MLP(size, (), self.activation), reads_features=True),
+            critic=Critic(
+                None, MLP(size, (), self.activation), reads_features=True, further=len(kind.rewards)
+            ),
             value_scale=ValueScale() if self.value_normalisation else None,
             signature=repr(self),
         )

@@ -9,36 +9,56 @@ import torch
 from torch import Tensor, nn
 
 from ludus.data.specs import ArraySpec
-from ludus.models.operators import LSTM
+from ludus.models.operators import LSTM, NormalisedLSTM
 
 State = dict[str, Tensor]
 
 
 class Memory(nn.Module):
-    """An LSTM over the decisions of one seat."""
+    """An LSTM over the decisions of one seat, of one or more layers; their states lie side by side."""
 
-    def __init__(self, in_size: int, size: int) -> None:
+    def __init__(self, in_size: int, size: int, *, layers: int = 1, layer_norm: bool = False) -> None:
         super().__init__()
         self.size = size
-        self.lstm = LSTM(in_size, size)
-        spec = ArraySpec(shape=(size,), dtype=np.dtype("float32"))
+        cell = NormalisedLSTM if layer_norm else LSTM
+        self.lstm = cell(in_size, size)
+        self.above = nn.ModuleList(cell(size, size) for _ in range(layers - 1))
+        spec = ArraySpec(shape=(layers * size,), dtype=np.dtype("float32"))
         self.state_arrays = {"h": spec, "c": spec}
 
     def step(self, inputs: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
         """One decision per row: what is remembered now, and the state to come back with."""
-        hidden, cell = self.lstm.step(self.lstm.project(inputs), state["h"], state["c"])
-        return hidden, {"h": hidden, "c": cell}
+        layers = self._layers
+        if len(layers) == 1:
+            hidden, cell = self.lstm.step(self.lstm.project(inputs), state["h"], state["c"])
+            return hidden, {"h": hidden, "c": cell}
+        states = []
+        for lstm, before in zip(layers, self._split(state), strict=True):
+            states.append(lstm.step(lstm.project(inputs), *before))
+            inputs = states[-1][0]
+        hiddens, cells = zip(*states, strict=True)
+        return inputs, {"h": torch.cat(hiddens, -1), "c": torch.cat(cells, -1)}
 
     def unroll(self, inputs: Tensor, first: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """`inputs` [..., T, B, in_size] to [..., T, B, size]; the state is zeroed where `first`."""
-        projected = self.lstm.project(inputs)
-        hidden, cell = state["h"], state["c"]
-        keep = (~first).unsqueeze(-1).to(hidden.dtype)
+        keep = (~first).unsqueeze(-1).to(inputs.dtype)
         any_first = first.movedim(-2, 0).flatten(1).any(-1).tolist()
-        outputs = []
-        for t, zero_some in enumerate(any_first):
-            if zero_some:
-                hidden, cell = hidden * keep.select(-3, t), cell * keep.select(-3, t)
-            hidden, cell = self.lstm.step(projected.select(-3, t), hidden, cell)
-            outputs.append(hidden)
-        return torch.stack(outputs, -3)
+        for lstm, (hidden, cell) in zip(self._layers, self._split(state), strict=True):
+            projected = lstm.project(inputs)
+            outputs = []
+            for t, zero_some in enumerate(any_first):
+                if zero_some:
+                    hidden, cell = hidden * keep.select(-3, t), cell * keep.select(-3, t)
+                hidden, cell = lstm.step(projected.select(-3, t), hidden, cell)
+                outputs.append(hidden)
+            inputs = torch.stack(outputs, -3)
+        return inputs
+
+    @property
+    def _layers(self) -> list[LSTM | NormalisedLSTM]:
+        return [self.lstm, *self.above]  # type: ignore[list-item]
+
+    def _split(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """(hidden, cell) of each layer."""
+        hiddens, cells = (state[name].split(self.size, -1) for name in ("h", "c"))
+        return list(zip(hiddens, cells, strict=True))

@@ -95,7 +95,7 @@ class ModulePolicy(nn.Module):
         else:
             logits, value, _ = self._run(observation, {})
         recorded = Recorded(rows(batch.action), share(batch.valid).reshape(-1))
-        return self._decide(logits, observation, rows(batch.legal), recorded).unrolled(value, leading)
+        return self._decide(logits, observation, rows(batch.legal), recorded).unrolled(value, None, leading)
 
     def _run(self, observation: Observation, state: State) -> tuple[dict[str, Tensor], Tensor, State]:
         """Rows through the module, with what it returns put into one form and checked."""

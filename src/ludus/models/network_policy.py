@@ -24,17 +24,19 @@ Observation = Mapping[str, Tensor]
 
 
 class Critic(nn.Module):
-    """Values, from the actor's features or through an encoder of its own.
+    """Values of the main reward and of `further` ones, by the actor's features or an encoder of its own.
 
     A separate critic also reads the actor's memory (with gradient), so that it has no state of its own.
     """
 
-    def __init__(self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool) -> None:
+    def __init__(
+        self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool, further: int = 0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.trunk = trunk
         self.reads_features = reads_features
-        self.value = Linear(trunk.size, 1, gain=1.0)
+        self.value = Linear(trunk.size, 1 + further, gain=1.0)
 
     @property
     def array_names(self) -> tuple[str, ...]:
@@ -44,8 +46,8 @@ class Critic(nn.Module):
         if self.encoder is not None:
             own = self.encoder(observation).features
             features = torch.cat((own, features), -1) if self.reads_features else own
-        value: Tensor = self.value(self.trunk(features))
-        return value.squeeze(-1)
+        values: Tensor = self.value(self.trunk(features))
+        return values
 
 
 class NetworkPolicy(nn.Module):
@@ -106,7 +108,7 @@ class NetworkPolicy(nn.Module):
             features, new_state = self.memory.step(features, _placed(state, state, device))
         chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
         decisions = self.heads.decide(features, encoded.entities, _placed(legal, legal, device), chooser)
-        return decisions.acted(self._value(seen, features) if want_value else None, new_state)
+        return decisions.acted(self._values(seen, features)[0] if want_value else None, new_state)
 
     def unroll(self, batch: Batch) -> Unrolled:
         """Leading axes [T+1, B], or [rows] without memory; a stack has its model axis before them."""
@@ -133,12 +135,15 @@ class NetworkPolicy(nn.Module):
             features = remembered.reshape(*flat, self.memory.size)
         recorded = Recorded(rows(batch.action), share(batch.valid).reshape(flat))
         decisions = self.heads.decide(features, encoded.entities, rows(batch.legal), recorded)
-        value = self._value(observation, features)
-        return decisions.unrolled(value, tuple(leading))
+        return decisions.unrolled(*self._values(observation, features), tuple(leading))
 
-    def _value(self, observation: Observation, features: Tensor) -> Tensor:
-        value = self.critic(observation, features)
-        return value if self.value_scale is None else self.value_scale.denormalise(value)
+    def _values(self, observation: Observation, features: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Of the main reward, and of the further ones if there are any."""
+        values = self.critic(observation, features)
+        value = values[..., 0]
+        if self.value_scale is not None:
+            value = self.value_scale.denormalise(value)
+        return value, values[..., 1:] if self.kind.rewards else None
 
     @property
     def _models(self) -> tuple[int, ...]:

@@ -84,7 +84,8 @@ class ActorCritic:
 
     def _critic(self, kind: SeatKind, sizes: EncoderSizes, feature_size: int) -> Critic:
         if not self.separate_critic:
-            return Critic(None, MLP(feature_size, (), self.activation), reads_features=True)
+            trunk = MLP(feature_size, (), self.activation)
+            return Critic(None, trunk, reads_features=True, further=len(kind.rewards))
         parts = dict(kind.observation.parts)
         if self.central_critic:
             if not kind.observation.critic:
@@ -92,4 +93,5 @@ class ActorCritic:
             parts |= {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
         encoder = Encoder(parts, sizes)
         in_size = encoder.size + (feature_size if self.memory else 0)
-        return Critic(encoder, MLP(in_size, self.hidden, self.activation), reads_features=bool(self.memory))
+        trunk = MLP(in_size, self.hidden, self.activation)
+        return Critic(encoder, trunk, reads_features=bool(self.memory), further=len(kind.rewards))

@@ -143,16 +143,49 @@ class LSTM(nn.Module):
         return torch.sigmoid(leave) * torch.tanh(cell), cell
 
 
+class NormalisedLSTM(nn.Module):
+    """As `LSTM`, with layer norm on the gates' inputs and on the cell before it is read."""
+
+    def __init__(self, in_size: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.inputs = Linear(in_size, 4 * size, gain=1.0, bias=False)
+        self.recurrent = Linear(size, 4 * size, gain=1.0, bias=False)
+        self.inputs_norm = LayerNorm(4 * size)
+        self.recurrent_norm = LayerNorm(4 * size)
+        self.cell_norm = LayerNorm(size)
+        with torch.no_grad():  # as in `LSTM`
+            self.inputs_norm.bias[size : 2 * size] = 1.0
+
+    def project(self, inputs: Tensor) -> Tensor:
+        projected: Tensor = self.inputs_norm(self.inputs(inputs))
+        return projected
+
+    def step(self, projected: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """The next (hidden, cell)."""
+        gates = projected + self.recurrent_norm(self.recurrent(hidden))
+        enter, keep, new, leave = gates.chunk(4, -1)
+        cell = torch.addcmul(torch.sigmoid(keep) * cell, torch.sigmoid(enter), torch.tanh(new))
+        return torch.sigmoid(leave) * torch.tanh(self.cell_norm(cell)), cell
+
+
 class Conv2d(nn.Module):
     """A convolution over [rows, channels, height, width]; a stack runs as one grouped convolution."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, *, kernel: int = 3, stride: int = 1, padding: int = 1
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        kernel: int = 3,
+        stride: int = 1,
+        padding: int = 1,
+        gain: float = math.sqrt(2.0),
     ) -> None:
         super().__init__()
         self.stride = stride
         self.padding = padding
-        self.weight = _orthogonal(out_channels, in_channels, kernel, kernel, gain=math.sqrt(2.0))
+        self.weight = _orthogonal(out_channels, in_channels, kernel, kernel, gain=gain)
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(self, planes: Tensor) -> Tensor:
@@ -167,6 +200,30 @@ class Conv2d(nn.Module):
             self.bias.flatten(),
             self.stride,
             self.padding,
+            groups=len(self.weight),
+        )
+        return outputs.view(len(outputs), len(self.weight), -1, *outputs.shape[2:]).transpose(0, 1)
+
+
+class ConvTranspose2d(nn.Module):
+    """Doubles the height and width of [rows, channels, height, width]; a stack runs as one grouped call."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, gain: float = math.sqrt(2.0)) -> None:
+        super().__init__()
+        # Each output sums over a quarter of the 4x4 kernel, so the gain counts the others for nothing.
+        self.weight = _orthogonal(in_channels, out_channels, 4, 4, gain=2.0 * gain)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def forward(self, planes: Tensor) -> Tensor:
+        if self.weight.dim() == 4:
+            return functional.conv_transpose2d(planes, self.weight, self.bias, stride=2, padding=1)
+        grouped = planes.transpose(0, 1).flatten(1, 2)
+        outputs = functional.conv_transpose2d(
+            grouped,
+            self.weight.flatten(0, 1),
+            self.bias.flatten(),
+            stride=2,
+            padding=1,
             groups=len(self.weight),
         )
         return outputs.view(len(outputs), len(self.weight), -1, *outputs.shape[2:]).transpose(0, 1)

@@ -43,6 +43,8 @@ class Unrolled:
     pointer with several picks); illegal ones are about `operators.LOWEST`, so that p * log p is 0."""
     in_use: Tensor
     """[..., heads] bool."""
+    values: Tensor | None = None
+    """[..., names]: of the further rewards of the kind of seat, if it has any."""
 
 
 class Policy(Protocol):

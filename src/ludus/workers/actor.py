@@ -87,8 +87,10 @@ class Actor:
         hand_over_after: int | None,
         seed: int,
         slots: Sequence[range] | None = None,
+        watch: Callable[[GameBatch, Seating], None] | None = None,
     ) -> None:
-        """`slots`: per kind, the trajectory slots that this actor may use; None: all."""
+        """`slots`: per kind, the trajectory slots that this actor may use; None: all. `watch` sees the tables
+        after every reset and step, before anything else happens to them."""
         self.name = name
         self._game = game
         self._spec = game.spec
@@ -125,6 +127,7 @@ class Actor:
         self._acted = False
         """Actions were made, but a hand-over came before they were played: they are made again."""
         self._started = False
+        self._watch = watch
         self.episodes = 0
 
     def step(self) -> Progress:
@@ -147,6 +150,7 @@ class Actor:
         self._history.played(self._actions)
         self._game.step(self._actions)
         self._memory.commit()
+        self._show()
         self._after_step()
         return Progress(count=decisions)
 
@@ -314,11 +318,16 @@ class Actor:
         view = self._game.view
         trains = self.seating.owner_of_seat >= 0
         for kind, seats_of_kind in enumerate(self._seats):
-            tables, columns = np.nonzero(trains[:, seats_of_kind] & (view.reward[:, seats_of_kind] != 0))
+            rewards = view.rewards[kind]
+            earned = view.reward[:, seats_of_kind] != 0
+            if rewards.shape[-1]:
+                earned |= rewards.any(-1)
+            tables, columns = np.nonzero(trains[:, seats_of_kind] & earned)
             if len(tables):
                 seats = seats_of_kind[columns]
                 streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
-                self.writers[kind].credit(streams, view.reward[tables, seats])
+                further = rewards[tables, columns] if rewards.shape[-1] else None
+                self.writers[kind].credit(streams, view.reward[tables, seats], further)
         ended = np.nonzero(view.over | view.truncated)[0]
         if not len(ended):
             return
@@ -381,6 +390,11 @@ class Actor:
             seeds = mix(seeds, part)
         self._history.begin(tables, seeds)
         self._game.reset(tables, seeds)
+        self._show()
+
+    def _show(self) -> None:
+        if self._watch is not None:
+            self._watch(self._game, self.seating)
 
     # --- what survives a stop ---
 

@@ -55,9 +55,13 @@ class WatchedTables:
         self._unchanged("reset_only", others, before)
         self._check_arrays()
         for table in tables.tolist():
-            reward, cut = self.view.reward[table], bool(self.view.truncated[table])
+            cut = bool(self.view.truncated[table])
+            reward, further = self.view.reward[table], [array[table] for array in self.view.rewards]
             seen = f"reward {reward.tolist()}, truncated {cut}"
-            self._expect("fresh", not reward.any() and not cut, table, seen)
+            if any(one.any() for one in further):
+                seen += f", further rewards {[one.tolist() for one in further]}"
+            paid = reward.any() or any(one.any() for one in further)
+            self._expect("fresh", not paid and not cut, table, seen)
             self._inspect(table)
 
     def step(self, actions: Actions) -> None:
@@ -105,7 +109,8 @@ class WatchedTables:
         over, cut = bool(view.over[table]), bool(view.truncated[table])
         to_act = np.flatnonzero(view.to_act[table]).tolist()
         self._expect("one_end", not (over and cut), table, "over and truncated are both True")
-        self._expect("reward", _finite(view.reward[table]), table, f"reward {view.reward[table].tolist()}")
+        for reward in (view.reward[table], *(array[table] for array in view.rewards)):
+            self._expect("reward", _finite(reward), table, f"reward {reward.tolist()}")
         if over or cut:
             self._expect("ended_is_quiet", not to_act, table, f"ended, but seats {to_act} are to act")
             self._inspect_end(table)

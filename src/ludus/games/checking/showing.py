@@ -21,6 +21,7 @@ def flat_view(view: TableView) -> Tree:
         arrays.update({f"legal[{kind}].{name}": array for name, array in tree.items()})
     for name in ("to_act", "reward", "over", "truncated", "score", "clock"):
         arrays[name] = getattr(view, name)
+    arrays.update({f"rewards[{kind}]": array for kind, array in enumerate(view.rewards)})
     return arrays
 
 
@@ -56,6 +57,7 @@ def shown(spec: GameSpec, view: TableView, table: int, acted: NDArray[np.bool_])
     names = ["to_act", "reward", "over", "truncated"]
     names += ["score"] * ended + ["clock"] * spec.timed
     arrays = {name: np.array(getattr(view, name)[table]) for name in names}
+    arrays.update({f"rewards[{kind}]": array[table].copy() for kind, array in enumerate(view.rewards)})
     for seat in np.flatnonzero(acted if view.truncated[table] else view.to_act[table]).tolist():
         for name, array in seat_observation(spec, view, table, seat).items():
             arrays[f"observation {name} of seat {seat}"] = array.copy()
