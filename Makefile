@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+SC2 := .venv-sc2
 PEERS := .peers
 RECIPE ?= connect_four
 ARGS ?=
@@ -10,13 +11,14 @@ ARGS ?=
 TEST_ENV := OMP_NUM_THREADS=1
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: help train test test-all peers bench bench-league lint clean
+.PHONY: help train test test-all test-sc2 peers bench bench-league lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
 	@echo "make test      the quick tests, a few minutes"
 	@echo "make test-all  every test, with the optional games"
+	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
 	@echo "make bench-league  every league preset beside plain self-play, about an hour on two cores"
 	@echo "make peers     environments of their own for the libraries that the benchmarks compare with"
@@ -26,11 +28,19 @@ help:
 # A stamp per set of packages: installed again only when what is asked for has changed.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,web,dev]'
 	touch $@
 
 $(VENV)/.installed-openspiel: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,dev,openspiel]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,web,dev,openspiel]'
+	touch $@
+
+# PySC2 needs an old protobuf, so it lies beside the environment and sees the rest of it.
+$(SC2)/.installed: $(VENV)/.installed
+	test -x $(SC2)/bin/python || $(BIN)/python -m venv $(SC2)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('platlib'))" \
+	  > $$($(SC2)/bin/python -c "import sysconfig; print(sysconfig.get_path('platlib'))")/beside.pth
+	$(SC2)/bin/python -m pip install --quiet -e '.[sc2]'
 	touch $@
 
 train: $(VENV)/.installed
@@ -39,8 +49,12 @@ train: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.installed-openspiel
+test-all: $(VENV)/.installed-openspiel test-sc2
 	$(PYTEST) $(ARGS)
+
+test-sc2: $(SC2)/.installed
+	$(TEST_ENV) $(SC2)/bin/python -m pytest -n 2 --dist loadfile $(ARGS) \
+	  tests/games/adapters/test_pysc2*.py tests/recipes/test_sc2_recipes.py
 
 $(PEERS)/%/.installed: benchmarks/peers/%.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -63,5 +77,5 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy src
 
 clean:
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(SC2) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from ludus.league.population import Population
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
-from ludus.models.policy import ModelConfig
+from ludus.models.policy import ChecksKind, ModelConfig
 from ludus.runtime.program import Middleware
 from ludus.runtime.supervision import Supervision
 from ludus.workers.actor import ActorConfig
@@ -73,7 +73,10 @@ class Experiment:
             raise ValueError(
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
             )
-        self.grouped_game.spec  # noqa: B018 - says what is wrong with the policies
+        self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
+        if isinstance(self.model, ChecksKind):
+            for kind in self.grouped_game.spec.kinds:
+                self.model.check(kind)
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(

@@ -105,6 +105,8 @@ def test_these_may_not(path: str) -> None:
 
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_every_recipe_has_its_rates_live(recipe: str) -> None:
+    if recipe.startswith("sc2_"):
+        pytest.importorskip("pysc2")
     live = {setting.path for setting in paths(find_experiment(recipe, ())) if setting.live}
     assert {"learner.learning_rate", "budget", "evaluation.episodes"} <= live
 

@@ -6,12 +6,15 @@ from ludus.models.operators import (
     LSTM,
     Attention,
     Conv2d,
+    ConvTranspose2d,
     Embedding,
     LayerNorm,
     Linear,
+    NormalisedLSTM,
     stack_modules,
     tanh,
 )
+from ludus.models.residual import GatedLinear, ResidualConv, ResidualTower
 
 
 def close(left, right, tolerance=1e-5):
@@ -62,6 +65,31 @@ def test_conv_is_torch_conv(stride):
     close(ours(planes.contiguous(memory_format=torch.channels_last)), theirs(planes))
 
 
+def test_transposed_conv_is_torch_transposed_conv():
+    ours, theirs = ConvTranspose2d(2, 3), nn.ConvTranspose2d(2, 3, 4, stride=2, padding=1)
+    theirs.load_state_dict(ours.state_dict())
+    planes = torch.randn(4, 2, 6, 5)
+    assert ours(planes).shape == (4, 3, 12, 10)
+    close(ours(planes), theirs(planes))
+
+
+def test_normalised_lstm_does_not_mind_the_scale_of_its_inputs():
+    lstm = NormalisedLSTM(5, 4)
+    inputs, hidden, cell = torch.randn(3, 5), torch.randn(3, 4), torch.randn(3, 4)
+    for small, large in zip(
+        lstm.step(lstm.project(inputs), hidden, cell),
+        lstm.step(lstm.project(1000.0 * inputs), 1000.0 * hidden, cell),
+        strict=True,
+    ):
+        close(small, large, 1e-3)
+        assert small.shape == (3, 4)
+
+
+def test_very_long_rows_are_random_and_as_good_as_orthogonal():
+    weight = Linear(1 << 17, 16, gain=2.0).weight
+    close(weight @ weight.T, 4.0 * torch.eye(16), 0.1)
+
+
 def test_attention_is_torch_attention_where_valid():
     ours, theirs = Attention(8, 2), nn.MultiheadAttention(8, 2, batch_first=True)
     with torch.no_grad():
@@ -99,6 +127,32 @@ class Step(nn.Module):
         return torch.cat(self.lstm.step(self.lstm.project(inputs), inputs[..., :4], inputs[..., 1:]), -1)
 
 
+class NormalisedStep(Step):
+    def __init__(self):
+        super().__init__()
+        self.lstm = NormalisedLSTM(5, 4)
+
+
+class WithContext(nn.Module):
+    """A module whose context is taken from its input."""
+
+    def __init__(self, module, context_of):
+        super().__init__()
+        self.module = module
+        self.context_of = context_of
+
+    def forward(self, inputs):
+        return self.module(inputs, self.context_of(inputs))
+
+
+def first_three(inputs):
+    return inputs[..., :3]
+
+
+def mean_of_maps(inputs):
+    return inputs.mean((-2, -1))
+
+
 class Tower(nn.Module):
     def __init__(self):
         super().__init__()
@@ -125,6 +179,14 @@ STACKED = {
     "embedding": (lambda: Embedding(9, 3), torch.randint(9, (4, 6))),
     "lstm": (Step, torch.randn(4, 6, 5)),
     "convolution": (Tower, torch.randn(4, 6, 2, 5, 4)),
+    "normalised lstm": (NormalisedStep, torch.randn(4, 6, 5)),
+    "transposed convolution": (lambda: ConvTranspose2d(2, 3), torch.randn(4, 6, 2, 5, 4)),
+    "gated": (lambda: WithContext(GatedLinear(5, 3, 2), first_three), torch.randn(4, 6, 5)),
+    "residual": (lambda: ResidualTower(5, 4, 2), torch.randn(4, 6, 5)),
+    "residual convolution": (
+        lambda: WithContext(ResidualConv(2, num_blocks=1, context_size=2), mean_of_maps),
+        0.3 * torch.randn(4, 6, 2, 5, 4),
+    ),
     "attention": (Attend, torch.randn(4, 6, 3, 8)),
 }
 

@@ -14,9 +14,11 @@ from taught_play import TaughtPlay
 
 from ludus.algorithms.a2c import A2C
 from ludus.algorithms.algorithm import Algorithm, Reference
+from ludus.algorithms.alphastar import AlphaStarGradient
 from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
+from ludus.algorithms.teacher import Teacher
 from ludus.data.batch import Batch
 from ludus.data.schedules import Linear, Schedule
 from ludus.data.specs import Planes
@@ -96,6 +98,8 @@ CASES: dict[str, tuple[str, Algorithm, ActorCritic]] = {
     "planes": ("hills", PPO(), MODEL),
     "memory": ("connect_four", PPO(), MEMORY),
     "memory and impala": ("connect_four", Impala(), MEMORY),
+    "alphastar": ("siege", AlphaStarGradient(entropy=0.01, teacher=Teacher(weight=0.1)), MODEL),
+    "memory and alphastar": ("connect_four", AlphaStarGradient(teacher=Teacher(weight=0.1)), MEMORY),
 }
 
 

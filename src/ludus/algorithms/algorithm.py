@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ludus.algorithms.checks import require_between
 from ludus.data.batch import Batch
+from ludus.data.specs import SeatKind
 from ludus.models.policy import Policy
 
 
@@ -39,11 +40,19 @@ class Reference:
     """Copy the live weights after this many updates (0: never)."""
     decay: float = 0.0
     """Or follow them: new = decay * old + (1 - decay) * live after each update (0: do not follow)."""
+    fixed: bool = False
+    """Or never change: the weights that the player first started from, whatever it is reset to later. Any
+    other reference begins anew with the weights of a reset."""
 
     def __post_init__(self) -> None:
         require_between(self, 0, 1, decay=self.decay)
         if self.copy_every < 0:
             raise ValueError(f"Reference.copy_every must be at least 0, got {self.copy_every}")
+        if self.fixed and (self.copy_every or self.decay):
+            raise ValueError(
+                f"Reference.fixed is for copies that never change, got copy_every={self.copy_every} and "
+                f"decay={self.decay}"
+            )
 
 
 class Algorithm(Protocol):
@@ -67,6 +76,10 @@ class Algorithm(Protocol):
     def references(self) -> Mapping[str, Reference]:
         """Copies of the weights that `prepare` needs, by name."""
         return {}
+
+    def check(self, kinds: Sequence[SeatKind]) -> None:
+        """Raise a ValueError if a setting names what these kinds of seat do not have. Called before a run."""
+        return
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         """Add columns to `batch.extra`; torch tensors on the learner's device."""

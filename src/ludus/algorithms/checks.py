@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def require_between(owner: object, low: float, high: float, **settings: float) -> None:
@@ -25,3 +25,13 @@ def require_one_of(owner: object, options: Sequence[str], **settings: str) -> No
             nearest = difflib.get_close_matches(value, options, n=1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise ValueError(f"{type(owner).__name__}.{name} is {value!r}, not one of {list(options)}{hint}")
+
+
+def require_known(owner: object, known: Iterable[str], what: str, **settings: str) -> None:
+    """Settings that name something; `what` says what is known."""
+    options = list(known)
+    for name, value in settings.items():
+        if value not in options:
+            nearest = difflib.get_close_matches(value, options, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(options) or 'none'}"
+            raise ValueError(f"{type(owner).__name__}.{name}: {value!r} is not one of the {what}; {hint}")

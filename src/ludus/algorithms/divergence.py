@@ -1,4 +1,4 @@
-"""Exact divergences between policies, over all options of every head."""
+"""Exact divergences between policies, and entropies, over all options of every head."""
 
 from __future__ import annotations
 
@@ -29,23 +29,56 @@ def uniform_log_probs(log_p: Tensor) -> Tensor:
     return torch.where(legal, even, LOWEST)
 
 
+def kl_by_head(
+    log_p: Mapping[str, Tensor],
+    log_q: Mapping[str, Tensor],
+    in_use: Tensor,
+    heads: Iterable[str],
+    action: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """KL(p || q) of each head per row, given the earlier heads' actions; 0 where the head is not in use.
+
+    `heads` are all heads in their order, `in_use` [..., heads] says which count, `action` how many picks of a
+    pointer do: its divergence is the sum over them.
+    """
+    found = {}
+    for index, head in enumerate(heads):
+        used = in_use[..., index]
+        kl = kl_categorical(log_p[head], log_q[head])
+        if kl.dim() > used.dim():
+            kl = torch.where(picks_in_use(action[head]), kl, 0.0).sum(-1)
+        found[head] = torch.where(used, kl, 0.0)
+    return found
+
+
 def kl_of_heads(
     unrolled: Unrolled, log_q: Mapping[str, Tensor], heads: Iterable[str], action: Mapping[str, Tensor]
 ) -> Tensor:
-    """KL(policy || q) per row: the sum over the heads in use, each given the earlier heads' actions.
+    """KL(policy || q) per row: the sum over the heads in use."""
+    by_head = kl_by_head(unrolled.log_probs, log_q, unrolled.in_use, heads, action)
+    return torch.stack(list(by_head.values())).sum(0)
 
-    `heads` are all heads in their order, `action` says how many picks of a pointer are in use.
-    """
-    total = torch.zeros_like(unrolled.value)
+
+def normalised_entropy(
+    unrolled: Unrolled, heads: Iterable[str], action: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Per head and row from 0, certain, to 1, uniform over what is legal, so that heads with many options do
+    not count for more. The mean over the picks in use; 0 where there is nothing to choose."""
+    found = {}
     for index, head in enumerate(heads):
-        kl = kl_categorical(unrolled.log_probs[head], log_q[head])
-        if kl.dim() > total.dim():
-            kl = torch.where(_picks_in_use(action[head]), kl, 0.0).sum(-1)
-        total = total + torch.where(unrolled.in_use[..., index], kl, 0.0)
-    return total
+        used, log_p = unrolled.in_use[..., index], unrolled.log_probs[head]
+        legal = is_legal(log_p)
+        entropy = -(log_p.exp() * torch.where(legal, log_p, 0.0)).sum(-1)
+        options = legal.sum(-1)
+        share = torch.where(options > 1, entropy / options.clamp(min=2).to(log_p.dtype).log(), 0.0)
+        if share.dim() > used.dim():
+            picks = picks_in_use(action[head])
+            share = torch.where(picks, share, 0.0).sum(-1) / picks.sum(-1)
+        found[head] = torch.where(used, share, 0.0)
+    return found
 
 
-def _picks_in_use(action: Tensor) -> Tensor:
+def picks_in_use(action: Tensor) -> Tensor:
     """A pick is made if the one before it was not the end (-1)."""
     before_end = action >= 0
     return torch.cat([torch.ones_like(before_end[..., :1]), before_end[..., :-1]], -1)

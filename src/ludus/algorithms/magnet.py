@@ -22,6 +22,7 @@ from ludus.algorithms.losses import (
     over_heads,
     ppo_surrogate,
 )
+from ludus.algorithms.reference_columns import log_prob_columns, log_probs_beside
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
 from ludus.models.policy import Policy, Unrolled
@@ -74,9 +75,9 @@ class MagnetPolicyGradient(Algorithm):
             normalise=self.normalise_advantage,
         )
         if self.magnet is not None:
-            columns |= _log_prob_columns("magnet", references["magnet"], batch)
+            columns |= log_prob_columns("magnet", references["magnet"], batch)
         if at(self.step_weight, batch.progress):
-            columns |= _log_prob_columns("last", policy, batch)
+            columns |= log_prob_columns("last", policy, batch)
         return batch.with_extra(**columns)
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
@@ -91,7 +92,7 @@ class MagnetPolicyGradient(Algorithm):
             policy_loss + at(self.magnet_weight, batch.progress) * magnet_kl + self.value_weight * value_loss
         )
         if step_weight := at(self.step_weight, batch.progress):
-            kl = masked_mean(_kl(policy, unrolled, _log_probs("last", policy, batch), batch), mask)
+            kl = masked_mean(_kl(policy, unrolled, log_probs_beside("last", policy, batch), batch), mask)
             total = total + step_weight * kl
         else:
             kl = masked_mean(approximate_kl(log_ratio.detach()), mask)
@@ -116,28 +117,8 @@ class MagnetPolicyGradient(Algorithm):
         if self.magnet is None:
             magnet = {head: uniform_log_probs(log_p) for head, log_p in unrolled.log_probs.items()}
         else:
-            magnet = _log_probs("magnet", policy, batch)
+            magnet = log_probs_beside("magnet", policy, batch)
         return _kl(policy, unrolled, magnet, batch)
-
-
-def _log_prob_columns(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
-    """What `policy` thinks of all options, as extra columns NAME.HEAD. Without memory, rows that are not
-    valid are left out: after a synchronous hand-over that is most of the batch."""
-    if policy.state_arrays:
-        return {f"{name}.{head}": log_p for head, log_p in policy.unroll(batch).log_probs.items()}
-    flat = batch.flat()
-    index = torch.nonzero(flat.valid).squeeze(1)
-    num_rows, num_columns = batch.valid.shape
-    columns = {}
-    for head, log_p in policy.unroll(flat.pick(index, all_valid=True)).log_probs.items():
-        column = log_p.new_zeros(batch.valid.numel(), *log_p.shape[1:])
-        column[index] = log_p
-        columns[f"{name}.{head}"] = column.reshape(num_columns, num_rows, *log_p.shape[1:]).swapaxes(0, 1)
-    return columns
-
-
-def _log_probs(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
-    return {head: batch.extra[f"{name}.{head}"] for head in policy.kind.action.heads}
 
 
 def _kl(policy: Policy, unrolled: Unrolled, log_q: Mapping[str, Tensor], batch: Batch) -> Tensor:

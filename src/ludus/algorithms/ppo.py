@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ludus.algorithms.advantages import advantage_columns
-from ludus.algorithms.algorithm import Algorithm, Loss
+from ludus.algorithms.algorithm import Algorithm, Loss, Reference
 from ludus.algorithms.checks import require_above, require_between, require_one_of
 from ludus.algorithms.critic import critic_loss
 from ludus.algorithms.losses import (
@@ -22,8 +22,10 @@ from ludus.algorithms.losses import (
     over_heads,
     ppo_surrogate,
 )
+from ludus.algorithms.teacher import TEACHER, Teacher
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
+from ludus.data.specs import SeatKind
 from ludus.models.policy import Policy
 
 
@@ -46,6 +48,8 @@ class PPO(Algorithm):
     ratio: Ratio = "joint"
     recompute_values: bool = False
     """Take advantages from the values of the live weights instead of those that acted: one more pass."""
+    teacher: Teacher | None = None
+    """Pulls the policy towards the weights that the player first started from."""
 
     def __post_init__(self) -> None:
         require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
@@ -57,6 +61,14 @@ class PPO(Algorithm):
     def stackable(self) -> bool:
         return True
 
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        return {} if self.teacher is None else {TEACHER: self.teacher.reference}
+
+    def check(self, kinds: Sequence[SeatKind]) -> None:
+        if self.teacher is not None:
+            self.teacher.check(kinds)
+
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         if self.recompute_values:
@@ -64,6 +76,8 @@ class PPO(Algorithm):
         columns = advantage_columns(
             policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=self.normalise_advantage
         )
+        if self.teacher is not None:
+            columns |= self.teacher.columns(references[TEACHER], batch)
         return batch.with_extra(**columns)
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
@@ -94,6 +108,11 @@ class PPO(Algorithm):
         entropy = masked_mean(over_heads(unrolled.entropy), mask)
         if entropy_weight := at(self.entropy, batch.progress):  # without, its gradient is not worth a pass
             total = total - entropy_weight * entropy
+        statistics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        if self.teacher is not None:
+            divergences = self.teacher.divergences(policy, unrolled, batch)
+            total = total + masked_mean(self.teacher.loss(divergences, batch), mask)
+            statistics |= {f"{TEACHER}_kl.{head}": masked_mean(kl, mask) for head, kl in divergences.items()}
 
         def details() -> dict[str, Tensor]:
             clipped = (log_ratio.exp() - 1.0).abs() > self.clip
@@ -105,7 +124,7 @@ class PPO(Algorithm):
 
         return Loss(
             total=total,
-            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            statistics=detached(**statistics),
             details=details,
         )
 

@@ -18,6 +18,8 @@ from ludus.runtime.cores import usable_cores
 EXTRAS = {
     "train": ("torch", "training and playing learned players"),
     "games": ("gymnasium", "games of the Gymnasium interface"),
+    "render": ("pillow", "pictures of play in files"),
+    "web": ("starlette", "pages in a browser"),
     "openspiel": ("open_spiel", "checking games against OpenSpiel's"),
     "ray": ("ray", "several machines"),
 }

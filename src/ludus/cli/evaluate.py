@@ -12,6 +12,7 @@ from rich.table import Table
 from ludus.assemble import load_experiment, load_players, new_league
 from ludus.cli.console import add_numbers, new_console, new_table
 from ludus.cli.experiments import open_run
+from ludus.cli.rendering import Rendering, rendering_options
 from ludus.league.league import League
 from ludus.live.settings import effective
 from ludus.store.model_pool import ModelPool
@@ -28,10 +29,10 @@ from ludus.workers.tournament import Tournament
 @click.option(
     "--episodes",
     "-n",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     default=400,
     show_default=True,
-    help="At least so many per pair.",
+    help="At least so many per pair; 0 with --render: only pictures.",
 )
 @click.option("--weights", type=click.Choice(["live", "average"]), default="average", show_default=True,
               help="Which weights a learning player uses.")  # fmt: skip
@@ -45,6 +46,7 @@ from ludus.workers.tournament import Tournament
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per pair.")
+@rendering_options
 def command(
     run: str | None,
     players: tuple[str, ...],
@@ -54,13 +56,19 @@ def command(
     tables: int,
     seed: int,
     as_json: bool,
+    **rendering: Any,
 ) -> None:
     """Play the first of PLAYERS against each of the others, seats in rotation.
 
     A player is named by its id (main, main.3, random), by a tag (main@best, main@latest) or by a model
     (main:0:12). Without players: the first learning player against its first snapshot and the evaluation
     bots. Results are kept in the run's metrics, apart from the league.
+
+    With --render, further episodes are played after that, with pictures.
     """
+    pictures = Rendering(**rendering)
+    if not episodes and pictures.render is None:
+        raise click.BadParameter("0 episodes, and no --render: nothing to do", param_hint="'--episodes'")
     folder = open_run(run)
     experiment = load_experiment(folder)
     league = new_league(experiment)
@@ -68,6 +76,7 @@ def command(
         for _, event in ledger.replay():
             league.apply(event)
     experiment = effective(experiment, league)
+    pictures.require_possible(experiment.grouped_game)
     chosen = players or (
         *list(league.standings)[:1],
         *league.candidates.frozen()[:1],
@@ -83,21 +92,22 @@ def command(
         if teams == 1
         else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]]
     )
-    tournament = Tournament(
-        experiment.grouped_game,
-        FixedPlayers(seated),
-        line_ups,
-        episodes=episodes,
-        num_tables=tables,
-        seed=seed,
-    )
-    results = tournament.run()
-    used = {player: weights_of(league, folder.models, player, weights) for player in seated}
-    rows = [
-        evaluation_row("eval", line_up, [used[player] for player in line_up], results[index], greedy=greedy)
-        for index, line_up in enumerate(line_ups)
-    ]
-    keep_rows(folder, rows)
+    game, at_hand = experiment.grouped_game, FixedPlayers(seated)
+    if episodes:
+        results = Tournament(game, at_hand, line_ups, episodes=episodes, num_tables=tables, seed=seed).run()
+        used = {player: weights_of(league, folder.models, player, weights) for player in seated}
+        rows = [
+            evaluation_row(
+                "eval", line_up, [used[player] for player in line_up], results[index], greedy=greedy
+            )
+            for index, line_up in enumerate(line_ups)
+        ]
+        keep_rows(folder, rows)
+        _print(rows, teams, weights, as_json)
+    pictures.play(game, at_hand, line_ups, seed=seed)
+
+
+def _print(rows: Sequence[dict[str, Any]], teams: int, weights: str, as_json: bool) -> None:
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))

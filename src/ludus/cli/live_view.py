@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Literal, Self
 
@@ -94,7 +95,7 @@ class TrainView:
             f"{numbers['progress']:6.1%}  {numbers['decisions']:>12,.0f} decisions  "
             f"{numbers['decisions_per_s']:>8,.0f}/s  {numbers['matches']:>6,.0f} matches  "
             + (f"entropy {entropy:.3f}  " if entropy is not None else "")
-            + _left(numbers)
+            + time_left(numbers)
             + _troubles(numbers)
         )
 
@@ -115,7 +116,7 @@ class TrainView:
         bar.add_row(
             ProgressBar(total=1.0, completed=numbers["progress"]),
             f"{numbers['progress']:.1%}",
-            _left(numbers),
+            time_left(numbers),
         )
         figures = Text(
             f"{short(numbers['decisions'])} of {short(experiment.budget)} decisions  "
@@ -146,7 +147,7 @@ def _troubles(numbers: dict[str, float]) -> str:
     return shown
 
 
-def _left(numbers: dict[str, float]) -> str:
+def time_left(numbers: Mapping[str, float]) -> str:
     if "left_s" not in numbers:
         return "? left"
     minutes, rest = divmod(int(numbers["left_s"]), 60)

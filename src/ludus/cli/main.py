@@ -11,6 +11,7 @@ import click
 
 from ludus.config import ConfigError
 from ludus.config.errors import nearest
+from ludus.data.dataset_format import DatasetError
 from ludus.games.seat_rows import GameError
 from ludus.runtime.supervision import TrainingFailed
 from ludus.store.files import StoreError
@@ -22,6 +23,9 @@ COMMANDS = {
     "eval": "matches between any players, snapshots and bots",
     "compare": "how much the players of one run win from those of another",
     "exploit": "how much can a player be beaten by? exact, or by a trained best response",
+    "record": "play bots or players of a run, and write replays",
+    "convert": "make a dataset from replays",
+    "clone": "train a player on a dataset of replays",
     "models": "the models of a run, and weights from elsewhere",
     "games": "the games that can be named, and what is missing for the others",
     "check": "does a game keep its promises?",
@@ -74,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    except (ConfigError, GameError, StoreError, TrainingFailed, OSError) as error:
+    except (ConfigError, DatasetError, GameError, StoreError, TrainingFailed, OSError) as error:
         if os.environ.get("LUDUS_TRACEBACK"):
             raise
         click.echo(f"error: {_place_first(error) if isinstance(error, OSError) else error}", err=True)

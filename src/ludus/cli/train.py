@@ -38,6 +38,7 @@ from ludus.runtime.cores import usable_cores
 from ludus.runtime.supervision import TrainingFailed
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
+from ludus.workers.cloned_run import is_cloned
 
 DEFAULT_RECIPE = "connect_four"
 
@@ -140,6 +141,11 @@ def _find(
     if address is not None:
         raise ConfigError(f"--resume takes the experiment from the run folder; leave out {address!r}")
     folder = open_run(run)
+    if is_cloned(folder):
+        raise ConfigError(
+            f"{folder.path} is a cloned player, not a league: go on with `ludus clone --run {folder.path} "
+            "--resume`, or let a new league begin with it (league.roles.main.start)"
+        )
     before = load_experiment(folder)
     given = parse_settings(settings)
     league = _replayed(folder, before)

@@ -8,6 +8,7 @@ their options need, entity lists without padding, planes of few different values
 from __future__ import annotations
 
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -139,7 +140,7 @@ def _episode_columns(strategy: tuple[int, int] | None) -> list[Column]:
         "seat": "int32",
         "outcome": "float32",
         "score": "float32",
-        **{name: "int32" for name in ("replay", "player", "matchup", "map", "version")},
+        **dict.fromkeys(("replay", "player", "matchup", "map", "version"), "int32"),
     }
     found = [_column(f"episode.{name}", _spec((), dtype), "raw", dtype, 1) for name, dtype in dtypes.items()]
     if strategy is not None:
@@ -213,7 +214,7 @@ def _bits(rows: Array) -> NDArray[np.uint32]:
 def _column(name: str, spec: ArraySpec, storage: Storage, stored: str, width: int) -> Column:
     return Column(
         name=name,
-        file=f"{name}.bin",
+        file=f"{quote(name, safe='')}.bin",
         storage=storage,
         dtype=spec.dtype.name,
         shape=spec.shape,

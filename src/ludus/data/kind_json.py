@@ -1,4 +1,4 @@
-"""A kind of seat as plain JSON and back, and in what two kinds differ. Names nothing that could be executed."""
+"""A kind of seat as plain JSON and back, and in what two kinds differ. Nothing in it can be executed."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:
     (None: it is not there). What a kind is called does not count; the order of heads does."""
     left, right = (dict(_flat("", kind_to_json(kind))) for kind in (one, other))
     paths = [path for path in dict.fromkeys([*left, *right]) if path != "name"]
-    found = {
-        path: (left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)
-    }
+    found = {path: (left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)}
     orders = tuple(list(kind.action.heads) for kind in (one, other))
     if not found and orders[0] != orders[1]:
         found["action"] = (orders[0], orders[1])

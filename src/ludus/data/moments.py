@@ -65,4 +65,4 @@ def colour_of_team(team: int) -> tuple[int, int, int]:
 
 def written_score(score: float) -> str:
     """Short: 12, 0.5, -1."""
-    return f"{round(score, 2):g}"
+    return f"{round(score, 2) + 0.0:g}"  # adding nothing turns -0 into 0

@@ -59,6 +59,14 @@ ADAPTERS: Mapping[str, Adapter] = {
         example="gymnasium:CartPole-v1",
         description="Any Gymnasium environment with discrete actions, as a game with one seat.",
     ),
+    "pysc2": Adapter(
+        source="ludus.games.adapters.pysc2:PySC2",
+        argument="map_name",
+        library="pysc2",
+        install="pip install 'ludus[sc2]'",
+        example="pysc2:MoveToBeacon",
+        description="StarCraft II: mini-games with one seat, ladder maps with two. Needs the game itself.",
+    ),
 }
 
 

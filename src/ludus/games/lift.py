@@ -17,7 +17,7 @@ from ludus.data.specs import GameSpec
 from ludus.data.tree_game import TreeState
 from ludus.data.trees import IntArray
 from ludus.games.bots import RandomBot
-from ludus.games.game import Action, Actions, Bot, Game, GameBatch, TableView, Turn
+from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Seat, TableView, Turn
 from ludus.games.seat_rows import GameError, SeatRows
 
 
@@ -77,6 +77,8 @@ class LiftedBatch:
         self._acted: list[set[int]] = [set() for _ in games]
         self._reward = [[0.0] * spec.num_seats for _ in games]
         self._total = [[0.0] * spec.num_seats for _ in games]
+        if all(hasattr(game, "render") for game in games):
+            self.render = self._render  # with this, and only then, it is a `HasPicture`
 
     @property
     def spec(self) -> GameSpec:
@@ -121,6 +123,11 @@ class LiftedBatch:
     def close(self) -> None:
         for game in self._games:
             _close(game)
+
+    def _render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
+        game: Any = self._games[table]
+        picture: NDArray[np.uint8] = game.render(seat)
+        return picture
 
     def _actions_by_seat(self, actions: Actions) -> list[Sequence[Action]]:
         """Per seat, per table: what its game is given. Lists once per step beat array reads per table."""

@@ -1,4 +1,4 @@
-"""The encoders of AlphaStar side by side: scalars, entities and maps to one vector, and what heads point at."""
+"""The encoders of AlphaStar side by side: scalars, entities and maps become one vector."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class AlphaStarEncoder(nn.Module):
             planes = [part for name, part in parts.items() if name in names and isinstance(part, Planes)]
             places = (planes[0].height, planes[0].width)
             channels = sum(part.channels for part in planes)
-            here = [spec for spec in scatter if spec.onto in names and spec.entities in entities]
-            extra = sizes.spatial.scatter_channels
-            self.scatters.append(
-                nn.ModuleList(ScatterConnection(spec, places, sizes.entity_size, extra) for spec in here)
-            )
-            self.towers.append(SpatialTower(channels + extra * len(here), places, sizes.spatial))
+            for spec in scatter:
+                if spec.onto in names and spec.entities in entities:
+                    extra = sizes.spatial.scatter_channels
+                    self.scatters.append(ScatterConnection(spec, places, sizes.entity_size, extra))
+                    channels += extra
+            self.towers.append(SpatialTower(channels, places, sizes.spatial))
         self.size = sizes.scalar_size * len(vectors) + sizes.entity_size * len(entities)
         self.size += sizes.spatial.size * len(self.towers)
 
@@ -93,13 +93,9 @@ class AlphaStarEncoder(nn.Module):
             whole, embedded[name] = transformer(observation[name], observation[length_name(name)])
             features.append(whole)
         maps: dict[str, tuple[Tensor, ...]] = {}
-        for (name, planes), scatters, tower in zip(
-            self.planes_of_map.items(), self.scatters, self.towers, strict=True
-        ):
+        for (name, planes), tower in zip(self.planes_of_map.items(), self.towers, strict=True):
             layers = [as_float(observation[plane]) for plane in planes]
-            for scatter in scatters:  # type: ignore[union-attr]
-                listed = scatter.spec.entities
-                layers.append(scatter(observation[listed], embedded[listed]))
+            layers += [scatter(observation, embedded) for scatter in self.scatters if scatter.onto in planes]
             whole, maps[name] = tower(_joined(layers, -3))
             features.append(whole)
         return Encoded(

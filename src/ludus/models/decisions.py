@@ -83,24 +83,38 @@ class Decisions:
 class Chooser(Protocol):
     """Where actions come from: chance, the best guess, or a recording."""
 
+    evaluates: bool
+    """Whether it asks for all picks of a pointer, also after the end."""
+
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         """One option per row; illegal ones have the lowest logit. `pick` counts the picks of a pointer."""
 
     def counts(self, wrong: Tensor) -> Tensor:
         """Which of the rows with an illegal action are a fault."""
 
+    def at(self, rows: Tensor) -> Chooser:
+        """For some of the rows."""
+
+    def skip(self, choices: int) -> None:
+        """Leave out choices, so that those after them draw what they would have drawn."""
+
 
 class Drawn:
     """Draws from the distribution, one column of `uniforms` [..., draws] for each choice."""
 
+    evaluates = False
+
     def __init__(self, uniforms: Tensor) -> None:
-        self._columns = iter(uniforms.unbind(-1))
+        self._uniforms = uniforms
+        self._column = 0
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         if logits.is_cuda:  # an index off the end would not raise there but spoil the whole process
             _require_finite(head, logits)
+        uniforms = self._uniforms[..., self._column]
+        self._column += 1
         try:
-            action, log_prob = draw(logits, next(self._columns))
+            action, log_prob = draw(logits, uniforms)
         except RuntimeError:  # the draw fell off the end, as it does when there are no numbers
             _require_finite(head, logits)
             raise
@@ -109,9 +123,17 @@ class Drawn:
     def counts(self, wrong: Tensor) -> Tensor:
         return wrong
 
+    def at(self, rows: Tensor) -> Drawn:
+        return Drawn(self._uniforms[rows, self._column :])
+
+    def skip(self, choices: int) -> None:
+        self._column += choices
+
 
 class Greedy:
     """Takes the likeliest option."""
+
+    evaluates = False
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         best, action = logits.max(-1)
@@ -120,9 +142,17 @@ class Greedy:
     def counts(self, wrong: Tensor) -> Tensor:
         return wrong
 
+    def at(self, rows: Tensor) -> Greedy:
+        return self
+
+    def skip(self, choices: int) -> None:
+        pass
+
 
 class Recorded:
     """Repeats recorded actions, so that they are evaluated. Rows that are `valid` must hold legal ones."""
+
+    evaluates = True
 
     def __init__(self, actions: Mapping[str, Tensor], valid: Tensor) -> None:
         self._actions = actions
@@ -140,6 +170,12 @@ class Recorded:
 
     def counts(self, wrong: Tensor) -> Tensor:
         return wrong & self._valid
+
+    def at(self, rows: Tensor) -> Recorded:
+        return Recorded({head: action[rows] for head, action in self._actions.items()}, self._valid[rows])
+
+    def skip(self, choices: int) -> None:
+        pass
 
 
 def draw(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,15 +247,18 @@ def decide_several(
         chosen = chosen | functional.one_hot(index, end + 1)[..., :end].bool()
         may_end = torch.ones_like(may_end)
         going = picked
-    return _joined(decisions)
+        if not chooser.evaluates and not bool(going.any()):
+            chooser.skip(picks - len(decisions))
+            break
+    return _joined(decisions, picks)
 
 
-def _joined(picks: list[Decision]) -> Decision:
-    """The picks of one pointer as one decision."""
-    actions, log_prob, log_probs, entropy = zip(*picks, strict=True)
+def _joined(made: list[Decision], picks: int) -> Decision:
+    """The picks of one pointer as one decision; those that nobody made are -1."""
+    actions, log_prob, log_probs, entropy = zip(*made, strict=True)
     evaluated = log_probs[0] is not None
     return Decision(
-        torch.stack(actions, -1),
+        functional.pad(torch.stack(actions, -1), (0, picks - len(made)), value=-1),
         torch.stack(log_prob).sum(0),
         torch.stack(log_probs, -2) if evaluated else None,
         torch.stack(entropy).sum(0) if evaluated else None,

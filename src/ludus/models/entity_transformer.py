@@ -46,12 +46,11 @@ class EntityTransformer(nn.Module):
         self.size = size
         self.maximum = part.maximum
         self.typed = part.types > 0
-        self.inputs = Linear(part.features - 1, size) if part.features > self.typed else None
+        num_features = part.features - self.typed
+        self.inputs = Linear(num_features, size) if num_features else None
         if self.typed:
             self.types = KnownTypes(part.types, known_types)
             self.type_embedding = Embedding(self.types.num_places, size)
-        if self.inputs is not None and not self.typed:
-            self.inputs = Linear(part.features, size)
         self.layers = nn.ModuleList(TransformerLayer(size, num_heads, hidden) for _ in range(layers))
         self.outputs_norm = LayerNorm(size)
         self.outputs = Linear(size, size)

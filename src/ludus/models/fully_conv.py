@@ -57,17 +57,20 @@ class FullyConv:
                 f"entity_size ({self.entity_size}) must be a multiple of entity_heads ({self.entity_heads})"
             )
 
+    def check(self, kind: SeatKind) -> None:
+        if not map_sizes(kind):
+            raise ValueError(
+                f"FullyConv: kind {kind.name!r} has no Point head with planes of its size; use ActorCritic"
+            )
+
     def build(self, kind: SeatKind, seed: int) -> NetworkPolicy:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self._build(kind)
 
     def _build(self, kind: SeatKind) -> NetworkPolicy:
+        self.check(kind)
         maps = map_sizes(kind)
-        if not maps:
-            raise ValueError(
-                f"FullyConv: kind {kind.name!r} has no Point head with planes of its size; use ActorCritic"
-            )
         sizes = EncoderSizes(
             channels=self.channels,
             entity_size=self.entity_size,

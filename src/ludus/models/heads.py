@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from ludus.models.decisions import (
     head_in_use,
     num_draws,
 )
-from ludus.models.encoders import EncodedEntities
+from ludus.models.encoders import Encoded, EncodedEntities
 from ludus.models.operators import ACTIVATIONS, LOWEST, Activation, Embedding, Linear
 
 _HEAD_GAIN = 0.01
@@ -41,6 +41,26 @@ class Question:
     legal: Tensor | None
     in_use: Tensor | None
     chooser: Chooser
+    context: Tensor | None = None
+    maps: tuple[Tensor, ...] = ()
+    temperature: float = 1.0
+
+    def tempered(self, logits: Tensor) -> Tensor:
+        return logits if self.temperature == 1.0 else logits / self.temperature
+
+    def at(self, rows: Tensor) -> Question:
+        """The question to some of the rows, all of which use the head."""
+        around = self.entities
+        return replace(
+            self,
+            features=self.features[rows],
+            entities=None if around is None else EncodedEntities(around.embedding[rows], around.valid[rows]),
+            legal=None if self.legal is None else self.legal[rows],
+            in_use=None,
+            chooser=self.chooser.at(rows),
+            context=None if self.context is None else self.context[rows],
+            maps=tuple(features[rows] for features in self.maps),
+        )
 
 
 class ChoiceHead(nn.Module):
@@ -88,6 +108,7 @@ class PointHead(nn.Module):
             logits = (rows.mT @ columns).flatten(-2)
         else:
             logits = self.scores(question.features)
+        logits = question.tempered(logits)
         return decide(question.name, logits, question.legal, question.in_use, question.chooser)
 
 
@@ -200,7 +221,7 @@ class ActionHeads(nn.Module):
     def decide(
         self,
         features: Tensor,
-        entities: Mapping[str, EncodedEntities],
+        encoded: Encoded,
         legal: Mapping[str, Tensor],
         chooser: Chooser,
     ) -> Decisions:
@@ -210,7 +231,7 @@ class ActionHeads(nn.Module):
         for index, (name, spec) in enumerate(self.specs.items()):
             if index:
                 seen = self.activation(self.mixes[index - 1](context))
-            around = entities[spec.into] if isinstance(spec, Pointer) else None
+            around = encoded.entities[spec.into] if isinstance(spec, Pointer) else None
             used = in_use[name] = head_in_use(spec, decided, in_use)
             decision: Decision = self.heads[index](
                 Question(name, seen, around, legal.get(name), used, chooser)

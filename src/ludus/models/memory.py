@@ -56,9 +56,9 @@ class Memory(nn.Module):
 
     @property
     def _layers(self) -> list[LSTM | NormalisedLSTM]:
-        return [self.lstm, *self.above]  # type: ignore[list-item]
+        return [self.lstm, *self.above]
 
     def _split(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
         """(hidden, cell) of each layer."""
-        hiddens, cells = (state[name].split(self.size, -1) for name in ("h", "c"))
+        hiddens, cells = (torch.split(state[name], self.size, -1) for name in ("h", "c"))
         return list(zip(hiddens, cells, strict=True))

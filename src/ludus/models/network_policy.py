@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,8 @@ from torch import Tensor, nn
 from ludus.data.batch import Batch
 from ludus.data.specs import ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, allocate
-from ludus.models.decisions import Chooser, Drawn, Greedy, Recorded
-from ludus.models.encoders import Encoder
-from ludus.models.heads import ActionHeads
+from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded
+from ludus.models.encoders import Encoded, Encoder
 from ludus.models.memory import Memory
 from ludus.models.operators import MLP, Linear, stack_modules
 from ludus.models.policy import Acted, Unrolled
@@ -21,6 +21,34 @@ from ludus.models.value_scale import ValueScale
 from ludus.models.weights import architecture_digest
 
 Observation = Mapping[str, Tensor]
+
+
+class ObservationEncoder(Protocol):
+    """A module that reads these arrays of an observation."""
+
+    array_names: tuple[str, ...]
+
+    def __call__(self, observation: Observation) -> Encoded: ...
+
+
+class Heads(Protocol):
+    """A module that decides, or evaluates decisions, head after head."""
+
+    @property
+    def num_draws(self) -> int: ...
+    def decide(
+        self, features: Tensor, encoded: Encoded, legal: Mapping[str, Tensor], chooser: Chooser
+    ) -> Decisions: ...
+
+
+class Values(Protocol):
+    """A module that gives the values of the main reward and of the further ones, [..., 1 + further]."""
+
+    @property
+    def array_names(self) -> tuple[str, ...]:
+        """What it reads of the observation beside the features."""
+
+    def __call__(self, observation: Observation, features: Tensor) -> Tensor: ...
 
 
 class Critic(nn.Module):
@@ -57,11 +85,11 @@ class NetworkPolicy(nn.Module):
         self,
         kind: SeatKind,
         *,
-        encoder: Encoder,
+        encoder: ObservationEncoder,
         trunk: MLP,
         memory: Memory | None,
-        heads: ActionHeads,
-        critic: Critic,
+        heads: Heads,
+        critic: Values,
         value_scale: ValueScale | None,
         signature: str,
     ) -> None:
@@ -98,7 +126,7 @@ class NetworkPolicy(nn.Module):
         greedy: bool = False,
         want_value: bool = True,
     ) -> Acted:
-        device = self.critic.value.weight.device
+        device = next(self.parameters()).device
         names = (*self.encoder.array_names, *(self.critic.array_names if want_value else ()))
         seen = _placed(observation, dict.fromkeys(names), device)
         encoded = self.encoder(seen)
@@ -107,7 +135,7 @@ class NetworkPolicy(nn.Module):
         if self.memory is not None:
             features, new_state = self.memory.step(features, _placed(state, state, device))
         chooser: Chooser = Greedy() if greedy else Drawn(on_device(uniforms, device))
-        decisions = self.heads.decide(features, encoded.entities, _placed(legal, legal, device), chooser)
+        decisions = self.heads.decide(features, encoded, _placed(legal, legal, device), chooser)
         return decisions.acted(self._values(seen, features)[0] if want_value else None, new_state)
 
     def unroll(self, batch: Batch) -> Unrolled:
@@ -134,7 +162,7 @@ class NetworkPolicy(nn.Module):
             remembered = self.memory.unroll(sequence, share(batch.first), state)
             features = remembered.reshape(*flat, self.memory.size)
         recorded = Recorded(rows(batch.action), share(batch.valid).reshape(flat))
-        decisions = self.heads.decide(features, encoded.entities, rows(batch.legal), recorded)
+        decisions = self.heads.decide(features, encoded, rows(batch.legal), recorded)
         return decisions.unrolled(*self._values(observation, features), tuple(leading))
 
     def _values(self, observation: Observation, features: Tensor) -> tuple[Tensor, Tensor | None]:

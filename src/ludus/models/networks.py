@@ -55,12 +55,17 @@ class ActorCritic:
                 "central_critic needs separate_critic: a shared trunk must not see critic-only parts"
             )
 
+    def check(self, kind: SeatKind) -> None:
+        if self.central_critic and not kind.observation.critic:
+            raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
+
     def build(self, kind: SeatKind, seed: int) -> NetworkPolicy:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self._build(kind)
 
     def _build(self, kind: SeatKind) -> NetworkPolicy:
+        self.check(kind)
         sizes = EncoderSizes(
             channels=self.channels,
             entity_size=self.entity_size,
@@ -88,8 +93,6 @@ class ActorCritic:
             return Critic(None, trunk, reads_features=True, further=len(kind.rewards))
         parts = dict(kind.observation.parts)
         if self.central_critic:
-            if not kind.observation.critic:
-                raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
             parts |= {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
         encoder = Encoder(parts, sizes)
         in_size = encoder.size + (feature_size if self.memory else 0)

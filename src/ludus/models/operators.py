@@ -60,8 +60,16 @@ LOWEST = -1e20
 differences and their gradients stay finite however a loss is scaled."""
 
 
+_LARGE = 1 << 20
+
+
 def _orthogonal(*shape: int, gain: float) -> nn.Parameter:
-    return nn.Parameter(nn.init.orthogonal_(torch.empty(shape), gain))
+    weight = torch.empty(shape)
+    rows, columns = len(weight), weight[0].numel()
+    if weight.numel() > _LARGE and columns > 100 * rows:
+        # Random rows that are so long are as good as orthogonal, and making them so takes many seconds.
+        return nn.Parameter(nn.init.normal_(weight, std=gain / math.sqrt(columns)))
+    return nn.Parameter(nn.init.orthogonal_(weight, gain))
 
 
 class Linear(nn.Module):

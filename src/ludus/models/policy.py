@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -40,7 +40,8 @@ class Unrolled:
     """[...]: in units of reward."""
     log_probs: Mapping[str, Tensor]
     """Per head the log-probabilities of all options, [..., options] ([..., picks, options] for a
-    pointer with several picks); illegal ones are about `operators.LOWEST`, so that p * log p is 0."""
+    pointer with several picks); illegal ones are about `operators.LOWEST`, so that p * log p is 0.
+    Rows that do not use the head hold no distribution."""
     in_use: Tensor
     """[..., heads] bool."""
     values: Tensor | None = None
@@ -98,3 +99,11 @@ class ModelConfig(Protocol):
 
     def build(self, kind: SeatKind, seed: int) -> Policy:
         """A policy with fresh weights that depend on the seed only."""
+
+
+@runtime_checkable
+class ChecksKind(Protocol):
+    """A `ModelConfig` that can tell, before anything is built, whether it fits a kind of seat."""
+
+    def check(self, kind: SeatKind) -> None:
+        """A ValueError that names the setting if it does not."""

@@ -38,8 +38,8 @@ class ResidualBlock(nn.Module):
         self.mix = Linear(size, size, gain=gain)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.inputs(torch.relu(self.norm(inputs)))
-        hidden = self.mix(torch.relu(self.mix_norm(hidden)))
+        entered = self.inputs(torch.relu(self.norm(inputs)))
+        hidden: Tensor = self.mix(torch.relu(self.mix_norm(entered)))
         return inputs + hidden
 
 
@@ -72,7 +72,7 @@ class ResidualConv(nn.Module):
         self.film = Linear(context_size, 2 * channels, gain=1.0) if context_size else None
 
     def forward(self, planes: Tensor, context: Tensor | None = None) -> Tensor:
-        hidden = self.mix(torch.relu(self.inputs(torch.relu(planes))))
+        hidden: Tensor = self.mix(torch.relu(self.inputs(torch.relu(planes))))
         if self.film is not None:
             scale, shift = self.film(context)[..., None, None].chunk(2, -3)
             hidden = torch.addcmul(hidden + shift, hidden, scale)

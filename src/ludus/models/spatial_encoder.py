@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -56,25 +57,28 @@ class ScatterConnection(nn.Module):
 
     def __init__(self, spec: Scatter, places: tuple[int, int], entity_size: int, channels: int) -> None:
         super().__init__()
-        self.spec = spec
+        self.entities, self.onto = spec.entities, spec.onto
+        self.x, self.y, self.scale = spec.x, spec.y, spec.scale
         self.places = places
         self.reduce = Linear(entity_size, channels)
 
-    def forward(self, rows: Tensor, entities: EncodedEntities) -> Tensor:
-        """`rows` are the entities as observed, [..., maximum, features]; to [..., channels, height, width]."""
-        valid = entities.valid
+    def forward(
+        self, observation: Mapping[str, Tensor], embedded: Mapping[str, EncodedEntities]
+    ) -> Tensor:
+        """[..., channels, height, width]."""
+        entities, valid = embedded[self.entities], embedded[self.entities].valid
         reduced = torch.relu(self.reduce(entities.embedding)).masked_fill(~valid.unsqueeze(-1), 0.0)
         height, width = self.places
-        seen = rows[..., : valid.shape[-1], :]
-        place = self._cell(seen[..., self.spec.y], valid, height) * width
-        place = place + self._cell(seen[..., self.spec.x], valid, width)
+        seen = observation[self.entities][..., : valid.shape[-1], :]
+        place = self._cell(seen[..., self.y], valid, height) * width
+        place = place + self._cell(seen[..., self.x], valid, width)
         index = place.flatten(0, -2).unsqueeze(-1).expand(-1, -1, reduced.shape[-1])
         values = reduced.flatten(0, -3)
         cells = values.new_zeros(len(values), height * width, values.shape[-1]).scatter_add(1, index, values)
         return cells.mT.reshape(*valid.shape[:-1], -1, height, width)
 
     def _cell(self, coordinate: Tensor, valid: Tensor, cells: int) -> Tensor:
-        share = coordinate.masked_fill(~valid, 0).float() / self.spec.scale
+        share = coordinate.masked_fill(~valid, 0).float() / self.scale
         return (share * cells).long().clamp(0, cells - 1)
 
 

@@ -42,7 +42,7 @@ class KnownTypes(nn.Module):
 
     def __init__(self, types: int, known: tuple[int, ...] | None) -> None:
         super().__init__()
-        numbers = torch.arange(types) if known is None else torch.tensor(known)
+        numbers = torch.arange(types) if known is None else torch.tensor([n for n in known if n < types])
         self.num_places = len(numbers) + 1
         place = torch.zeros(types + 1, dtype=torch.int64)  # the last one is for numbers out of range
         place[numbers] = torch.arange(1, self.num_places)
@@ -87,4 +87,5 @@ class KnownActions(nn.Module):
         try:
             return decide(name, logits, known, in_use, chooser)
         except ValueError as error:
-            raise ValueError(f"{error} (the network knows {scores.shape[-1]} of {self.num} options)") from None
+            known_of_all = f"{scores.shape[-1]} of {self.num}"
+            raise ValueError(f"{error} (the network knows {known_of_all} options)") from None

@@ -6,7 +6,7 @@ import msgspec
 
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Counts up when messages, or what lies in shared memory, change their meaning."""
 
 

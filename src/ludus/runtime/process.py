@@ -166,7 +166,8 @@ def read_launch(text: str) -> Launch:
 def send(connection: Connection, message: msgspec.Struct) -> None:
     """Raises `PeerGone` when the other side is gone."""
     try:
-        connection.send_bytes(msgspec.json.encode(message))
+        # Not JSON, which has no word for a score that is no number.
+        connection.send_bytes(msgspec.msgpack.encode(message))
     except OSError as error:
         raise PeerGone(str(error)) from error
 
@@ -179,6 +180,6 @@ def receive(connection: Connection, kind: Any) -> Any:
     except (OSError, EOFError) as error:
         raise PeerGone(str(error)) from error
     try:
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.msgpack.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadMessage(f"{content[:80]!r} is no message: {error}") from error

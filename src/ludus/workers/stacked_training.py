@@ -137,7 +137,7 @@ def _descend(
             counts = on_kinds[step][:, used]
             broken = optimiser.step(_mean(losses, counts), rates, on_parameters[step] & trainable)
             with torch.no_grad():
-                means = {name: _mean([one[name] for one in statistics], counts) for name in statistics[0]}
+                means = _means(statistics, counts)
             rows.add(present[step].any(-1), broken, means)
     optimiser.hand_back()
     return rows.by_player(num_models)
@@ -248,6 +248,15 @@ class _Rows:
                 broken, *rest = step[:, model].tolist()
                 found[model].append(GradientStep(bool(broken), dict(zip(names, rest, strict=True))))
         return found
+
+
+def _means(statistics: Sequence[Mapping[str, Tensor]], counts: Tensor) -> dict[str, Tensor]:
+    """Of each statistic over the kinds of seat that have it: the names of heads differ between kinds."""
+    found = {}
+    for name in dict.fromkeys(name for one in statistics for name in one):
+        kinds = [kind for kind, one in enumerate(statistics) if name in one]
+        found[name] = _mean([statistics[kind][name] for kind in kinds], counts[:, kinds])
+    return found
 
 
 def _mean(values: Sequence[Tensor], counts: Tensor) -> Tensor:

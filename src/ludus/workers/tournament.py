@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from ludus.data.records import Match, Result, Side
 from ludus.data.specs import ArraySpec
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import IntArray
-from ludus.games.game import GameSource
+from ludus.games.game import GameBatch, GameSource
 from ludus.workers.actor import Actor, ActorConfig
 from ludus.workers.inline_inference import InlineInference
+from ludus.workers.seating import Seating
 from ludus.workers.shelf import Players
 
 
@@ -28,10 +29,12 @@ class Tournament:
         episodes: int,
         num_tables: int = 64,
         seed: int = 0,
+        watch: Callable[[GameBatch, Seating], None] | None = None,
     ) -> None:
-        teams = game.spec.num_teams
+        """`watch` sees one table, at which exactly `episodes` are played, after every reset and step."""
+        teams = 1 if watch else game.spec.num_teams
         self._line_ups = tuple(line_ups)
-        tables = min(num_tables, -(-episodes // teams))
+        tables = 1 if watch else min(num_tables, -(-episodes // teams))
         self._per_table = -(-episodes // (tables * teams)) * teams
         self._waiting = deque(enumerate(line_ups))
         self.results: dict[int, Result] = {}
@@ -52,6 +55,7 @@ class Tournament:
             trajectories=self,
             hand_over_after=None,
             seed=seed,
+            watch=watch,
         )
 
     def _draws(self, game: GameSource, players: Players) -> list[int]:

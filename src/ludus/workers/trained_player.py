@@ -278,27 +278,37 @@ class TrainedPlayer:
         return join_kinds(self.policies, (average.weights() for average in self._averages))
 
     def reset(self, weights: Mapping[str, Array], incarnation: int, value_only: int = 0) -> None:
-        """Start again from these weights: fresh optimiser, average and references. The first `value_only`
-        decisions train the value alone."""
+        """Start again from these weights: fresh optimiser, average and references, but for those that are
+        fixed. The first `value_only` decisions train the value alone."""
         if value_only and not self._value_parameters:
             raise ValueError(
                 f"value-only training of {self.player!r}: its policy does not say which of its parameters "
                 "only the value depends on (call them, or their module, 'value' or 'critic')"
             )
-        self.restart_from(weights)
+        self._restart_from(weights)
         self.value_only_until = self.decisions + value_only
         self.incarnation = max(self.incarnation, incarnation)  # a repeated reset is of an earlier one
         self.step += 1 + self.config.lag  # what the old weights played is too old from now on
 
     def restart_from(self, weights: Mapping[str, Array]) -> None:
+        """Begin with these weights, as if the player had been built with them."""
+        self._restart_from(weights)
+        self._copy_live(fixed=True)
+
+    def _restart_from(self, weights: Mapping[str, Array]) -> None:
         load_weights(self.policies, weights)
         self.optimiser.clear()
         self._averages = tuple(
             WeightAverage(policy, decay=self.config.average_decay) for policy in self.policies
         )
-        for copies in self._references.values():
-            for copied, policy in zip(copies, self.policies, strict=True):
-                _move(copied, policy, 1.0)
+        self._copy_live(fixed=False)
+
+    def _copy_live(self, *, fixed: bool) -> None:
+        """Make the references that are fixed, or those that are not, equal to the live weights."""
+        for name, rule in self.algorithm.references.items():
+            if rule.fixed == fixed:
+                for copied, policy in zip(self._references[name], self.policies, strict=True):
+                    _move(copied, policy, 1.0)
 
     # --- what survives a stop ---
 
@@ -321,7 +331,9 @@ class TrainedPlayer:
             average.load(under(f"average.{index}.", arrays))
         for name, copies in self._references.items():
             for index, policy in enumerate(copies):
-                replace_weights(policy, under(f"reference.{name}.{index}.", arrays))
+                # A player trained without it, as a cloned one, begins with its live weights as the reference.
+                if saved := under(f"reference.{name}.{index}.", arrays):
+                    replace_weights(policy, saved)
         self.optimiser.load(under("optimiser.", arrays))
         for name in _COUNTERS:
             setattr(self, name, facts.get(name, 0))

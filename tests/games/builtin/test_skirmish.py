@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import Mode, Skirmish
 from ludus.games.builtin.skirmish_batch import SkirmishTables
-from ludus.games.builtin.skirmish_battle import tick
 from ludus.games.builtin.skirmish_rules import (
     ADVANCE,
     ATTACK,
@@ -22,10 +21,10 @@ from ludus.games.builtin.skirmish_rules import (
     SPEAR,
     WORKER,
 )
-from ludus.games.builtin.skirmish_state import State, set_up
-from ludus.games.builtin.skirmish_view import ENEMY, OWN, SELF, X, Y
+from ludus.games.builtin.skirmish_state import State
+from ludus.games.builtin.skirmish_view import ENEMY, KIND, OWN, SELF, X, Y
 from ludus.games.check import check_game
-from ludus.games.game import Actions, Bot, GameBatch, allocate_actions
+from ludus.games.game import Actions, Bot, GameBatch, HasStrategy, allocate_actions
 
 BotStep = Callable[[GameBatch, Sequence[Bot], np.random.Generator], None]
 
@@ -56,7 +55,7 @@ def place(state: State, side: int, kind: int, number: int, x: float, y: float) -
 def rows_of(game: SkirmishTables, seat: int, flag: int, kind: int) -> NDArray[np.int64]:
     """Entity rows of a kind that the seat owns, or sees of the enemy."""
     entities = game.view.observation[0]["entities"][0, seat]
-    return np.flatnonzero((entities[:, flag] > 0) & (entities[:, kind] > 0))
+    return np.flatnonzero((entities[:, flag] > 0) & (entities[:, KIND] == kind))
 
 
 @pytest.mark.parametrize("mode", ["1v1", "3v3", "5v5"])
@@ -107,19 +106,6 @@ def test_what_cannot_be_paid_is_masked() -> None:
     assert allowed[rules.TRAIN[WORKER]]
     assert not any(allowed[rules.TRAIN[kind]] for kind in FIGHTERS)
     assert not allowed[ATTACK]
-
-
-@pytest.mark.parametrize(("winner", "loser"), [(SPEAR, HORSE), (HORSE, BOW), (BOW, SPEAR)])
-def test_each_fighter_beats_the_next_at_equal_cost(winner: int, loser: int) -> None:
-    assert rules.COST[winner] == rules.COST[loser]
-    state = State.allocate(1)
-    set_up(state, np.array([0]), np.array([0], np.uint64), ())
-    strong = place(state, 0, winner, 6, 14.0, 16.0)
-    weak = place(state, 1, loser, 6, 18.0, 16.0)
-    for _ in range(120):
-        tick(state, heroes=False)
-    assert not state.alive[0, 1, weak].any()
-    assert state.alive[0, 0, strong].sum() >= 2
 
 
 def test_the_enemy_is_seen_only_near_own_units() -> None:
@@ -194,6 +180,18 @@ def test_the_time_limit_gives_half_the_lead() -> None:
     assert game.view.score[1] == pytest.approx([lead, -lead])
 
 
+def test_the_bases_alone_decide_between_heroes() -> None:
+    game = fresh(2, mode="3v3")
+    game.state.tick[:] = rules.LAST_TICK - 1
+    game.state.health[0, 0, 1] //= 2
+    game.state.health[1, 1, 0] -= 2
+    game.step(pauses(game))
+    assert game.view.over.all()
+    assert game.view.score[0].tolist() == [0.0, 0.0]
+    assert game.view.score[1, 0] == pytest.approx(1 / (2 * rules.HEALTH[BASE] - 2))
+    assert game.view.reward[1].tolist() == [*[game.view.score[1, 0]] * 3, *[game.view.score[1, 1]] * 3]
+
+
 def test_a_dead_hero_waits_and_comes_back() -> None:
     game = fresh(mode="3v3")
     assert [rows_of(game, seat, SELF, kind).size for seat, kind in enumerate(FIGHTERS)] == [1, 1, 1]
@@ -218,6 +216,47 @@ def test_a_full_side_trains_no_more() -> None:
     allowed = game.view.legal[0]["action"][0]
     assert not allowed[0, list(rules.TRAIN.values())].any()
     assert allowed[1, list(rules.TRAIN.values())].all()
+
+
+def test_keeps_what_was_trained_in_order() -> None:
+    game = fresh(2)
+    assert isinstance(game, HasStrategy)
+    game.state.resources[:] = 10_000
+    wanted = [SPEAR, SPEAR, HORSE, SPEAR]
+    for kind in wanted:
+        actions = pauses(game, delay=1)
+        actions[0]["action"][1, 0] = rules.TRAIN[kind]
+        game.step(actions)
+    for _ in range(4):
+        game.step(pauses(game))
+    order = game.strategy.build_order
+    assert order[1, 0].tolist() == [*wanted, *[-1] * (rules.BUILD_ORDER - len(wanted))]
+    assert (order[[0, 0, 1], [0, 1, 1]] == -1).all()
+    none, one, three = ([number <= made for number in rules.BUILT] for made in (0, 1, 3))
+    assert game.strategy.built[1, 0].tolist() == [*none, *three, *one, *none]
+    assert not game.strategy.built[0].any()
+    game.reset(np.array([1]), np.array([0], np.uint64))
+    assert (game.strategy.build_order == -1).all()
+    assert not game.strategy.built.any()
+
+
+def test_a_long_build_order_is_cut() -> None:
+    game = fresh()
+    assert isinstance(game, HasStrategy)
+    game.state.resources[:] = 10_000
+    for _ in range(200):
+        actions = pauses(game, delay=2)
+        game.state.alive[0, 0, 5:] = False  # room for more
+        allowed = game.view.legal[0]["action"][0, 0, rules.TRAIN[HORSE]]
+        actions[0]["action"][0, 0] = rules.TRAIN[HORSE] if allowed else NO_OP
+        game.step(actions)
+    assert game.state.made[0, 0].sum() > rules.BUILD_ORDER
+    assert (game.strategy.build_order[0, 0] == HORSE).all()
+    assert game.strategy.built[0, 0].sum() == len(rules.BUILT)
+
+
+def test_heroes_build_nothing() -> None:
+    assert not isinstance(fresh(mode="3v3"), HasStrategy)
 
 
 def test_names_what_is_not_legal() -> None:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import Mode, Skirmish
 from ludus.games.builtin.skirmish_batch import SkirmishTables
 from ludus.games.builtin.skirmish_drawing import PIXELS, SIDE_COLOURS
@@ -40,6 +41,14 @@ def test_a_seat_sees_no_enemy_in_the_dark() -> None:
         assert pixels(seen, seat).any()
         assert not pixels(seen, 1 - seat).any()
         assert seen.mean() < game.render(0).mean()
+
+
+def test_a_seat_sees_no_patch_in_the_dark() -> None:
+    game = fresh("1v1")
+    seen = [game.render(0, seat) for seat in (0, 1)]
+    game.state.patch[0, rules.PATCHES // 2 :] = 0
+    np.testing.assert_array_equal(game.render(0, 0), seen[0])
+    assert (game.render(0, 1) != seen[1]).any()
 
 
 def test_a_damaged_base_looks_different() -> None:

@@ -28,7 +28,8 @@ from ludus.games.builtin.connect_four_board import (
     winning_cells,
 )
 from ludus.games.builtin.connect_four_bots import ConnectFourAlphaBeta, ConnectFourRules
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, Bot, GameBatch, Seat, TableView
+from ludus.games.pictures import draw_board
 from ludus.games.search import UctBot
 
 _THREATS = (np.arange(1 << 2 * COLUMNS)[:, None] >> np.arange(2 * COLUMNS) & 1).astype(np.float32)
@@ -131,6 +132,11 @@ class ConnectFourTables:
         row = 2 * table + mover
         threats = "threats" in self.view.observation[0]
         return ConnectFourState(int(self._stones[row]), int(self._stones[row ^ 1]), threats)
+
+    def render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
+        """There is nothing that a seat does not see."""
+        own, other = self.view.observation[0]["board"][table, 0].reshape(2, ROWS, COLUMNS)[:, ::-1]
+        return draw_board(own, other)
 
     def close(self) -> None:
         """Nothing to release."""

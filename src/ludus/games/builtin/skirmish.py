@@ -3,10 +3,10 @@
 Two sides stand at opposite corners of a map of 32 by 32 that looks the same from both. In mode `1v1` a seat
 commands a side: workers carry resources to the base, which trains workers, spears, horses and bows; a spear
 beats a horse beats a bow beats a spear. In `3v3` and `5v5` a seat is a hero, stronger than a fighter of its
-kind and back 40 ticks after it dies, while the bases send waves of fighters by themselves.
+kind and back 80 ticks after it dies, while the bases send waves of fighters by themselves.
 A seat says with each decision after how many ticks (1 to 8) it wants the next, and its orders stand until
 then and longer. A side sees only what is near its own units. Whoever destroys the enemy's base wins 1; after
-512 ticks the stronger side gets half its lead, or nothing if the lead is narrow.
+512 ticks the stronger side gets half its lead.
 All numbers are in `skirmish_rules.py`, all rules in docs/skirmish.md.
 """
 
@@ -32,7 +32,7 @@ from ludus.data.specs import (
 )
 from ludus.games.bots import RandomBot
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_batch import SkirmishTables
+from ludus.games.builtin.skirmish_batch import CommandedTables, SkirmishTables
 from ludus.games.builtin.skirmish_bots import STRATEGIES
 from ludus.games.builtin.skirmish_hero_bots import HERO_STRATEGIES
 from ludus.games.builtin.skirmish_rules import ADVANCE, ATTACK, BOW, GATHER, HORSE, MOVE, SPEAR
@@ -65,8 +65,9 @@ class Skirmish:
         observation = ObservationSpec(
             parts={
                 "scalars": Vector(size=SCALARS + HERO_SCALARS * bool(heroes)),
-                "entities": Entities(maximum=rules.ENTITIES, features=FEATURES),
-                "minimap": Planes(channels=PLANES, height=rules.CELLS, width=rules.CELLS),
+                "entities": Entities(maximum=rules.ENTITIES, features=FEATURES, types=rules.NUM_KINDS),
+                # Not uint8, which a network takes for shares of 255.
+                "minimap": Planes(channels=PLANES, height=rules.CELLS, width=rules.CELLS, dtype="int8"),
             },
             critic={"whole": Vector(size=WHOLE)},
         )
@@ -81,7 +82,10 @@ class Skirmish:
         )
 
     def tables(self, num_tables: int) -> GameBatch:
-        return SkirmishTables(self.spec, num_tables, HEROES[self.mode])
+        heroes = HEROES[self.mode]
+        if heroes:
+            return SkirmishTables(self.spec, num_tables, heroes)
+        return CommandedTables(self.spec, num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
         strategies: Mapping[str, Bot] = HERO_STRATEGIES if HEROES[self.mode] else STRATEGIES

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from ludus.data.specs import CRITIC_PREFIX, GameSpec, length_name
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_battle import strength, tick
+from ludus.games.builtin.skirmish_battle import tick
 from ludus.games.builtin.skirmish_drawing import draw
 from ludus.games.builtin.skirmish_rules import ATTACK, GATHER, SIDES, SLOTS, WORKER
 from ludus.games.builtin.skirmish_state import State, set_up
 from ludus.games.builtin.skirmish_view import SELF, see, turned
-from ludus.games.game import Actions, TableView
+from ludus.games.game import Actions, StrategyView, TableView
 
 _FORMATION = np.stack([np.arange(SLOTS) % 5 - 2, np.arange(SLOTS) // 5 % 5 - 2]).astype(np.float32) * 0.5
 """[x and y, slot]: where a unit stands around the point that it was sent to."""
@@ -49,30 +49,44 @@ class SkirmishTables:
     def step(self, actions: Actions) -> None:
         live = np.flatnonzero(~self.view.over)
         self._command(live, actions[0])
-        waiting, part = live, self.state.take(live)
-        while len(waiting):
-            tick(part, heroes=bool(self.heroes))
-            due = self._acts_at[waiting] <= part.tick[:, None]
-            due &= part.alive[:, self._side, self._slot]
-            over = ~part.alive[:, :, 0].all(axis=1) | (part.tick >= rules.LAST_TICK)
+        # Those that wait longest come first, so that the ones still waiting are a slice and not a copy.
+        unit = (live[:, None], self._side, self._slot)
+        acts_at = np.where(self.state.alive[unit], self._acts_at[live], self.state.respawn_at[unit])
+        waits = acts_at.min(axis=1) - self.state.tick[live]
+        tables = live[np.argsort(-waits, kind="stable")]
+        part = self.state.take(tables)
+        waiting = len(tables)
+        while waiting:
+            now = part.first(waiting)
+            tick(now, heroes=len(self.heroes))
+            at = tables[:waiting]
+            due = self._acts_at[at] <= now.tick[:, None]
+            due &= now.alive[:, self._side, self._slot]
+            over = ~now.alive[:, :, 0].all(axis=1) | (now.tick >= rules.LAST_TICK)
             ready = over | due.any(axis=1)
-            if ready.any():
-                at, done = waiting[ready], part.take(np.flatnonzero(ready))
-                self.state.put(at, done)
-                self.view.to_act[at] = due[ready] & ~over[ready, None]
-                self.view.over[at] = over[ready]
-                waiting, part = waiting[~ready], part.take(np.flatnonzero(~ready))
+            self.view.to_act[at] = due & ~over[:, None]
+            self.view.over[at] = over
+            waiting -= int(np.count_nonzero(ready))
+            if ready[:waiting].any():
+                order = np.argsort(ready, kind="stable")
+                now.put(np.arange(len(order)), now.take(order))
+                tables[: len(order)] = at[order]
+        self.state.put(tables, part)
         self.view.clock[live] = self.state.tick[live]
         self.view.reward[live] = 0.0
-        self._score(live[self.view.over[live]])
+        if self.view.over[live].any():
+            self._score(live[self.view.over[live]])
         self._show(live)
 
     def _score(self, tables: IntArray) -> None:
         state = self.state.take(tables)
         stands = state.alive[:, :, 0]
-        left = strength(state)
+        health = state.health * state.alive
+        # Heroes come back, bases do not mend.
+        left = health[:, :, 0] if self.heroes else health.sum(axis=2)
         lead = (left[:, 0] - left[:, 1]) / np.maximum(left.sum(axis=1), 1)
-        lead = np.where(np.abs(lead) <= rules.NARROW, 0.0, 0.5 * lead)
+        narrow = 0.0 if self.heroes else rules.NARROW
+        lead = np.where(np.abs(lead) <= narrow, 0.0, 0.5 * lead)
         # A base that falls decides; two that fall in one tick are a draw.
         lead = np.where(stands.all(axis=1), lead, stands[:, 0].astype(np.float64) - stands[:, 1])
         self.view.score[tables] = np.stack([lead, -lead], axis=1)
@@ -219,6 +233,26 @@ class SkirmishTables:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class CommandedTables(SkirmishTables):
+    """Tables at which a seat commands a side, and so decides what is trained."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        super().__init__(spec, num_tables, ())
+        facts = len(rules.TRAINED) * len(rules.BUILT)
+        self.strategy = StrategyView(
+            build_order=self.state.build_order, built=np.zeros((num_tables, SIDES, facts), np.bool_)
+        )
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        super().reset(tables, seeds)
+        self.strategy.built[tables] = False
+
+    def step(self, actions: Actions) -> None:
+        super().step(actions)
+        built = self.state.made[..., None] >= np.array(rules.BUILT)
+        self.strategy.built[:] = built.reshape(self.strategy.built.shape)
 
 
 def _allowed(mask: Array, chosen: Array) -> NDArray[np.bool_]:

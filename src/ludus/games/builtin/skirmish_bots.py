@@ -12,11 +12,13 @@ from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import Rows
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish_rules import ADVANCE, BASE, BOW, FIGHTERS, GATHER, HORSE, SPEAR, WORKER
-from ludus.games.builtin.skirmish_view import COUNT_UNIT, COUNTS, ORDER, OWN, QUEUED, X, Y
+from ludus.games.builtin.skirmish_view import COUNT_UNIT, COUNTS, KIND, ORDER, OWN, QUEUED, X, Y, cells_of
 from ludus.games.game import GameBatch
 
-IDLE_TICKS = 3
-"""A commander with nothing to do looks again after so many ticks."""
+ORDER_TICKS = 2
+"""A commander gives its next order after so many ticks."""
+IDLE_TICKS = (3, 6)
+"""With nothing to do it looks again after at least and at most so many."""
 REINFORCEMENTS = 2
 """Fighters that follow an army at a time."""
 
@@ -36,29 +38,33 @@ class Strategy:
         rows = Rows.of(game, tables, seats)
         entities, own = rows.observation["entities"], rows.mask("units")
         allowed = rows.mask("action")
+        kind = entities[:, :, KIND]
         idle = own & ~entities[:, :, ORDER : ORDER + GATHER].any(axis=2)
-        fighter = entities[:, :, list(FIGHTERS)].any(axis=2)
-        idle_workers = idle & (entities[:, :, WORKER] > 0)
-        ready = idle & fighter
-        under_way = (own & fighter & (entities[:, :, ORDER + ADVANCE - 1] > 0)).any(axis=1)
-        enough = np.where(under_way, REINFORCEMENTS, self.army)
+        idle_workers = idle & (kind == WORKER)
+        x, y = _enemy_base(entities)
+        # Who has come to the enemy's base fights there without being told again.
+        there = (entities[:, :, X] - x) ** 2 + (entities[:, :, Y] - y) ** 2 <= (rules.NOTICE / rules.MAP) ** 2
+        fighter = own & np.isin(kind, FIGHTERS)
+        ready = idle & fighter & ~there
+        gone = fighter & (there | (entities[:, :, ORDER + ADVANCE - 1] > 0))
+        enough = np.where(gone.any(axis=1), REINFORCEMENTS, self.army)
 
         action = np.zeros(len(rows), np.int64)
-        goes = ready.sum(axis=1) >= enough
-        action[goes] = ADVANCE
+        action[ready.sum(axis=1) >= enough] = ADVANCE
         train = self._train(rows.observation["scalars"])
         trains = allowed[np.arange(len(rows)), train]
         action[trains] = train[trains]
         action[idle_workers.any(axis=1)] = GATHER
         units = np.where((action == GATHER)[:, None], idle_workers, ready)
         in_use = (action == GATHER) | (action == ADVANCE)
-        delay = np.where(action == rules.NO_OP, rng.integers(1, 2 * IDLE_TICKS, len(rows)), 0)
+        looks = rng.integers(*IDLE_TICKS, len(rows), endpoint=True)
+        delay = np.where(action == rules.NO_OP, looks, ORDER_TICKS) - 1
         return {
             "action": action.astype(np.int32),
             "delay": delay.astype(np.int32),
             "units": _first_picks(units & in_use[:, None]),
             "target_unit": np.zeros(len(rows), np.int32),
-            "target_point": _enemy_base(entities).astype(np.int32),
+            "target_point": cells_of(x * rules.MAP, y * rules.MAP)[:, 0].astype(np.int32),
         }
 
     def _train(self, scalars: Array) -> IntArray:
@@ -77,13 +83,11 @@ def _first_picks(units: NDArray[np.bool_]) -> NDArray[np.int32]:
     return np.where(np.take_along_axis(units, order, axis=1), order, -1).astype(np.int32)
 
 
-def _enemy_base(entities: Array) -> IntArray:
-    """[rows]: the cell where the enemy's base must be, opposite to one's own."""
-    base = (entities[:, :, BASE] * entities[:, :, OWN]).argmax(axis=1)
-    x, y = (1.0 - np.take_along_axis(entities[:, :, axis], base[:, None], axis=1)[:, 0] for axis in (X, Y))
-    column, row = ((at * rules.CELLS).astype(np.int64).clip(0, rules.CELLS - 1) for at in (x, y))
-    cell: IntArray = row * rules.CELLS + column
-    return cell
+def _enemy_base(entities: Array) -> tuple[Array, Array]:
+    """x and y [rows, 1] of where the enemy's base must be, opposite to one's own, as shares of the map."""
+    base = ((entities[:, :, KIND] == BASE) & (entities[:, :, OWN] > 0)).argmax(axis=1)[:, None]
+    x, y = (1.0 - np.take_along_axis(entities[:, :, axis], base, axis=1) for axis in (X, Y))
+    return x, y
 
 
 STRATEGIES: Mapping[str, Strategy] = {

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish_rules import BASE, BOW, CELLS, HORSE, SIDES, SPEAR, WORKER
 from ludus.games.builtin.skirmish_state import State
-from ludus.games.builtin.skirmish_view import visible_cells
+from ludus.games.builtin.skirmish_view import cells_of, visible_cells
 
 PIXELS = 512
 SCALE = PIXELS / rules.MAP
@@ -41,7 +41,10 @@ def draw(state: State, table: int, side: int | None = None) -> Picture:
     picture[:, ::cell] = GRID
     lit = _lit(state, table, side)
     for patch in np.flatnonzero(state.patch[table] > 0).tolist():
-        x, y = _pixel(state.patch_x[table, patch], state.patch_y[table, patch])
+        place = (state.patch_x[table, patch], state.patch_y[table, patch])
+        if lit is not None and not lit[cells_of(*place)]:
+            continue
+        x, y = _pixel(*place)
         size = 4 + round(5 * int(state.patch[table, patch]) / rules.PATCH_AMOUNT)
         _paint(picture, x, y, size, BOW, PATCH_COLOUR)
         _paint(picture, x, y, size - 3, HORSE, PATCH_COLOUR)
@@ -50,7 +53,8 @@ def draw(state: State, table: int, side: int | None = None) -> Picture:
         picture[dark] = (picture[dark] * 0.4).astype(np.uint8)
     for owner in range(SIDES):
         for slot in np.flatnonzero(state.alive[table, owner]).tolist():
-            if lit is None or owner == side or lit[_cell(state, table, owner, slot)]:
+            at = (table, owner, slot)
+            if lit is None or owner == side or lit[cells_of(state.x[at], state.y[at])]:
                 _draw_unit(picture, state, table, owner, slot)
     left = max(0.0, 1.0 - float(state.tick[table]) / rules.LAST_TICK)
     picture[-4:] = DARK
@@ -64,11 +68,6 @@ def _lit(state: State, table: int, side: int | None) -> NDArray[np.bool_] | None
         return None
     seen: NDArray[np.bool_] = visible_cells(state, np.array([table]), np.array([side]))[0]
     return seen if side == 0 else seen[::-1]
-
-
-def _cell(state: State, table: int, owner: int, slot: int) -> int:
-    column, row = (min(int(at[table, owner, slot] / rules.CELL), CELLS - 1) for at in (state.x, state.y))
-    return row * CELLS + column
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:

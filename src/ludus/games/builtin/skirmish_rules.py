@@ -24,6 +24,8 @@ CELLS = 16
 CELL = MAP / CELLS
 HOME = 5.0
 """Where the base of side 0 stands, in x and y; that of side 1 is opposite."""
+TOWARDS_MIDDLE = np.array([1.5, -1.5], np.float32)
+"""[side]: from a base to where its new units stand, in x and y."""
 
 LAST_TICK = 512
 LONGEST_DELAY = 8
@@ -70,11 +72,16 @@ REACH, BASE_REACH, ARRIVED = 0.7, 1.6, 0.3
 
 HERO_HEALTH, HERO_DAMAGE = 4, 3
 """A hero has so many times the health and damage of its kind."""
-RESPAWN_TICKS = 40
-HEALING, HEALING_REACH = 8, 4.0
+RESPAWN_TICKS = 80
+HEALING, HEALING_REACH = 2, 4.0
 """Health that a hero regains in a tick, and how near to its base."""
 WAVE_TICKS = 48
 """In a game of heroes each base sends one fighter of each kind this often."""
 
+BUILD_ORDER = 20
+"""Units of a side whose order of training is kept, the first ones."""
+BUILT = (1, 3, 6, 10)
+"""For each kind it is kept whether so many have been trained."""
+
 NARROW = 0.1
-"""A lead at the time limit that is not larger is a draw."""
+"""A lead of a commander at the time limit that is not larger is a draw."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.trees import IntArray
+from ludus.data.trees import Array, IntArray
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.seeding import uniform
 
@@ -17,7 +17,11 @@ _PATCHES_AT = np.array([[-3.2, -2.8, -0.5, 1.8], [1.8, -0.7, -3.1, -2.9]])
 
 @dataclass(slots=True)
 class State:
-    """Units live in slots; slot 0 is the base, and a dead unit's slot is free for the next one."""
+    """Units live in slots; slot 0 is the base, and a dead unit's slot is free for the next one.
+
+    A unit is also known by one number for all axes, as numpy's `take` and `put` have it:
+    (table * SIDES + side) * SLOTS + slot.
+    """
 
     alive: NDArray[np.bool_]
     kind: NDArray[np.int8]
@@ -40,6 +44,10 @@ class State:
     """[tables, sides, QUEUE]: kinds to train, the one in training first; 0 is nothing."""
     trained: NDArray[np.int32]
     """Ticks that the first of the queue has been in training."""
+    build_order: NDArray[np.int16]
+    """[tables, sides, BUILD_ORDER]: the kinds that were trained, in order; -1 after the end."""
+    made: NDArray[np.int16]
+    """[tables, sides, kinds of `TRAINED`]: how many were trained."""
     patch: NDArray[np.int32]
     """[tables, PATCHES]: what is left in them."""
     patch_x: NDArray[np.float32]
@@ -67,6 +75,8 @@ class State:
             resources=np.zeros(side, np.int32),
             queue=np.zeros((*side, rules.QUEUE), np.int8),
             trained=np.zeros(side, np.int32),
+            build_order=np.full((*side, rules.BUILD_ORDER), -1, np.int16),
+            made=np.zeros((*side, len(rules.TRAINED)), np.int16),
             patch=np.zeros(patches, np.int32),
             patch_x=np.zeros(patches, np.float32),
             patch_y=np.zeros(patches, np.float32),
@@ -75,16 +85,23 @@ class State:
 
     def take(self, tables: IntArray) -> State:
         """A copy of these tables."""
-        return State(*(getattr(self, field.name)[tables] for field in fields(self)))
+        return State(*(getattr(self, name)[tables] for name in _FIELDS))
 
     def put(self, tables: IntArray, part: State) -> None:
-        for field in fields(self):
-            getattr(self, field.name)[tables] = getattr(part, field.name)
+        for name in _FIELDS:
+            getattr(self, name)[tables] = getattr(part, name)
+
+    def first(self, num_tables: int) -> State:
+        """The first tables themselves, not a copy."""
+        return State(*(getattr(self, name)[:num_tables] for name in _FIELDS))
 
     def full_health(self) -> NDArray[np.int32]:
         """[tables, sides, slots]: what each unit had when it was new."""
         full: NDArray[np.int32] = rules.HEALTH[self.kind] * np.where(self.hero, rules.HERO_HEALTH, 1)
         return full.astype(np.int32)
+
+
+_FIELDS = tuple(field.name for field in fields(State))
 
 
 def set_up(state: State, tables: IntArray, seeds: NDArray[np.uint64], heroes: tuple[int, ...]) -> None:
@@ -117,3 +134,9 @@ def set_up(state: State, tables: IntArray, seeds: NDArray[np.uint64], heroes: tu
     new.y[:, 1] = rules.MAP - new.y[:, 0]
     new.resources[:] = 0 if heroes else rules.FIRST_RESOURCES
     state.put(tables, new)
+
+
+def length(x: Array, y: Array) -> Array:
+    """Of vectors. Without `np.hypot`, which need not round alike on every machine."""
+    found: Array = np.sqrt(x * x + y * y)
+    return found

@@ -12,8 +12,8 @@ from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish_rules import BASE, CELLS, PATCH, SIDES, SLOTS
 from ludus.games.builtin.skirmish_state import State
 
-OWN, ENEMY, HERO, HEALTH, X, Y, CARRIES, SELF = range(rules.NUM_KINDS, rules.NUM_KINDS + 8)
-"""Features of an entity after the flags of its kind."""
+KIND, OWN, ENEMY, HERO, HEALTH, X, Y, CARRIES, SELF = range(9)
+"""Features of an entity; the first is the number of its kind."""
 ORDER = SELF + 1
 """The first of the flags of an own unit's order: move, advance, attack, gather."""
 FEATURES = ORDER + rules.GATHER
@@ -34,13 +34,13 @@ RESOURCE_UNIT, COUNT_UNIT = 200.0, 10.0
 WHOLE = SIDES * (len(rules.TRAINED) + 3)
 
 
-def _discs() -> NDArray[np.uint8]:
-    """[base or not, cell, bytes]: the cells in sight of a unit in a cell, as bits."""
+def _discs() -> NDArray[np.uint64]:
+    """[unit, base or neither, cell, words]: the cells in sight of one that is in a cell, as bits."""
     middle = (np.arange(CELLS) + 0.5) * rules.CELL
     x, y = np.tile(middle, CELLS), np.repeat(middle, CELLS)
     apart = np.hypot(x[:, None] - x, y[:, None] - y)
-    sights = (rules.SIGHT[rules.WORKER], rules.SIGHT[BASE])
-    return np.packbits(np.stack([apart <= sight for sight in sights]), axis=2)
+    sights = (rules.SIGHT[rules.WORKER], rules.SIGHT[BASE], -1.0)
+    return np.packbits(np.stack([apart <= sight for sight in sights]), axis=2).view(np.uint64)
 
 
 _DISCS = _discs()
@@ -66,7 +66,7 @@ class SideViews:
     length: NDArray[np.int32]
     things: NDArray[np.int8]
     """[rows, ENTITIES]: what is listed: own slot, SLOTS + enemy slot, or 2 * SLOTS + patch; then -1."""
-    minimap: NDArray[np.float32]
+    minimap: NDArray[np.int8]
     scalars: NDArray[np.float32]
     whole: NDArray[np.float32]
     """Of both sides, own first, whatever the fog: for the critic."""
@@ -75,78 +75,79 @@ class SideViews:
 def visible_cells(state: State, tables: IntArray, sides: IntArray) -> NDArray[np.bool_]:
     """[rows, cells], as the side sees the map."""
     x, y = (turned(at[tables, sides], sides) for at in (state.x, state.y))
-    discs = _DISCS[(state.kind[tables, sides] == BASE).astype(np.int64), cells_of(x, y)]
-    discs *= state.alive[tables, sides, :, None]
-    return np.unpackbits(np.bitwise_or.reduce(discs, axis=1), axis=1).view(np.bool_)
+    sight = np.where(state.alive[tables, sides], state.kind[tables, sides] == BASE, 2)
+    seen = np.bitwise_or.reduce(_DISCS[sight, cells_of(x, y)], axis=1)
+    return np.unpackbits(seen.view(np.uint8), axis=1).view(np.bool_)
 
 
 def see(state: State, tables: IntArray, sides: IntArray) -> SideViews:
-    rows = np.arange(len(tables))[:, None]
+    num = len(tables)
     both = np.stack([sides, 1 - sides], axis=1)
     at = (tables[:, None], both)
-    units = (len(tables), SIDES * SLOTS)
+    units = (num, SIDES * SLOTS)
     xs = np.concatenate([state.x[at].reshape(units), state.patch_x[tables]], axis=1)
     ys = np.concatenate([state.y[at].reshape(units), state.patch_y[tables]], axis=1)
     xs, ys = turned(xs, sides), turned(ys, sides)
     cells = cells_of(xs, ys)
     visible = visible_cells(state, tables, sides)
     present = np.concatenate([state.alive[at].reshape(units), state.patch[tables] > 0], axis=1)
-    present[:, SLOTS:] &= visible[rows, cells[:, SLOTS:]]
+    present[:, SLOTS:] &= np.take_along_axis(visible, cells[:, SLOTS:], axis=1)
 
-    row, thing = np.nonzero(present)
-    place = (present.cumsum(axis=1) - 1)[row, thing]
-    own = thing < SLOTS
-    is_unit = thing < SIDES * SLOTS
-    side = np.where(own, sides[row], 1 - sides[row])
-    unit = (tables[row], side, np.where(is_unit, thing % SLOTS, 0))
-    patch = (tables[row], np.where(is_unit, 0, thing - SIDES * SLOTS))
-    kind = np.where(is_unit, state.kind[unit], PATCH)
-    hero = is_unit & state.hero[unit]
+    found = np.flatnonzero(present)
+    row, thing = found // rules.ENTITIES, found % rules.ENTITIES
+    length = present.sum(axis=1, dtype=np.int32)
+    place = np.arange(len(found)) - (length.cumsum() - length)[row]
+    own, is_unit = thing < SLOTS, thing < SIDES * SLOTS
+    side = (tables * SIDES + sides)[row]
+    unit = np.where(own, side * SLOTS + thing, (side ^ 1) * SLOTS + thing - SLOTS) * is_unit
+    patch = tables[row] * rules.PATCHES + np.maximum(thing - SIDES * SLOTS, 0)
+    kind = np.where(is_unit, state.kind.take(unit), PATCH)
+    hero = is_unit & state.hero.take(unit)
     full = np.where(is_unit, rules.HEALTH[kind] * np.where(hero, rules.HERO_HEALTH, 1), rules.PATCH_AMOUNT)
-    order = np.where(own, state.order[unit], rules.NO_OP)
+    order = np.where(own, state.order.take(unit), rules.NO_OP)
 
-    shown = np.zeros((len(row), FEATURES), np.float32)
-    listed = np.arange(len(row))
-    shown[listed, kind] = 1.0
+    entities = np.zeros((num, rules.ENTITIES, FEATURES), np.float32)
+    shown = np.zeros((len(found), FEATURES), np.float32)
+    shown[:, KIND] = kind
     shown[:, OWN] = own
     shown[:, ENEMY] = is_unit & ~own
     shown[:, HERO] = hero
-    shown[:, HEALTH] = np.where(is_unit, state.health[unit], state.patch[patch]) / full
-    shown[:, X] = xs[row, thing] / rules.MAP
-    shown[:, Y] = ys[row, thing] / rules.MAP
-    shown[:, CARRIES] = own & state.carries[unit]
-    busy = order != rules.NO_OP
-    shown[listed[busy], ORDER + order[busy] - 1] = 1.0
-    entities = np.zeros((len(tables), rules.ENTITIES, FEATURES), np.float32)
-    entities[row, place] = shown
-    things = np.full((len(tables), rules.ENTITIES), -1, np.int8)
-    things[row, place] = thing
+    shown[:, HEALTH] = np.where(is_unit, state.health.take(unit), state.patch.take(patch)) / full
+    shown[:, X] = xs.take(found) / np.float32(rules.MAP)
+    shown[:, Y] = ys.take(found) / np.float32(rules.MAP)
+    shown[:, CARRIES] = own & state.carries.take(unit)
+    busy = np.flatnonzero(order)
+    shown[busy, ORDER + order[busy] - 1] = 1.0
+    at_place = row * rules.ENTITIES + place
+    entities.reshape(-1, FEATURES)[at_place] = shown
+    things = np.full((num, rules.ENTITIES), -1, np.int8)
+    things.put(at_place, thing)
 
-    plane = np.where(kind == PATCH, PATCH_HERE, np.where(own, OWN_UNITS, ENEMY_UNITS) + (kind == BASE))
-    flat = (row * PLANES + plane) * CELLS**2 + cells[row, thing]
-    counts = np.bincount(flat, minlength=len(tables) * PLANES * CELLS**2)
-    minimap = counts.astype(np.float32).reshape(len(tables), PLANES, CELLS**2)
-    minimap *= np.float32(0.25)
+    plane = np.where(is_unit, np.where(own, OWN_UNITS, ENEMY_UNITS) + (kind == BASE), PATCH_HERE)
+    counts = np.bincount(
+        (row * PLANES + plane) * CELLS**2 + cells.take(found), minlength=num * PLANES * CELLS**2
+    )
+    minimap = counts.astype(np.int8).reshape(num, PLANES, CELLS**2)
     minimap[:, VISIBLE] = visible
+    kinds = np.bincount((row * 2 + ~own) * rules.NUM_KINDS + kind, minlength=num * 2 * rules.NUM_KINDS)
     return SideViews(
         entities=entities,
-        length=present.sum(axis=1, dtype=np.int32),
+        length=length,
         things=things,
-        minimap=minimap.reshape(len(tables), PLANES, CELLS, CELLS),
-        scalars=_scalars(state, tables, sides, entities),
+        minimap=minimap.reshape(num, PLANES, CELLS, CELLS),
+        scalars=_scalars(state, tables, sides, kinds.reshape(num, 2, rules.NUM_KINDS)),
         whole=_whole(state, tables, both),
     )
 
 
-def _scalars(state: State, tables: IntArray, sides: IntArray, entities: Array) -> NDArray[np.float32]:
+def _scalars(state: State, tables: IntArray, sides: IntArray, kinds: IntArray) -> NDArray[np.float32]:
+    """`kinds` [rows, own or not, kinds]: how many are in sight."""
     trained = list(rules.TRAINED)
     scalars = np.zeros((len(tables), SCALARS), np.float32)
     queue = state.queue[tables, sides]
     scalars[:, TIME] = 1.0 - state.tick[tables] / rules.LAST_TICK
     scalars[:, RESOURCES] = state.resources[tables, sides] / RESOURCE_UNIT
-    for flag, where in ((OWN, COUNTS), (ENEMY, SEEN)):
-        flags = entities[:, :, trained] * entities[:, :, flag, None]
-        scalars[:, where] = flags.sum(axis=1) / COUNT_UNIT
+    scalars[:, COUNTS], scalars[:, SEEN] = (kinds[:, owner, trained] / COUNT_UNIT for owner in (0, 1))
     scalars[:, QUEUED] = (queue[:, :, None] == trained).sum(axis=1) / rules.QUEUE
     scalars[:, USED] = state.alive[tables, sides].sum(axis=1) / SLOTS
     scalars[:, PROGRESS] = state.trained[tables, sides] / rules.TRAIN_TICKS.max()

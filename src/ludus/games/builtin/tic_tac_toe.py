@@ -17,8 +17,9 @@ from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vect
 from ludus.data.tree_game import OVER
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, Bot, GameBatch, Seat, TableView
 from ludus.games.greedy import GreedyBot
+from ludus.games.pictures import draw_board
 from ludus.games.search import AlphaBetaBot, PerfectBot, UctBot
 
 CELLS = 9
@@ -126,6 +127,11 @@ class TicTacToeTables:
     def tree_state(self, table: int) -> TicTacToeState:
         first, second = self._marks[table].tolist()
         return TicTacToeState((first, second))
+
+    def render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
+        """There is nothing that a seat does not see."""
+        own, other = self.view.observation[0]["board"][table, 0].reshape(2, 3, 3)
+        return draw_board(own, other)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -1,0 +1,147 @@
+"""From replays to a league on skirmish: records bots, clones them, trains leagues from the clone, measures.
+
+python benchmarks/replays_to_league.py                        on two idle cores, some hours
+python benchmarks/replays_to_league.py --budget 20000 --games 4 --epochs 1 -n 20 --exploit-budget 0 --no-report
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from _report import Table, parser, write
+
+from ludus.games.builtin.skirmish_bots import STRATEGIES
+
+BOTS = tuple(STRATEGIES)
+TRAININGS: dict[str, list[str]] = {
+    "league, teacher": [],
+    "self-play, teacher": ["--set", "league.roles.main.matchmaking={type: SelfPlay}"],
+    "league, no teacher": ["--set", "algorithm.teacher=null"],
+}
+
+
+def ludus(*arguments: str) -> str:
+    program = [sys.executable, "-m", "ludus.cli.main", *arguments]
+    done = subprocess.run(program, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(program)} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+class Study:
+    """Folders and commands of one study; what is there already is not made again."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        self.folder = folder
+        self.options = options
+        self.replays = options.replays or folder / "replays"
+
+    def record(self) -> None:
+        ludus("record", "skirmish", *BOTS, "--all-pairs", "-n", str(self.options.games), "--quiet",
+              "--out", str(self.replays))  # fmt: skip
+
+    def clone(self, name: str, *filters: str) -> tuple[Path, dict[str, Any]]:
+        """A player that does what was done in the replays that pass the filters, and its last line."""
+        data, run = self.folder / f"data-{name}", self.folder / f"clone-{name}"
+        ludus("convert", str(self.replays), "--out", str(data), "--quiet", *filters)
+        out = ludus("clone", str(data), "skirmish", "--run", str(run), "--epochs", str(self.options.epochs),
+                    "--threads", str(self.options.threads), "--json", *self.options.clone_set)  # fmt: skip
+        return run, json.loads(out.splitlines()[-1])
+
+    def train(self, name: str, start: Path) -> Path:
+        run = self.folder / name.replace(", ", "-").replace(" ", "-")
+        ludus("train", "skirmish", "--run", str(run), "--quiet", "--actors", str(self.options.actors),
+              "--inference", self.options.inference, "--set", f"budget={self.options.budget}",
+              "--set", f"league.roles.main.start={start}#main@best",
+              *TRAININGS[name], *self.options.train_set)  # fmt: skip
+        return run
+
+    def win_rates(self, run: Path, player: str) -> list[str]:
+        """Against each bot, with intervals."""
+        out = ludus("eval", str(run), player, *BOTS, "-n", str(self.options.episodes), "--json")
+        rows = [json.loads(line) for line in out.splitlines()]
+        return [f"{row['win_rate']:.1%} ({_interval(row)})" for row in rows]
+
+    def exploit(self, run: Path, start: Path) -> str:
+        """The win rate of a trained best response."""
+        if not self.options.exploit_budget:
+            return ""
+        out = ludus("exploit", str(run), "main", "--budget", str(self.options.exploit_budget), "--start",
+                    f"{start}#main@best", "--set", "algorithm.teacher=null", "--json",
+                    "-n", str(self.options.episodes))  # fmt: skip
+        measured = json.loads(out.splitlines()[-1])["trained"]["measured"]
+        return f"{measured['win_rate']:.1%} ({_interval(measured)})"
+
+
+def _interval(row: dict[str, Any]) -> str:
+    low, high = row["win_rate_interval"]
+    return f"{low:.1%} to {high:.1%}"
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_report(Study(folder, options), options)
+
+
+def write_report(study: Study, options: argparse.Namespace) -> None:
+    study.record()
+    tables: list[Table] = []
+    columns = ("player", *(f"against {bot}" for bot in BOTS))
+    one, _ = study.clone(options.bot, "--player", options.bot)
+    rows = [
+        [f"`{options.bot}` itself", *study.win_rates(one, options.bot)],
+        [f"clone of `{options.bot}`", *study.win_rates(one, "main@best")],
+    ]
+    tables.append((f"A clone of `{options.bot}`", columns, rows))
+    start, last = study.clone("winners", "--outcome", "win")
+    rows = [["clone of all bots where they won", *study.win_rates(start, "main@best"), ""]]
+    with ThreadPoolExecutor(options.together) as pool:
+        runs = dict(zip(TRAININGS, pool.map(lambda name: study.train(name, start), TRAININGS), strict=True))
+        beaten = list(pool.map(lambda run: study.win_rates(run, "main"), runs.values()))
+        exploited = list(pool.map(lambda run: study.exploit(run, start), runs.values()))
+    rows += [[name, *wins, loss] for name, wins, loss in zip(runs, beaten, exploited, strict=True)]
+    tables.append((f"After {options.budget:,} decisions", (*columns, "best response wins"), rows))
+    facts = {"command": " ".join(sys.argv), "clone": json.dumps(last)}
+    write("replays-to-league", "From replays to a league", tables, facts=facts, keep=not options.no_report)
+
+
+def _options() -> argparse.Namespace:
+    arguments = parser(__doc__)
+    arguments.add_argument("--folder", type=Path, help="where everything is kept; default: nowhere")
+    arguments.add_argument("--replays", type=Path, help="recorded before; default: recorded now")
+    arguments.add_argument("--games", type=int, default=100, help="recorded for each pair of bots")
+    arguments.add_argument("--bot", choices=BOTS, default="boom", help="the one that is cloned alone")
+    arguments.add_argument("--epochs", type=float, default=20.0, help="of cloning")
+    arguments.add_argument("--budget", type=int, default=2_000_000, help="decisions of each training")
+    arguments.add_argument(
+        "--exploit-budget", type=int, default=300_000, help="of each best response; 0: none"
+    )
+    arguments.add_argument("-n", "--episodes", type=int, default=400, help="games that measure a win rate")
+    arguments.add_argument("--together", type=int, default=1, help="trainings side by side")
+    arguments.add_argument("--actors", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1))
+    arguments.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of cloning")
+    arguments.add_argument("--inference", choices=("inline", "worker"), default="inline")
+    arguments.add_argument("--set", dest="train_set", type=_setting, action="extend", default=[])
+    arguments.add_argument("--clone-set", type=_setting, action="extend", default=[])
+    arguments.add_argument("--no-report", action="store_true")
+    return arguments.parse_args()
+
+
+def _setting(text: str) -> Sequence[str]:
+    return ["--set", text]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""AlphaStar's loss: V-trace by groups of heads and UPGO, several rewards with a value each, a teacher."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ludus.algorithms.algorithm import Algorithm, Loss, Reference
+from ludus.algorithms.checks import require_above, require_between, require_known
+from ludus.algorithms.critic import critic_loss, update_value_scale
+from ludus.algorithms.divergence import normalised_entropy
+from ludus.algorithms.losses import (
+    approximate_kl,
+    detached,
+    explained_variance,
+    masked_mean,
+    value_loss,
+)
+from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
+from ludus.algorithms.teacher import TEACHER, Teacher
+from ludus.data.batch import Batch
+from ludus.data.schedules import Schedule, at
+from ludus.data.specs import SeatKind
+from ludus.models.policy import Policy, Unrolled
+
+_DELAY = "delay"
+_ROUNDING = 1e-4
+"""By which log-probabilities of the same weights may differ between acting and learning."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardWeights:
+    """How much a reward counts."""
+
+    policy: Schedule = 1.0
+    """Of its policy gradient."""
+    value: Schedule = 1.0
+    """Of the error of its value."""
+
+
+def _published() -> dict[str, RewardWeights]:
+    return {
+        "build_order": RewardWeights(policy=4.0, value=1.0),
+        "built": RewardWeights(policy=6.0, value=1.0),
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlphaStarGradient(Algorithm):
+    """Learns from whole trajectories of somewhat older weights. The numbers are AlphaStar's."""
+
+    gamma: float = 1.0
+    lambda_: float = 0.8
+    """Of the value targets, TD(lambda) without a correction for older weights."""
+    policy_lambda: float = 1.0
+    """Of the advantages, which V-trace corrects."""
+    rho_clip: float = 1.0
+    """Most that a group of heads may count for more because it has become likelier."""
+    c_clip: float = 1.0
+    """Most that a decision may pass on of what comes after it."""
+    groups: tuple[tuple[str, ...], ...] | None = None
+    """Heads that share one probability ratio. None: the first head, the head `delay`, all others together."""
+    main: RewardWeights = field(default_factory=lambda: RewardWeights(policy=1.0, value=10.0))
+    rewards: Mapping[str, RewardWeights] = field(default_factory=_published)
+    """Of the further rewards by name; one that is not named counts 1 and 1."""
+    upgo: Schedule = 1.0
+    """Weight of the upgoing returns of the main reward."""
+    entropy: Schedule = 1e-4
+    """Of the sum over the heads, each normalised to be 1 where it is uniform."""
+    teacher: Teacher | None = field(default_factory=Teacher)
+    """The weights that the player first started from; None: no teacher."""
+    huber: float | None = None
+    """Value errors above this count linearly; of the main reward in units of the policy's value scale."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_, policy_lambda=self.policy_lambda)
+        require_above(self, 0, rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
+
+    @property
+    def stackable(self) -> bool:
+        return True
+
+    @property
+    def needs_sequences(self) -> bool:
+        return True
+
+    @property
+    def references(self) -> Mapping[str, Reference]:
+        return {} if self.teacher is None else {TEACHER: self.teacher.reference}
+
+    def check(self, kinds: Sequence[SeatKind]) -> None:
+        heads = dict.fromkeys(head for kind in kinds for head in kind.action.heads)
+        rewards = dict.fromkeys(reward for kind in kinds for reward in kind.rewards)
+        for reward in self.rewards.keys() - _published().keys():
+            require_known(self, [*rewards, *_published()], "further rewards of the game", rewards=reward)
+        for head in (head for group in self.groups or () for head in group):
+            require_known(self, heads, "heads of the game", groups=head)
+        for kind in kinds:
+            self._groups(kind)
+        if self.teacher is not None:
+            self.teacher.check(kinds)
+
+    @torch.no_grad()
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        """The value scale, and what the teacher thinks: it does not change while the policy learns."""
+        discount_TB, follows_TB = self._discount(batch), batch.follows[:-1]
+        target_TB = td_lambda(batch.reward[:-1], batch.value, discount_TB, follows_TB, self.lambda_)
+        update_value_scale(policy, target_TB, batch.valid[:-1])
+        if self.teacher is None:
+            return batch
+        return batch.with_extra(**self.teacher.columns(references[TEACHER], batch))
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled, valid_TB = policy.unroll(batch), batch.valid[:-1]
+        names = ("", *policy.kind.rewards)  # the main reward comes first
+        weights = (self.main, *(self.rewards.get(name, RewardWeights()) for name in names[1:]))
+        value_TBR = _values(unrolled)
+        log_prob_TBG = self._by_group(policy.kind, unrolled.log_prob[:-1])
+        log_ratio_TBG = (log_prob_TBG - self._by_group(policy.kind, batch.log_prob[:-1])).detach()
+        target_TBR, advantage_TBGR, upgoing_TBG = self._returns(batch, value_TBR.detach(), log_ratio_TBG)
+
+        policy_losses = [
+            -masked_mean((log_prob_TBG * advantage_TBG).sum(-1), valid_TB)
+            for advantage_TBG in advantage_TBGR.unbind(-1)
+        ]
+        upgo_loss = -masked_mean((log_prob_TBG * upgoing_TBG).sum(-1), valid_TB)
+        pairs = list(zip(value_TBR[:-1].unbind(-1), target_TBR.unbind(-1), strict=True))
+        value_losses = [critic_loss(policy, *pairs[0], valid_TB, huber=self.huber)]
+        value_losses += [
+            masked_mean(value_loss(value_TB, target_TB, huber=self.huber), valid_TB)
+            for value_TB, target_TB in pairs[1:]
+        ]
+        entropies = normalised_entropy(unrolled, policy.kind.action.heads, batch.action)
+        entropy = masked_mean(torch.stack(list(entropies.values())).sum(0)[:-1], valid_TB)
+
+        progress = batch.progress
+        total = at(self.upgo, progress) * upgo_loss - at(self.entropy, progress) * entropy
+        for weight, policy_term, value_term in zip(weights, policy_losses, value_losses, strict=True):
+            total = (
+                total + at(weight.policy, progress) * policy_term + at(weight.value, progress) * value_term
+            )
+        terms = {"upgo_loss": upgo_loss, "entropy": entropy}
+        terms |= _named("policy_loss", names, policy_losses) | _named("value_loss", names, value_losses)
+        by_head = {"entropy": entropies}
+        if self.teacher is not None:
+            by_head["teacher_kl"] = self.teacher.divergences(policy, unrolled, batch)
+            teacher_loss = masked_mean(self.teacher.loss(by_head["teacher_kl"], batch)[:-1], valid_TB)
+            total = total + teacher_loss
+            terms["teacher_loss"] = teacher_loss
+
+        def details() -> dict[str, Tensor]:
+            explained = [explained_variance(value_TB, target_TB, valid_TB) for value_TB, target_TB in pairs]
+            clipped_TBG = (log_ratio_TBG > math.log(self.rho_clip) + _ROUNDING).to(log_ratio_TBG.dtype)
+            groups = [group[0] for group in self._groups(policy.kind)]
+            shares = [masked_mean(clipped_TB, valid_TB) for clipped_TB in clipped_TBG.unbind(-1)]
+            return {
+                "kl": masked_mean(approximate_kl(log_ratio_TBG.sum(-1)), valid_TB),
+                **_named("explained_variance", names, explained),
+                **_named("clip_fraction", groups, shares),
+                **{
+                    f"{name}.{head}": masked_mean(row[:-1], valid_TB & unrolled.in_use[:-1, ..., index])
+                    for name, rows in by_head.items()
+                    for index, (head, row) in enumerate(rows.items())
+                },
+            }
+
+        return Loss(total=total, statistics=detached(**terms), details=details)
+
+    @torch.no_grad()
+    def _returns(
+        self, batch: Batch, value_TBR: Tensor, log_ratio_TBG: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Value targets [T, B, R] and advantages [T, B, G, R] of every reward, the main one first, and the
+        upgoing advantages [T, B, G] of the main reward, for each group of heads."""
+        reward_TBR = batch.reward[:-1, :, None]
+        if batch.rewards is not None:
+            reward_TBR = torch.cat((reward_TBR, batch.rewards[:-1]), -1)
+        discount_TB, follows_TB = self._discount(batch), batch.follows[:-1]
+        discount_TBR, follows_TBR = discount_TB[..., None], follows_TB[..., None]
+        target_TBR = td_lambda(reward_TBR, value_TBR, discount_TBR, follows_TBR, self.lambda_)
+        corrected = vtrace(
+            log_ratio_TBG[..., None],
+            *(column[:, :, None] for column in (reward_TBR, value_TBR, discount_TBR, follows_TBR)),
+            rho_clip=self.rho_clip,
+            c_clip=self.c_clip,
+            lambda_=self.policy_lambda,
+        )
+        value_TB = value_TBR[..., 0]
+        upgoing_TB = upgo(batch.reward[:-1], value_TB, discount_TB, follows_TB) - value_TB[:-1]
+        rho_TBG = log_ratio_TBG.exp().clamp(max=self.rho_clip)
+        return target_TBR, corrected.advantage, rho_TBG * upgoing_TB[..., None]
+
+    def _discount(self, batch: Batch) -> Tensor:
+        return discounts(batch.elapsed[:-1], batch.over[:-1], self.gamma, batch.value.dtype)
+
+    def _groups(self, kind: SeatKind) -> tuple[tuple[str, ...], ...]:
+        """The kind's own heads, grouped; every head is in one group."""
+        heads = tuple(kind.action.heads)
+        if self.groups is None:
+            delay = tuple(head for head in heads[1:] if head == _DELAY)
+            rest = tuple(head for head in heads[1:] if head != _DELAY)
+            return tuple(group for group in (heads[:1], delay, rest) if group)
+        groups = tuple(tuple(head for head in group if head in heads) for group in self.groups)
+        grouped = [head for group in groups for head in group]
+        for head in heads:
+            if grouped.count(head) != 1:
+                raise ValueError(
+                    f"AlphaStarGradient.groups: head {head!r} of {kind.name!r} must be in one group, is in "
+                    f"{grouped.count(head)}"
+                )
+        return tuple(group for group in groups if group)
+
+    def _by_group(self, kind: SeatKind, log_prob: Tensor) -> Tensor:
+        """[..., heads] to [..., groups]: the heads of a group together."""
+        places = {head: index for index, head in enumerate(kind.action.heads)}
+        columns = log_prob.unbind(-1)
+        groups = ([columns[places[head]] for head in group] for group in self._groups(kind))
+        return torch.stack([torch.stack(group).sum(0) for group in groups], -1)
+
+
+def _values(unrolled: Unrolled) -> Tensor:
+    """[T+1, B, R]: of all rewards, the main one first."""
+    value = unrolled.value[..., None]
+    return value if unrolled.values is None else torch.cat((value, unrolled.values), -1)
+
+
+def _named(statistic: str, names: Sequence[str], values: Sequence[Tensor]) -> dict[str, Tensor]:
+    """STATISTIC.NAME of each; of the main reward, which has no name, just STATISTIC."""
+    return {
+        f"{statistic}.{name}" if name else statistic: value for name, value in zip(names, values, strict=True)
+    }

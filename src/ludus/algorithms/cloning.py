@@ -1,0 +1,178 @@
+"""Cloning: supervised learning of recorded actions; each head is given what was recorded for those before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ludus.algorithms.algorithm import Algorithm, Loss
+from ludus.algorithms.checks import require_between
+from ludus.algorithms.critic import critic_loss, update_value_scale
+from ludus.algorithms.divergence import is_legal, picks_in_use
+from ludus.algorithms.losses import detached, explained_variance, masked_mean, over_heads
+from ludus.data.batch import Batch
+from ludus.data.specs import Head, Pointer, SeatKind
+from ludus.models.policy import Policy, Unrolled
+
+OUTCOME = "outcome"
+"""The column of `Batch.extra` that holds what the episode came to for the seat, which the critic learns."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cloning(Algorithm):
+    """Minus the log-probability of the recorded action, summed over its heads.
+
+    A recorded action that the policy can never take, because it is illegal or outside of a vocabulary that
+    was cut, is counted (`impossible`) and not trained on.
+    """
+
+    head_weights: Mapping[str, float] = field(default_factory=dict)
+    """By head; 1 for those that are not named."""
+    value_weight: float = 0.25
+    """Of the critic's error about the episode's outcome, so that it starts sensibly; 0: leave it alone."""
+    label_smoothing: float = 0.0
+    """Share of each choice's target that is spread evenly over the legal options."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, label_smoothing=self.label_smoothing)
+        weights = {f"head_weights.{head}": weight for head, weight in self.head_weights.items()}
+        require_between(self, 0, math.inf, value_weight=self.value_weight, **weights)
+
+    def check(self, kinds: Sequence[SeatKind]) -> None:
+        known = list(dict.fromkeys(head for kind in kinds for head in kind.action.heads))
+        for head in self.head_weights:
+            if head not in known:
+                raise ValueError(f"Cloning.head_weights names {head!r}; the heads are {', '.join(known)}")
+
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        """Actions outside of the range of their head become 0, since nothing could even look them up; rows
+        in which they matter do not count."""
+        kind = policy.kind
+        possible = batch.valid
+        action: dict[str, Tensor] = {}
+        used: dict[str, Tensor] = {}
+        for name, head in kind.action.heads.items():
+            inside = _in_range(batch.action[name], head, kind.num_options(name))
+            action[name] = torch.where(inside, batch.action[name], 0)
+            used[name] = _is_used(head, action, used, batch.valid)
+            possible = possible & (~used[name] | (inside.all(-1) if _has_picks(head) else inside))
+        if OUTCOME in batch.extra:
+            update_value_scale(policy, batch.extra[OUTCOME], possible)
+        return replace(batch, action=action).with_extra(possible=possible)
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled = unroll_leniently(policy, batch)
+        choices = choices_of(policy.kind, unrolled, batch)
+        mask = choices.possible
+        policy_loss = -masked_mean(over_heads(self._log_prob(policy.kind, unrolled, batch)), mask)
+        total, terms = policy_loss, {"policy_loss": policy_loss}
+        if self.value_weight and OUTCOME in batch.extra:
+            terms["value_loss"] = critic_loss(policy, unrolled.value, batch.extra[OUTCOME], mask)
+            total = total + self.value_weight * terms["value_loss"]
+
+        def details() -> dict[str, Tensor]:
+            found = choices.statistics(policy.kind)
+            found["impossible"] = (batch.valid & ~mask).sum().float()
+            if OUTCOME in batch.extra:
+                outcome = batch.extra[OUTCOME]
+                found["explained_variance"] = explained_variance(unrolled.value, outcome, mask)
+            return found
+
+        return Loss(total=total, statistics=detached(loss=total, **terms), details=details)
+
+    def _log_prob(self, kind: SeatKind, unrolled: Unrolled, batch: Batch) -> Tensor:
+        """[..., heads]: of the recorded actions, smoothed and weighted."""
+        columns = []
+        for index, (name, head) in enumerate(kind.action.heads.items()):
+            log_prob = unrolled.log_prob[..., index]
+            if self.label_smoothing:
+                log_probs = unrolled.log_probs[name]
+                legal = is_legal(log_probs)
+                even = torch.where(legal, log_probs, 0.0).sum(-1) / legal.sum(-1).clamp(min=1)
+                if _has_picks(head):
+                    even = torch.where(picks_in_use(batch.action[name]), even, 0.0).sum(-1)
+                even = torch.where(unrolled.in_use[..., index], even, 0.0)
+                log_prob = log_prob + self.label_smoothing * (even - log_prob)
+            columns.append(self.head_weights.get(name, 1.0) * log_prob)
+        return torch.stack(columns, -1)
+
+
+class Choices(NamedTuple):
+    """What a policy makes of recorded actions. A head that picks several makes a choice for each pick, the
+    end included. Leading axes as those of the batch, heads last."""
+
+    possible: Tensor
+    """[...]: rows that count, whose recorded action the policy can take."""
+    made: Tensor
+    """[..., heads]: choices that the recorded action consists of, 0 where the head is not in use."""
+    right: Tensor
+    """[..., heads]: those of them that the policy finds likeliest, given the recorded ones before it."""
+    log_prob: Tensor
+    """[..., heads]: of the recorded action."""
+
+    def sums(self) -> Tensor:
+        """[4, heads]: rows in which each head is in use, its choices, those that are right, and its
+        log-probability, summed over the rows that count."""
+        used = self.made > 0
+        columns = torch.stack((used.float(), self.made.float(), self.right.float(), self.log_prob))
+        counted = torch.where(self.possible[..., None], columns, 0.0)
+        return counted.reshape(4, -1, counted.shape[-1]).sum(1)
+
+    def statistics(self, kind: SeatKind) -> dict[str, Tensor]:
+        return statistics_of(kind, self.sums())
+
+
+def statistics_of(kind: SeatKind, sums: Tensor) -> dict[str, Tensor]:
+    """`accuracy.HEAD` and `log_prob.HEAD` from `Choices.sums`; NaN for a head that was never in use."""
+    rows, made, right, log_prob = sums
+    found = {}
+    for index, head in enumerate(kind.action.heads):
+        found[f"accuracy.{head}"] = right[index] / made[index]
+        found[f"log_prob.{head}"] = log_prob[index] / rows[index]
+    return found
+
+
+def unroll_leniently(policy: Policy, batch: Batch) -> Unrolled:
+    """Evaluate recorded actions without refusing the illegal ones, which `choices_of` finds."""
+    return policy.unroll(replace(batch, valid=torch.zeros_like(batch.valid), all_valid=False))
+
+
+def choices_of(kind: SeatKind, unrolled: Unrolled, batch: Batch) -> Choices:
+    """The recorded choices beside those that the policy would make."""
+    possible = batch.extra["possible"]
+    made, right = [], []
+    for index, (name, head) in enumerate(kind.action.heads.items()):
+        log_probs, action = unrolled.log_probs[name], batch.action[name].long()
+        used = unrolled.in_use[..., index]
+        if _has_picks(head):
+            used = used[..., None] & picks_in_use(action)
+            action = torch.where(action < 0, log_probs.shape[-1] - 1, action)
+        legal = is_legal(log_probs.gather(-1, action[..., None]).squeeze(-1)) | ~used
+        correct = used & (log_probs.argmax(-1) == action)
+        if _has_picks(head):
+            legal, used, correct = legal.all(-1), used.sum(-1), correct.sum(-1)
+        possible = possible & legal
+        made.append(used.long())
+        right.append(correct.long())
+    return Choices(possible, torch.stack(made, -1), torch.stack(right, -1), unrolled.log_prob.detach())
+
+
+def _has_picks(head: Head) -> bool:
+    return isinstance(head, Pointer) and head.picks > 1
+
+
+def _is_used(head: Head, action: Mapping[str, Tensor], used: Mapping[str, Tensor], valid: Tensor) -> Tensor:
+    if head.when is None:
+        return torch.ones_like(valid)
+    values = torch.tensor(head.when.values, device=valid.device)
+    return used[head.when.head] & torch.isin(action[head.when.head], values)
+
+
+def _in_range(action: Tensor, head: Head, options: int) -> Tensor:
+    """A pointer's -1 is no option but the end."""
+    return (action >= (-1 if _has_picks(head) else 0)) & (action < options)

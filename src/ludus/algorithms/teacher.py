@@ -1,0 +1,111 @@
+"""A teacher: the weights that a player started from, towards which its policy is pulled head by head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from ludus.algorithms.algorithm import Reference
+from ludus.algorithms.checks import require_known
+from ludus.algorithms.divergence import kl_by_head
+from ludus.algorithms.reference_columns import log_prob_columns, log_probs_beside
+from ludus.data.batch import Batch
+from ludus.data.schedules import Schedule, at
+from ludus.data.specs import SeatKind
+from ludus.models.policy import Policy, Unrolled
+
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlyGame:
+    """The beginning of an episode, told by a number that the seat sees, such as the time."""
+
+    part: str
+    """The part of the observation that holds the number: a `Vector`."""
+    feature: int = 0
+    """Which of its numbers."""
+    least: float | None = None
+    """Early is where the number is at least this: for the time that is left."""
+    most: float | None = None
+    """Early is where the number is at most this: for the time that has passed."""
+    strategy: str | None = "z"
+    """Only where this part shows a strategy, which its first number says; None: everywhere."""
+    weight: Schedule = 0.1
+    """Of the divergence of the first head, beside the teacher's own weight."""
+
+    def __post_init__(self) -> None:
+        if self.least is None and self.most is None:
+            raise ValueError("EarlyGame needs least or most: the number until which it is early")
+
+    def check(self, kind: SeatKind) -> None:
+        arrays = kind.observation.arrays
+        vectors = {name: spec.shape[0] for name, spec in arrays.items() if len(spec.shape) == 1}
+        named = {"part": self.part} | ({} if self.strategy is None else {"strategy": self.strategy})
+        require_known(self, vectors, f"vectors that {kind.name!r} sees", **named)
+        if not 0 <= self.feature < vectors[self.part]:
+            raise ValueError(
+                f"EarlyGame.feature must be from 0 to {vectors[self.part] - 1}, the numbers of "
+                f"{self.part!r}, got {self.feature}"
+            )
+
+    def rows(self, batch: Batch) -> Tensor:
+        """Which rows are early, like `batch.valid`."""
+        number = batch.observation[self.part][..., self.feature]
+        early = torch.ones_like(number, dtype=torch.bool)
+        if self.least is not None:
+            early = early & (number >= self.least)
+        if self.most is not None:
+            early = early & (number <= self.most)
+        if self.strategy is not None:
+            early = early & (batch.observation[self.strategy][..., 0] > 0)
+        return early
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Teacher:
+    """Adds weight * KL(teacher || policy) to a loss: what the teacher would do must stay likely."""
+
+    weight: Schedule = 2e-3
+    """Of the divergence of each head, given the earlier heads' actions."""
+    heads: Mapping[str, Schedule] = field(default_factory=dict)
+    """Heads that have weights of their own."""
+    early: EarlyGame | None = None
+    """Adds to the weight of the first head at the beginning of an episode."""
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(fixed=True)
+
+    def check(self, kinds: Sequence[SeatKind]) -> None:
+        known = dict.fromkeys(head for kind in kinds for head in kind.action.heads)
+        for head in self.heads:
+            require_known(self, known, "heads of the game", heads=head)
+        if self.early is not None:
+            for kind in kinds:
+                self.early.check(kind)
+
+    @torch.no_grad()
+    def columns(self, teacher: Policy, batch: Batch) -> dict[str, Tensor]:
+        """What the teacher thinks of all options. Its memory is its own: it starts from zero, as it did in
+        the windows of replays that it was trained on, not from what the player remembers."""
+        state = {name: torch.zeros_like(array) for name, array in batch.state.items()}
+        return log_prob_columns(TEACHER, teacher, replace(batch, state=state))
+
+    def divergences(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> dict[str, Tensor]:
+        """KL(teacher || policy) per row and head."""
+        heads, teacher = policy.kind.action.heads, log_probs_beside(TEACHER, policy, batch)
+        return kl_by_head(teacher, unrolled.log_probs, unrolled.in_use, heads, batch.action)
+
+    def loss(self, divergences: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Per row: the weighted sum over the heads."""
+        progress = batch.progress
+        first = next(iter(divergences))
+        weighted = [at(self.heads.get(head, self.weight), progress) * kl for head, kl in divergences.items()]
+        if self.early is not None:
+            early = torch.where(self.early.rows(batch), divergences[first], 0.0)
+            weighted.append(at(self.early.weight, progress) * early)
+        return torch.stack(weighted).sum(0)

@@ -1,0 +1,93 @@
+"""Games of replays: how one is written down, and how it is made again without trusting the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ludus.cli.experiments import parse_settings
+from ludus.cli.user_code import loading
+from ludus.config import ConfigError, apply_overrides, decode, encode
+from ludus.data.files import address_of
+from ludus.data.replay import Replay
+from ludus.games import builtin
+from ludus.games.catalog import ADAPTERS, list_games, resolve
+from ludus.games.game import GameSource
+from ludus.games.lift import Lifted
+
+
+def find_game(address: str, settings: tuple[str, ...]) -> GameSource:
+    """A game by name or address, with `option=value` settings."""
+    with loading(address):
+        source = resolve(address)
+    overrides = parse_settings(settings)
+    return apply_overrides(source, overrides) if overrides else source
+
+
+def size(num_bytes: int) -> str:
+    """In words."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:,.1f} {name}"
+    return f"{num_bytes / 2**10:,.1f} KiB"
+
+
+def game_address(source: GameSource) -> tuple[str, dict[str, Any]]:
+    """How a game is called in a replay, and its options. No folder is named."""
+    maker: Any = source.factory if isinstance(source, Lifted) else type(source)
+    options = _options(source)
+    if isinstance(maker, partial):
+        maker, options = maker.func, dict(maker.keywords)
+    place, _, name = address_of(maker).rpartition(":")
+    for prefix, adapter in ADAPTERS.items():
+        if f"{place}:{name}" == adapter.source:
+            return f"{prefix}:{options.pop(adapter.argument)}", options
+    package, _, module = place.rpartition(".")
+    return (module if package == builtin.__name__ else f"{Path(place).name}:{name}"), options
+
+
+def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> GameSource:
+    """The game that a replay names, if it came with ludus or is the `trusted` one: a file must not choose
+    what code is run. Raises ValueError."""
+    if not _is_plain(replay.options):
+        raise ValueError(f"its options for {replay.game} are not plain values")
+    if trusted is not None and game_address(trusted)[0] == replay.game:
+        return _with_options(trusted, replay.options)
+    known = [entry.address for entry in list_games() if ":" not in entry.address]
+    if replay.game not in known and replay.game.partition(":")[0] not in ADAPTERS:
+        raise ValueError(
+            f"it is of {replay.game}, which did not come with ludus: name it with --game if you trust it"
+        )
+    try:
+        return _with_options(resolve(replay.game), replay.options)
+    except (ConfigError, ImportError, TypeError) as error:
+        raise ValueError(f"its game cannot be made: {error}") from error
+
+
+def _with_options(source: GameSource, options: Mapping[str, Any]) -> GameSource:
+    made: Any = source
+    if isinstance(made, Lifted):
+        return replace(made, factory=partial(made.factory, **options)) if options else made
+    changed: GameSource = decode({**encode(made), **options})
+    return changed
+
+
+def _options(source: GameSource) -> dict[str, Any]:
+    """As plain values, all of them: what is usual may change."""
+    made: Any = source
+    if isinstance(made, Lifted) or not is_dataclass(made):
+        return {}
+    written = encode(made)
+    return {field.name: written[field.name] for field in fields(made) if field.init}
+
+
+def _is_plain(value: Any) -> bool:
+    """Nothing in it is the address of code."""
+    if isinstance(value, dict):
+        return all(not str(key).startswith("$") and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in value)
+    return True

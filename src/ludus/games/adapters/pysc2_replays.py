@@ -1,0 +1,267 @@
+"""Replays of StarCraft II as episodes of a dataset, shown by the game itself through PySC2.
+
+A replay runs only in the version of the game that made it: one whose version is not installed is skipped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ludus.data.dataset_format import column_specs
+from ludus.data.episodes import (
+    OUTCOMES,
+    DecodedReplay,
+    Episode,
+    EpisodeFacts,
+    EpisodeFilter,
+    NoOp,
+    kept_decisions,
+)
+from ludus.data.specs import SeatKind
+from ludus.data.trees import Tree, allocate, take, under
+from ludus.games.adapters.pysc2 import PySC2
+from ludus.games.adapters.pysc2_actions import DELAY, FUNCTION, NO_OP, UnknownFunctionError
+from ludus.games.adapters.pysc2_game import interface_options, rules_of
+from ludus.games.adapters.pysc2_library import features, flags, messages, run_configs, sc2_env
+from ludus.games.adapters.pysc2_process import closing_on_error, installed_versions
+from ludus.games.adapters.pysc2_replay_header import DamagedReplayError, ReplayHeader, read_header
+from ludus.games.adapters.pysc2_session import LOST
+
+
+class ReplayController(Protocol):
+    """What is used of PySC2's `RemoteController`."""
+
+    def replay_info(self, replay_data: bytes) -> Any: ...
+    def start_replay(self, request: Any) -> Any: ...
+    def game_info(self) -> Any: ...
+    def observe(self) -> Any: ...
+    def step(self, count: int = 1) -> Any: ...
+
+
+class SC2Replays:
+    """An `EpisodeSource` from .SC2Replay files of games between two players."""
+
+    def __init__(self, source: PySC2, files: Mapping[str, Path], no_op: NoOp | None = None) -> None:
+        """`files` by name. `source` says how the game is seen and acted on."""
+        self._source = source
+        self._rules = rules_of(source)
+        self._files = files
+        self._no_op = no_op
+        self.kind: SeatKind = source.spec.kinds[0]
+        self.left_out: Counter[str] = Counter()
+        """Reason -> actions of players that have no place in the dataset."""
+        self._versions: Mapping[str, Any] | None = None
+        self._process: Any = None
+        self._playing = ""
+        """Version of the process."""
+
+    @property
+    def game(self) -> str:
+        return self._source.spec.name
+
+    @property
+    def strategy(self) -> None:
+        """None: nothing is known about build orders."""
+
+    def replays(self) -> Sequence[str]:
+        return list(self._files)
+
+    def decode(self, names: Sequence[str], wanted: EpisodeFilter) -> Iterator[DecodedReplay]:
+        try:
+            for name in names:
+                yield self._decode(name, wanted)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(Exception):
+                process.close()
+
+    def _decode(self, name: str, wanted: EpisodeFilter) -> DecodedReplay:
+        try:
+            content = self._files[name].read_bytes()
+            header = read_header(content)
+        except OSError as error:
+            return DecodedReplay(name=name, skipped=f"cannot be read: {error.strerror}")
+        except DamagedReplayError as error:
+            return DecodedReplay(name=name, skipped=str(error))
+        version = self._installed(header)
+        if version is None:
+            known = ", ".join(sorted(self._versions or ()))
+            return DecodedReplay(
+                name=name,
+                skipped=f"it needs StarCraft II {header.version} (build {header.build}), which is not "
+                f"installed; there are {known}",
+            )
+        if len(header.players) != 2:
+            return DecodedReplay(name=name, skipped=f"it has {len(header.players)} players, not 2")
+        chosen, dropped = self._chosen(name, header, wanted)
+        try:
+            episodes = tuple(self._watch(version, content, facts) for facts in chosen)
+        except (*LOST, ValueError) as error:
+            self.close()
+            return DecodedReplay(name=name, skipped=f"the game does not show it: {error}")
+        return DecodedReplay(name=name, episodes=episodes, dropped=dropped)
+
+    def _installed(self, header: ReplayHeader) -> str | None:
+        """PySC2's name of the version that plays it."""
+        if self._versions is None:
+            self._versions = installed_versions()
+        if header.version in self._versions:
+            return header.version
+        # A program newer than PySC2 is known to it as the latest only.
+        return "latest" if self._versions["latest"].build_version == header.build else None
+
+    def _chosen(
+        self, name: str, header: ReplayHeader, wanted: EpisodeFilter
+    ) -> tuple[list[EpisodeFacts], Counter[str]]:
+        chosen, dropped = [], Counter[str]()
+        for seat, player in enumerate(header.players):
+            facts = EpisodeFacts(
+                replay=name,
+                game=self.game,
+                map=header.map,
+                version=header.version,
+                matchup=tuple(one.race for one in header.players),
+                player=player.race,
+                seat=seat,
+                outcome=player.outcome,
+                score=OUTCOMES[player.outcome],
+                length=header.game_steps // self._source.step_mul,
+            )
+            reason = wanted.drops(facts)
+            if reason is None:
+                chosen.append(facts)
+            else:
+                dropped[reason] += 1
+        return chosen, dropped
+
+    # --- watching ---
+
+    def _watch(self, version: str, content: bytes, facts: EpisodeFacts) -> Episode:
+        controller = self._controller(version)
+        interface = features.parse_agent_interface_format(**interface_options(self._source))
+        request = messages.RequestStartReplay(
+            replay_data=content,
+            options=sc2_env.SC2Env._get_interface(interface, require_raw=False),
+            observed_player_id=facts.seat + 1,
+        )
+        info = controller.replay_info(content)
+        if info.local_map_path.lower().endswith(".sc2map"):
+            request.map_data = self._process_config().map_data(info.local_map_path)
+        controller.start_replay(request)
+        shown = features.features_from_game_info(controller.game_info(), agent_interface_format=interface)
+        stream = _Stream(self.kind, self._rules, shown, self.left_out)
+        stream.watch(controller, self._source.step_mul, self._source.max_delay)
+        return stream.episode(facts, self._no_op, timed=self._source.spec.timed)
+
+    def _controller(self, version: str) -> ReplayController:
+        if self._process is None or self._playing != version:
+            self.close()
+            flags.FLAGS.sc2_timeout = self._source.time_limit_s
+            with closing_on_error():
+                self._process = run_configs.get(version=version).start(want_rgb=False)
+            self._playing = version
+        controller: ReplayController = self._process.controller
+        return controller
+
+    def _process_config(self) -> Any:
+        return run_configs.get(version=self._playing)
+
+
+class _Stream:
+    """One player's decisions: what was seen, and what was done next."""
+
+    def __init__(self, kind: SeatKind, rules: Any, shown: Any, left_out: Counter[str]) -> None:
+        self._kind = kind
+        self._rules = rules
+        self._shown = shown
+        self._left_out = left_out
+        self._rows: list[Tree] = []
+        self._clock: list[int] = []
+        self._end = 0
+
+    def watch(self, controller: ReplayController, step_mul: int, max_delay: int) -> None:
+        """To the end. With delays, a decision is made where the player acts, or after `max_delay` steps."""
+        controller.step()
+        before = controller.observe()
+        while not before.player_result:
+            controller.step(1 if max_delay else step_mul)
+            after = controller.observe()
+            now = before.observation.game_loop
+            if after.actions or not max_delay or not self._clock or now - self._clock[-1] >= max_delay:
+                self._decide(before, after.actions)
+            if after.observation.game_loop <= now and not after.player_result:
+                raise ValueError(f"it stands still at game step {now}")
+            self._end, before = after.observation.game_loop, after
+
+    def _decide(self, response: Any, acted: Sequence[Any]) -> None:
+        row = allocate(column_specs(self._kind), ())
+        observation = self._shown.transform_obs(response)
+        seen = self._rules.observations.write(under("observation.", row), observation)
+        legal = under("legal.", row)
+        self._rules.actions.write_legal(legal, observation, seen.alliance)
+        action = self._action(acted, observation, seen.row_of_unit)
+        for head, value in action.items():
+            row[f"action.{head}"][...] = value
+            # What the player did was possible, even if the last look came too early to show it.
+            if head in legal and self._counts(head, action):
+                legal[head][[one for one in np.atleast_1d(value) if one >= 0]] = True
+        self._rows.append(row)
+        self._clock.append(response.observation.game_loop)
+
+    def _counts(self, head: str, action: Mapping[str, Any]) -> bool:
+        when = self._kind.action.heads[head].when
+        return when is None or action[FUNCTION] in when.values
+
+    def _action(
+        self, acted: Sequence[Any], observation: Any, row_of_unit: Mapping[int, int]
+    ) -> dict[str, Any]:
+        """The first of the actions that has a place in our heads."""
+        codec = self._rules.actions
+        found: dict[str, Any] | None = None
+        for action in acted:
+            call = (
+                self._shown.reverse_raw_action(action, observation)
+                if codec.raw
+                else self._shown.reverse_action(action)
+            )
+            if int(call.function) == NO_OP:
+                continue
+            try:
+                encoded = codec.encode(call, row_of_unit)
+            except UnknownFunctionError as error:
+                self._left_out[str(error)] += 1
+                continue
+            if found is None:
+                found = encoded
+            else:
+                self._left_out["another action came in the same decision"] += 1
+        return codec.blank() if found is None else found
+
+    def episode(self, facts: EpisodeFacts, no_op: NoOp | None, *, timed: bool) -> Episode:
+        if not self._rows:
+            raise ValueError("it ends before it begins")
+        columns = {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+        clock = np.array(self._clock)
+        if DELAY in self._kind.action.heads:
+            columns[f"action.{DELAY}"][:] = np.maximum(np.diff(np.append(clock, self._end)) - 1, 0)
+        kept = np.ones(len(clock), np.bool_)
+        if no_op is not None:
+            kept = kept_decisions(columns[f"action.{no_op.head}"] == no_op.value)
+        time = clock if timed else np.arange(len(clock))
+        end = self._end if timed else len(clock)
+        columns = take(columns, kept)
+        columns["elapsed"][:] = np.diff(np.append(time[kept], end))
+        columns["reward"][-1] = facts.score
+        columns["over"][-1] = True
+        return Episode(facts=replace(facts, length=len(clock)), columns=columns)

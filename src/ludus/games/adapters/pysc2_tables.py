@@ -1,0 +1,230 @@
+"""Tables of StarCraft II: each has a game of its own, and all are stepped at the same time.
+
+An episode whose game fails is cut off with a score that is no number, so that its match is void.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import GameSpec
+from ludus.data.trees import IntArray, Tree, take
+from ludus.games.adapters.pysc2_actions import DELAY, FUNCTION, NO_OP, ActionCodec
+from ludus.games.adapters.pysc2_bots import Computer, computer_on_seat
+from ludus.games.adapters.pysc2_library import actions as pysc2_actions
+from ludus.games.adapters.pysc2_observations import NOTHING_SEEN, ObservationCodec, SeenUnits
+from ludus.games.adapters.pysc2_session import GameLostError, GameSetup, Session
+from ludus.games.game import Actions, TableView
+from ludus.games.seat_rows import GameError
+
+_log = logging.getLogger(__name__)
+
+_SEEDS = np.uint64(2**31 - 1)
+"""The game takes seeds of 31 bits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """How the seats of a game come to a game of StarCraft II."""
+
+    setup: GameSetup
+    races: tuple[str, ...]
+    """By seat."""
+    opponent: Computer | None
+    """Plays against the only seat."""
+    lobby: bool
+    """Built-in bots may take seats."""
+    wins: bool
+    """Two seats play for the win, so that what one gets, the other loses."""
+    actions: ActionCodec
+    observations: ObservationCodec
+
+
+class SC2Tables:
+    def __init__(self, spec: GameSpec, rules: Rules, num_tables: int) -> None:
+        self.spec = spec
+        self.num_tables = num_tables
+        self.view = TableView.allocate(spec, num_tables)
+        self.view.over[:] = True  # until the first reset nothing can be stepped
+        self._tables = [_Table(rules, self.view, table, spec.num_seats) for table in range(num_tables)]
+        # Tables mostly wait for their games. A game ends with the thread that started it, so threads stay.
+        self._threads = ThreadPoolExecutor(num_tables, thread_name_prefix="starcraft")
+        self._closed = False
+
+    @property
+    def dropped_units(self) -> int:
+        """Units that were not shown because the list had no more rows, over all observations."""
+        return sum(table.dropped_units for table in self._tables)
+
+    @property
+    def lost_games(self) -> int:
+        """Game processes that failed and were replaced."""
+        return sum(table.session.lost for table in self._tables)
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        small = (seeds & _SEEDS).tolist()
+        self._run(
+            lambda table=table, seed=seed: self._tables[table].reset(seed)
+            for table, seed in zip(tables.tolist(), small, strict=True)
+        )
+
+    def step(self, actions: Actions) -> None:
+        running = np.flatnonzero(~(self.view.over | self.view.truncated)).tolist()
+        self._run(lambda table=table: self._tables[table].step(take(actions[0], table)) for table in running)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._run(table.session.close for table in self._tables)
+            self._threads.shutdown()
+
+    def _run(self, calls: Any) -> None:
+        """All at the same time; every one has ended when the first error is raised."""
+        errors = [future.exception() for future in [self._threads.submit(call) for call in calls]]
+        for error in errors:
+            if error is not None:
+                raise error
+
+
+class _Table:
+    """One table: its game, and its rows of the view."""
+
+    def __init__(self, rules: Rules, view: TableView, table: int, num_seats: int) -> None:
+        self._rules = rules
+        self._view = view
+        self._table = table
+        self._seats = range(num_seats)
+        self._rows = [take(view.observation[0], (table, seat, ...)) for seat in self._seats]
+        self._legal = [take(view.legal[0], (table, seat, ...)) for seat in self._seats]
+        self._seen = [NOTHING_SEEN] * num_seats
+        self._computers: list[Computer | None] = [None] * num_seats
+        self._due = np.zeros(num_seats, np.int64)
+        """Game time of each seat's next decision."""
+        self._seed = 0
+        self._in_lobby = False
+        self._loop = 0
+        self.session = Session(rules.setup)
+        self.dropped_units = 0
+
+    def reset(self, seed: int) -> None:
+        view, table = self._view, self._table
+        self._seed = seed
+        self._loop = 0
+        self._computers = [None] * len(self._seats)
+        view.reward[table] = view.score[table] = view.clock[table] = 0
+        view.over[table] = view.truncated[table] = False
+        view.to_act[table] = True
+        self._in_lobby = self._rules.lobby
+        if self._in_lobby:
+            self._show_lobby()
+        else:
+            self._begin()
+
+    def _show_lobby(self) -> None:
+        for rows, legal in zip(self._rows, self._legal, strict=True):
+            for array in rows.values():
+                array[...] = 0
+            for mask in legal.values():
+                mask[:] = False
+            legal[FUNCTION][NO_OP] = True
+
+    def _begin(self) -> None:
+        rules = self._rules
+        races, computers = list(rules.races), list(self._computers)
+        if rules.opponent is not None:
+            races.append(rules.opponent.race)
+            computers.append(rules.opponent)
+        steps = self.session.begin(self._seed, races, computers)
+        self._due[:] = 0
+        self._show(steps)
+        for seat in self._seats:
+            self._view.to_act[self._table, seat] = self._computers[seat] is None
+
+    def step(self, actions: Tree) -> None:
+        """`actions`: head -> [seats, ...]."""
+        self._view.reward[self._table] = 0
+        if self._in_lobby:
+            self._leave_lobby(actions)
+            return
+        calls = []
+        for seat in self._agents:
+            if not self._view.to_act[self._table, seat]:
+                calls.append(pysc2_actions.FunctionCall(NO_OP, []))
+                continue
+            action = take(actions, seat)
+            calls.append(self._rules.actions.decode(action, self._seen[seat].unit_of_row))
+            delay = int(action[DELAY]) + 1 if DELAY in action else self._rules.setup.step_mul
+            self._due[seat] = self._loop + delay
+        until = min(self._due[seat] for seat in self._agents)
+        try:
+            steps = self.session.step(calls, int(until - self._loop))
+        except GameLostError as error:
+            self._give_up(error)
+            return
+        self._loop = int(until)
+        self._show(steps)
+        self._reward(steps)
+        self._end_or_go_on(steps)
+
+    def _leave_lobby(self, actions: Tree) -> None:
+        self._computers = [computer_on_seat(take(actions, seat)) for seat in self._seats]
+        if all(self._computers):
+            raise GameError(
+                "two built-in bots cannot play against each other through PySC2: "
+                f"{' and '.join(computer.name for computer in self._computers if computer)}"
+            )
+        self._in_lobby = False
+        self._begin()
+
+    @property
+    def _agents(self) -> list[int]:
+        """The seats that are not the computer's, in the order of PySC2's agents."""
+        return [seat for seat in self._seats if self._computers[seat] is None]
+
+    def _show(self, steps: Sequence[Any]) -> None:
+        for seat, step in zip(self._agents, steps, strict=True):
+            seen = self._rules.observations.write(self._rows[seat], step.observation)
+            self._rules.actions.write_legal(self._legal[seat], step.observation, seen.alliance)
+            self._count_dropped(seen)
+            self._seen[seat] = seen
+        if self.session.counts_steps:
+            self._loop = int(steps[0].observation["game_loop"][0])
+        self._view.clock[self._table] = self._loop
+
+    def _count_dropped(self, seen: SeenUnits) -> None:
+        if seen.dropped and not self.dropped_units:
+            _log.warning("table %d: %d units have no row in the list; max_units", self._table, seen.dropped)
+        self.dropped_units += seen.dropped
+
+    def _reward(self, steps: Sequence[Any]) -> None:
+        reward = self._view.reward[self._table]
+        for seat, step in zip(self._agents, steps, strict=True):
+            reward[seat] = step.reward
+        if self._rules.wins:
+            # The two agents' games may not agree at once that it has ended, and a computer has no reward.
+            gained = reward[0] or -reward[1]
+            reward[:] = gained, -gained
+        self._view.score[self._table] += reward
+
+    def _end_or_go_on(self, steps: Sequence[Any]) -> None:
+        view, table = self._view, self._table
+        if any(step.last() for step in steps):
+            over = any(step.last() and step.discount == 0 for step in steps)
+            view.over[table], view.truncated[table] = over, not over
+            view.to_act[table] = False
+            return
+        for seat in self._agents:
+            view.to_act[table, seat] = self._due[seat] <= self._loop
+
+    def _give_up(self, error: GameLostError) -> None:
+        _log.warning("table %d: the game was lost, its episode is void: %s", self._table, error)
+        self._view.truncated[self._table] = True
+        self._view.to_act[self._table] = False
+        self._view.score[self._table] = np.nan

@@ -1,0 +1,275 @@
+"""Strategies to follow: a game that shows each seat what to build and rewards it for doing so.
+
+A strategy, z, is what somebody built in an episode: a build order, and facts of what was built at all.
+`ludus convert` writes those of replays into a file, from which one is drawn for each seat and episode.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import GameSpec, SeatKind, Vector
+from ludus.data.tree_game import TreeState
+from ludus.data.trees import Array, IntArray, Tree
+from ludus.games.edit_distances import EditDistances
+from ludus.games.game import (
+    Actions,
+    Bot,
+    GameBatch,
+    GameSource,
+    HasPicture,
+    HasStrategy,
+    Seat,
+    StrategyView,
+    TableView,
+)
+from ludus.games.seeding import mix, randbelow, uniform
+
+PART = "z"
+REWARDS = ("build_order", "built")
+FADED = np.array([1.0, 0.5, 0.25, 0.0], np.float32)
+"""What the rewards are multiplied by before the first time of `fade`, and after each of the three."""
+
+_STREAM = 0x7A
+"""Draws of a table's seed that are kept apart from the game's own."""
+_DRAWS = 4
+"""Of a seat and episode: which strategy, whether it is shown, whether each of the rewards is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """What was built in N episodes."""
+
+    build_order: NDArray[np.int16]
+    """[N, places]: -1 after the end."""
+    built: NDArray[np.bool_]
+    """[N, facts]."""
+
+    @classmethod
+    def read(cls, path: str) -> Strategies:
+        """From an .npz file with arrays `build_order` and `built`."""
+        try:
+            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+                arrays: dict[str, Any] = {name: file[name] for name in REWARDS if name in file}
+        except FileNotFoundError:
+            raise ValueError(f"strategies: there is no file {path!r}; `ludus convert` writes one") from None
+        except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+            raise ValueError(f"strategies: {path!r} is not an .npz file of strategies: {error}") from None
+        for name, kind in zip(REWARDS, "ib", strict=True):
+            array = arrays.get(name)
+            if array is None:
+                raise ValueError(f"strategies: {path!r} has no array {name!r}")
+            if array.ndim != 2 or array.dtype.kind != kind or 0 in array.shape:
+                raise ValueError(
+                    f"strategies: {name!r} of {path!r} must be {'integers' if kind == 'i' else 'bool'} "
+                    f"[episodes, size], is {array.dtype} {list(array.shape)}"
+                )
+        if len(arrays["build_order"]) != len(arrays["built"]):
+            raise ValueError(f"strategies: the arrays of {path!r} are of different numbers of episodes")
+        return cls(arrays["build_order"].astype(np.int16), arrays["built"])
+
+    def __len__(self) -> int:
+        return len(self.build_order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithStrategies:
+    """A `GameSource`: another one's game, with a part `z` in every observation and two further rewards.
+
+    The rewards are the fall of the distance between what a seat has built and its strategy: of its build
+    order, the edit distance to as much of the strategy's as is as long; of the facts, how many differ. Both
+    are divided by the size of the strategy.
+    """
+
+    game: GameSource
+    """A game whose seats build things (`HasStrategy`)."""
+    strategies: str
+    """The file to draw from."""
+    types: int | None = None
+    """How many things can be built; None: as many as the file names."""
+    shown: float = 0.9
+    """Probability that a seat is shown its strategy; else z is zero and there is no reward for it."""
+    active: float = 0.25
+    """Probability of each of the two rewards, if the strategy is shown."""
+    fade: tuple[int, int, int] | None = None
+    """Game times from which the rewards are halved, quartered and gone."""
+    scale: float = 1.0
+    """Multiplies the rewards."""
+    fixed: int | None = None
+    """The number of the one strategy that every seat is shown, always: to see what a player makes of it."""
+
+    def __post_init__(self) -> None:
+        for name in ("shown", "active"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"WithStrategies.{name} must be from 0 to 1, got {getattr(self, name)}")
+        if self.fade is not None and list(self.fade) != sorted(self.fade):
+            raise ValueError(f"WithStrategies.fade must be times in order, got {self.fade}")
+
+    @cached_property
+    def known(self) -> Strategies:
+        found = Strategies.read(self.strategies)
+        if self.types is not None and found.build_order.max() >= self.types:
+            raise ValueError(
+                f"WithStrategies.types must be above {found.build_order.max()}, the highest in the build "
+                f"orders of {self.strategies!r}, got {self.types}"
+            )
+        if self.fixed is not None and not 0 <= self.fixed < len(found):
+            raise ValueError(
+                f"WithStrategies.fixed must be from 0 to {len(found) - 1}, the strategies of "
+                f"{self.strategies!r}, got {self.fixed}"
+            )
+        return found
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        part = Vector(size=self.features(self.known.build_order[:1], self.known.built[:1]).shape[1])
+        spec = self.game.spec
+        return replace(spec, kinds=tuple(_extended(kind, part) for kind in spec.kinds))
+
+    def features(self, build_order: Array, built: Array) -> NDArray[np.float32]:
+        """What `z` shows of strategies [rows, places] and [rows, facts]: [rows, 1 + places * types + facts].
+        The first number says that a strategy is shown; a row of zeros shows none. A place with a number that
+        is not below `types` is left empty."""
+        types = self.types
+        if types is None:
+            types = int(self.known.build_order.max()) + 1
+        places = build_order[..., None] == np.arange(max(types, 1))
+        shown = (np.ones((len(built), 1)), places.reshape(len(built), -1), built)
+        return np.concatenate(shown, 1, dtype=np.float32)
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return StrategyTables(self, self.game.tables(num_tables))
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {name: PlainBot(bot) for name, bot in self.game.bots().items()}
+
+    def tree(self) -> TreeState | None:
+        return None
+
+
+def _extended(kind: SeatKind, part: Vector) -> SeatKind:
+    parts = kind.observation.parts
+    if PART in parts:
+        raise ValueError(f"WithStrategies: {kind.name!r} sees a part called {PART!r} already")
+    observation = replace(kind.observation, parts={**parts, PART: part})
+    return replace(kind, observation=observation, rewards=(*kind.rewards, *REWARDS))
+
+
+class StrategyTables:
+    """A `GameBatch`: another one's tables, and what its seats see and get of their strategies."""
+
+    render: Callable[[int, Seat | None], NDArray[np.uint8]]
+    """Only if the game has pictures."""
+
+    def __init__(self, source: WithStrategies, game: GameBatch) -> None:
+        self.spec = source.spec
+        self.game = game
+        """The tables as the game has them, for its bots."""
+        self._source, self._known = source, source.known
+        if not isinstance(game, HasStrategy):
+            raise ValueError(
+                f"WithStrategies: nothing is built in {game.spec.name}: its tables have no `strategy`"
+            )
+        if isinstance(game, HasPicture):
+            self.render = game.render
+        self._builders: HasStrategy = game
+        for name, known in (("build_order", self._known.build_order), ("built", self._known.built)):
+            size = getattr(game.strategy, name).shape[-1]
+            if known.shape[1] != size:
+                raise ValueError(
+                    f"WithStrategies: {name!r} of {game.spec.name} has {size} entries, but "
+                    f"{known.shape[1]} in {source.strategies!r}"
+                )
+        places = (game.num_tables, self.spec.num_seats)
+        self._orders = EditDistances(places, self._known.build_order.shape[1])
+        self._built = np.zeros((*places, self._known.built.shape[1]), np.bool_)
+        self._distance = np.zeros((*places, len(REWARDS)), np.float32)
+        self._active = np.zeros((*places, len(REWARDS)), np.bool_)
+        self._steps = np.zeros(game.num_tables, np.int64)
+        own = TableView.allocate(self.spec, game.num_tables)
+        self.view = replace(
+            game.view,
+            observation=tuple(
+                {**shown, PART: added[PART]}
+                for shown, added in zip(game.view.observation, own.observation, strict=True)
+            ),
+            rewards=own.rewards,
+        )
+
+    @property
+    def num_tables(self) -> int:
+        return self.game.num_tables
+
+    @property
+    def strategy(self) -> StrategyView:
+        return self._builders.strategy
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self.game.reset(tables, seeds)
+        source = self._source
+        own = mix(seeds, _STREAM)[:, None]
+        draw = _DRAWS * np.arange(self.spec.num_seats)
+        number, shown = randbelow(own, draw, len(self._known)), uniform(own, draw + 1) < source.shown
+        if source.fixed is not None:
+            number, shown = np.full_like(number, source.fixed), np.ones_like(shown)
+        active = uniform(own[:, :, None], draw[:, None] + np.array([2, 3])) < source.active
+        self._active[tables] = active & shown[..., None]
+        self._built[tables] = self._known.built[number]
+        self._orders.begin(tables, self._known.build_order[number])
+        self._distance[tables] = self._distances()[tables]
+        self._steps[tables] = 0
+        for seats, seen, rewards in zip(
+            self.spec.seats_of_kind, self.view.observation, self.view.rewards, strict=True
+        ):
+            chosen = number[:, seats].reshape(-1)
+            features = source.features(self._known.build_order[chosen], self._known.built[chosen])
+            shape = (len(tables), len(seats), -1)
+            seen[PART][tables] = features.reshape(shape) * shown[:, seats, None]
+            rewards[tables] = 0.0
+
+    def step(self, actions: Actions) -> None:
+        live = ~(self.view.over | self.view.truncated)
+        self.game.step(actions)
+        self._steps += live
+        after = self._distances()
+        gained = self._source.scale * self._faded()[:, None, None] * self._active * (self._distance - after)
+        self._distance = after
+        for seats, rewards, others in zip(
+            self.spec.seats_of_kind, self.view.rewards, self.game.view.rewards, strict=True
+        ):
+            whole = np.concatenate((others, gained[:, seats]), -1)
+            rewards[live] = whole[live]
+
+    def close(self) -> None:
+        self.game.close()
+
+    def _distances(self) -> NDArray[np.float32]:
+        """[tables, seats, rewards]: from what was built to the strategy, as a share of its size."""
+        now = self.strategy
+        orders = self._orders.of(now.build_order) / now.build_order.shape[-1]
+        facts = (now.built != self._built).mean(-1)
+        return np.stack((orders, facts), -1).astype(np.float32)
+
+    def _faded(self) -> NDArray[np.float32]:
+        """[tables]: what is left of the rewards at this time."""
+        clock = self.view.clock if self.spec.timed else self._steps
+        return FADED[np.searchsorted(self._source.fade or (), clock, side="right")]
+
+
+@dataclass(frozen=True)
+class PlainBot:
+    """A bot of the game at tables with strategies: it sees the game that it was written for."""
+
+    bot: Bot
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        plain = game.game if isinstance(game, StrategyTables) else game
+        return self.bot.act(plain, tables, seats, rng)

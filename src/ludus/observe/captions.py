@@ -1,0 +1,79 @@
+"""Pictures for people: a moment of an episode with a caption of who plays and how it stands."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from PIL import Image, ImageDraw, ImageFont
+
+from ludus.data.moments import Moment, colour_of_team, written_score
+
+LINE = 22
+"""Height of a line of the caption, in pixels."""
+TEXT_SIZE = 14
+MARGIN = 8
+_DARK, _LIGHT, _GREY = (16, 18, 22), (235, 238, 242), (150, 156, 166)
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+def captioned(moment: Moment, width: int | None = None) -> Image.Image:
+    """The picture, so wide if that is said, above a line for each team and one for the state of play."""
+    picture = Image.fromarray(moment.draw())
+    if width is not None and width != picture.width:
+        height = max(1, round(picture.height * width / picture.width))
+        shrinks = width < picture.width
+        picture = picture.resize(
+            (width, height), Image.Resampling.BOX if shrinks else Image.Resampling.NEAREST
+        )
+    lines = len(moment.players) + 1
+    whole = Image.new("RGB", (picture.width, picture.height + lines * LINE + MARGIN), _DARK)
+    whole.paste(picture, (0, 0))
+    _write_caption(ImageDraw.Draw(whole), moment, picture.height + MARGIN // 2 + LINE / 2, picture.width)
+    return whole
+
+
+def _write_caption(pen: ImageDraw.ImageDraw, moment: Moment, middle: float, width: int) -> None:
+    font = ImageFont.load_default(TEXT_SIZE)
+    for team, player in enumerate(moment.players):
+        score = "" if moment.score is None else written_score(moment.score[team])
+        room = width - 2 * MARGIN - pen.textlength(score, font) - MARGIN
+        left = float(MARGIN)
+        if len(moment.players) > 1:
+            pen.ellipse((left, middle - 5, left + 10, middle + 5), fill=colour_of_team(team))
+            left, room = left + 18, room - 18
+        lost = moment.winner is not None and moment.winner != team
+        colour = _GREY if lost else _LIGHT
+        pen.text((left, middle), _fitting(pen, player, room, font), colour, font, anchor="lm")
+        pen.text((width - MARGIN, middle), score, colour, font, anchor="rm")
+        middle += LINE
+    state = _fitting(pen, " · ".join(state_of_play(moment)), width - 2 * MARGIN, font)
+    pen.text((MARGIN, middle), state, _GREY, font, anchor="lm")
+
+
+def state_of_play(moment: Moment) -> list[str]:
+    """What is said of a moment beside players and score; first what must not be cut off."""
+    parts = [moment.outcome] if moment.ended else []
+    if moment.episodes > 1:
+        parts.append(f"episode {moment.episode} of {moment.episodes}")
+    parts.append(f"step {moment.step}")
+    if moment.clock is not None:
+        parts.append(f"clock {moment.clock}")
+    if moment.seat is not None:
+        parts.append(f"seen from seat {moment.seat}")
+    return parts
+
+
+def _fitting(pen: ImageDraw.ImageDraw, text: str, room: float, font: Font) -> str:
+    """The text, its end cut off where there is no room for it."""
+    whole = text
+    while text and pen.textlength(text if text == whole else text + "…", font) > room:
+        text = text[:-1]
+    return text if text == whole else text + "…"
+
+
+def png(picture: Image.Image) -> bytes:
+    """Quick rather than small: most pictures are flat areas, which stay small all the same."""
+    written = BytesIO()
+    picture.save(written, "png", compress_level=1)
+    return written.getvalue()

@@ -1,0 +1,74 @@
+"""The real-time strategy game skirmish: AlphaStar's network, losses and league, from a cloned player.
+
+The league starts from fresh weights unless it is told from which:
+
+    ludus train skirmish --set league.roles.main.start=runs/clone#main@best
+
+Its teacher is then the same model. docs/skirmish.md has the whole way from scripted bots to the league.
+"""
+
+from __future__ import annotations
+
+from ludus.algorithms.alphastar import AlphaStarGradient, RewardWeights
+from ludus.algorithms.teacher import Teacher
+from ludus.data.schedules import Linear
+from ludus.experiment import Experiment
+from ludus.games.builtin.skirmish import Skirmish
+from ludus.games.builtin.skirmish_bots import STRATEGIES
+from ludus.games.builtin.skirmish_view import X, Y
+from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.alphastar import AlphaStar
+from ludus.models.spatial_encoder import Scatter
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def experiment() -> Experiment:
+    bots = tuple(STRATEGIES)
+    return Experiment(
+        name="skirmish",
+        game=Skirmish(),
+        budget=2_000_000,
+        model=AlphaStar(
+            scatter=(Scatter(entities="entities", onto="minimap", x=X, y=Y),), memory=0, central_critic=True
+        ),
+        algorithm=AlphaStarGradient(
+            gamma=0.998,
+            lambda_=0.9,
+            policy_lambda=0.95,
+            main=RewardWeights(policy=1.0, value=0.5),
+            upgo=0.5,
+            entropy=1e-3,
+            teacher=Teacher(weight=2e-3),
+        ),
+        actor=ActorConfig(num_tables=128, matches=4, episodes_per_table=4, unroll_length=32),
+        learner=LearnerConfig(
+            batch_size=4_096,
+            minibatch_size=1_024,
+            epochs=1,
+            learning_rate=Linear(start=3e-4, end=3e-5),
+            average_decay=0.95,
+            buffer_size=32_768,
+            schedule="async",
+        ),
+        league=LeagueRules(
+            roles={
+                "main": Role(
+                    matchmaking=Mixture(
+                        branches=(
+                            (0.35, SelfPlay()),
+                            (0.65, PFSP(weighting="squared", include_scripted=True)),
+                        )
+                    ),
+                    promotion=BySteps(every=200_000),
+                    snapshot_weights="average",
+                )
+            },
+            bots=bots,
+        ),
+        evaluation=EvaluationConfig(opponents=bots, past=1, ladder=0, episodes=128),
+        checkpoint_every=200_000,
+    )

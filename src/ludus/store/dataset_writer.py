@@ -1,0 +1,289 @@
+"""Writes a dataset of replays: appends to its columns, then says in one piece how much of them counts.
+
+Killed at any moment, it goes on where the index says, and the result is the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ludus.data.dataset import ReplayDataset
+from ludus.data.dataset_format import (
+    FORMAT,
+    INDEX,
+    MOST_CODES,
+    REPLAYS,
+    STRATEGIES,
+    Column,
+    DatasetError,
+    Index,
+    ReplayLine,
+    as_read,
+    as_stored,
+    column_specs,
+    new_codes,
+    new_columns,
+    start_name,
+    uncoded,
+)
+from ludus.data.episodes import OUTCOMES, DecodedReplay, Episode
+from ludus.data.kind_json import kind_from_json, kind_to_json
+from ludus.data.specs import SeatKind, length_name
+from ludus.data.trees import Array
+from ludus.store.dataset_folder import begun, lines_column, locked, read_lines, require_columns
+from ludus.store.files import atomic_write, make_folder, sync_folder
+
+COMMIT_BYTES = 32 << 20
+"""Bytes that are held back until they are written together."""
+COMMIT_REPLAYS = 256
+SPARE_BYTES = 16 << 20
+"""Of free disk space, left alone."""
+_PIECE_ROWS = 4096
+
+
+@contextmanager
+def write_dataset(
+    folder: str | Path,
+    *,
+    game: str,
+    kind: SeatKind,
+    strategy: tuple[int, int] | None,
+    settings: Mapping[str, Any],
+) -> Iterator[DatasetWriter]:
+    """A new dataset, or one that was begun with the same kind of seat and settings. What was added is
+    committed at the end, unless that is an error."""
+    path = Path(folder)
+    make_folder(path)
+    fresh = Index(
+        format=FORMAT,
+        game=game,
+        kind=kind_to_json(kind),
+        settings=dict(settings),
+        columns=tuple(new_columns(kind, strategy)),
+        replays=lines_column(),
+    )
+    with locked(path):
+        writer = DatasetWriter(path, begun(path, fresh))
+        yield writer
+        writer.commit()
+        writer.write_strategies()
+
+
+class DatasetWriter:
+    """Adds replays to a dataset. `write_dataset` makes one."""
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        self.folder = folder
+        self._index = index
+        self._kind = kind_from_json(index.kind)
+        self._columns = {column.name: column for column in index.columns}
+        self._waiting: dict[str, list[bytes]] = {name: [] for name in (*self._columns, REPLAYS)}
+        self._items = {column.name: column.items for column in index.columns}
+        """Stored rows, those that wait included."""
+        self._names = {name: place for place, name in enumerate(index.names)}
+        self._lines = read_lines(folder, index.replays)
+        self.done = {line.name for line in self._lines}
+        """Replays that need not be looked at again, those that were skipped included."""
+        episodes = ReplayDataset.open(folder).episodes
+        self.num_decisions = int(episodes.decisions.sum())
+        self.num_decisions_made = int(episodes.length.sum())
+        """By the seats that were taken in, decisions that were left out included."""
+        self._uncommitted = 0
+
+    # --- what is there ---
+
+    @property
+    def num_episodes(self) -> int:
+        return self._items["episode.rows"]
+
+    @property
+    def num_bytes(self) -> int:
+        return self._waiting_bytes + self.committed_bytes
+
+    @property
+    def committed_bytes(self) -> int:
+        return sum(column.num_bytes for column in (*self._columns.values(), self._index.replays))
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(len(piece) for pieces in self._waiting.values() for piece in pieces)
+
+    @property
+    def lines(self) -> Sequence[ReplayLine]:
+        return self._lines
+
+    def dropped(self) -> Counter[str]:
+        """Seats that each filter has left out."""
+        total: Counter[str] = Counter()
+        for line in self._lines:
+            total.update(line.dropped)
+        return total
+
+    def skipped(self) -> dict[str, str]:
+        """Replays from which nothing could be taken, and why."""
+        return {line.name: line.skipped for line in self._lines if line.skipped}
+
+    # --- adding ---
+
+    def add(self, replay: DecodedReplay) -> None:
+        """Take in one replay. Raises `DatasetError` if there is no room on the disk."""
+        if replay.name in self.done:
+            raise DatasetError(f"{self.folder} has the replay {replay.name} already")
+        for episode in replay.episodes:
+            require_columns(self._kind, episode)
+        self._know_values(replay.episodes)  # may commit: nothing of this replay must be waiting yet
+        number = len(self._lines)
+        for episode in replay.episodes:
+            self._append(episode, number)
+        line = ReplayLine(
+            name=replay.name,
+            episodes=len(replay.episodes),
+            dropped=dict(replay.dropped),
+            skipped=replay.skipped,
+        )
+        self._waiting[REPLAYS].append(msgspec.json.encode(line) + b"\n")
+        self._lines.append(line)
+        self.done.add(replay.name)
+        self._uncommitted += 1
+        if self._waiting_bytes >= COMMIT_BYTES or self._uncommitted >= COMMIT_REPLAYS:
+            self.commit()
+
+    def _append(self, episode: Episode, replay: int) -> None:
+        columns, facts = episode.columns, episode.facts
+        self.num_decisions += episode.num_decisions
+        self.num_decisions_made += facts.length
+        for name in column_specs(self._kind):
+            column = self._columns[name]
+            lengths = columns[length_name(name)] if column.storage == "ragged" else None
+            if lengths is not None:
+                begin = self._items[name] + np.cumsum(lengths, dtype=np.int64) - lengths
+                self._put(start_name(name), begin[:, None])
+            self._put(name, as_stored(column, columns[name], lengths))
+        outcome = 0.0 if facts.outcome is None else OUTCOMES[facts.outcome]
+        one: dict[str, Any] = {
+            "rows": len(columns["reward"]),
+            "decisions": episode.num_decisions,
+            "length": facts.length,
+            "seat": facts.seat,
+            "outcome": outcome,
+            "score": facts.score,
+            "replay": replay,
+            "player": self._place(facts.player),
+            "matchup": self._place(" vs ".join(facts.matchup)),
+            "map": self._place(facts.map),
+            "version": self._place(facts.version),
+        }
+        if "episode.built" in self._columns:
+            one |= {"build_order": episode.build_order, "built": episode.built}
+        for name, value in one.items():
+            column = self._columns[f"episode.{name}"]
+            self._put(column.name, as_stored(column, np.array(value, column.dtype)[None]))
+
+    def _put(self, name: str, stored: Array) -> None:
+        self._waiting[name].append(stored.tobytes())
+        self._items[name] += len(stored)
+
+    def _place(self, name: str) -> int:
+        return self._names.setdefault(name, len(self._names))
+
+    def _know_values(self, episodes: Iterable[Episode]) -> None:
+        """Give every new value of a coded column its code; a column that has too many gets another form."""
+        for column in [column for column in self._columns.values() if column.storage == "codes"]:
+            for episode in episodes:
+                more = new_codes(column, episode.columns[column.name])
+                if len(column.codes) + len(more) > MOST_CODES:
+                    self._uncode(column.name)
+                    break
+                if more:
+                    column = msgspec.structs.replace(column, codes=(*column.codes, *more))
+                    self._columns[column.name] = column
+
+    def _uncode(self, name: str) -> None:
+        self.commit()
+        coded, target = self._columns[name], uncoded(self._columns[name])
+        self._require_room(coded.items * target.row_bytes)
+        crc = 0
+        with (self.folder / target.file).open("wb") as file:
+            for start in range(0, coded.items, _PIECE_ROWS):
+                piece = self._mapped(coded)[start : start + _PIECE_ROWS]
+                content = as_read(coded, piece).tobytes()
+                crc = zlib.crc32(content, crc)
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        self._columns[name] = msgspec.structs.replace(target, items=coded.items, crc=crc)
+        self._write_index(self._index.replays)
+        (self.folder / coded.file).unlink(missing_ok=True)
+
+    def _mapped(self, column: Column) -> Array:
+        return np.memmap(self.folder / column.file, column.stored, "r", shape=(column.items, column.width))
+
+    # --- committing ---
+
+    def commit(self) -> None:
+        """Everything that was added so far is there for good."""
+        if not self._uncommitted:
+            return
+        self._require_room(self._waiting_bytes)
+        for name, column in self._columns.items():
+            self._columns[name] = self._appended(column, self._waiting[name])
+        replays = self._appended(self._index.replays, self._waiting[REPLAYS])
+        sync_folder(self.folder)
+        self._write_index(replays)
+        self._uncommitted = 0
+
+    def _appended(self, column: Column, pieces: list[bytes]) -> Column:
+        content = b"".join(pieces)
+        pieces.clear()
+        if not content:
+            return column
+        path = self.folder / column.file
+        try:
+            with path.open("ab") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
+        return msgspec.structs.replace(
+            column,
+            items=column.items + len(content) // column.row_bytes,
+            crc=zlib.crc32(content, column.crc),
+        )
+
+    def _write_index(self, replays: Column) -> None:
+        self._index = msgspec.structs.replace(
+            self._index,
+            columns=tuple(self._columns.values()),
+            replays=replays,
+            names=tuple(self._names),
+        )
+        atomic_write(self.folder / INDEX, msgspec.json.encode(self._index))
+
+    def _require_room(self, needed: int) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if free < needed + SPARE_BYTES:
+            raise DatasetError(
+                f"{self.folder}: {needed >> 20} MiB more are needed and {free >> 20} MiB are free; "
+                "what was written counts: make room and give the same command again"
+            )
+
+    def write_strategies(self) -> None:
+        """What each episode's seat had built, in a file of its own for games that show such strategies."""
+        episodes = ReplayDataset.open(self.folder).episodes
+        if episodes.build_order is None or episodes.built is None:
+            return
+        content = io.BytesIO()
+        np.savez(content, build_order=episodes.build_order, built=episodes.built, outcome=episodes.outcome)
+        atomic_write(self.folder / STRATEGIES, content.getvalue())

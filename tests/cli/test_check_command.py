@@ -1,0 +1,43 @@
+from collections.abc import Callable
+
+import pytest
+
+from ludus.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ludus(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command: (exit code, standard output, standard error)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        shown = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, shown.out, shown.err
+
+    return run
+
+
+def test_a_game_is_checked_with_its_options(ludus: Run) -> None:
+    rates = []
+    for number in (2, 4):
+        arguments = ("beacon", "--set", f"decisions={number}", "--episodes", "2", "--tables", "1")
+        code, out, err = ludus("check", *arguments)
+        assert code == 0, err
+        counts = {line.split()[1]: int(line.split("(")[-1].rstrip("x)")) for line in out.splitlines()[1:]}
+        rates.append(counts["max_length"] / counts["score"])
+    assert rates == [2, 4]  # steps in an episode
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [("mode=2v2", "1v1"), ("mod=3v3", "did you mean 'mode'?"), ("3v3", "PATH=VALUE")],
+)
+def test_a_wrong_option_is_named(ludus: Run, setting: str, named: str) -> None:
+    code, _, err = ludus("check", "skirmish", "--set", setting)
+    assert code == 2
+    assert named in err
+    assert "Traceback" not in err

@@ -1,0 +1,298 @@
+"""`ludus record` and `ludus convert`, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ludus.cli.main import main
+from ludus.data.dataset import ReplayDataset
+from ludus.data.replay import Replay, decode_replay, encode_replay
+from ludus.workers import replay_conversion
+
+Run = Callable[..., tuple[int, str, str]]
+
+OWN_GAME = '''
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+
+
+class Mine(TicTacToe):
+    """Tic-tac-toe of somebody."""
+'''
+
+CHANCE = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from ludus.games.builtin.kuhn import Kuhn
+
+dealt = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chance(Kuhn):
+    def tables(self, num_tables):
+        tables = super().tables(num_tables)
+        reset = tables.reset
+
+        def shuffled(at, seeds):
+            dealt.append(1)
+            reset(at, seeds + np.uint64(len(dealt)))
+
+        tables.reset = shuffled
+        return tables
+"""
+
+
+@pytest.fixture
+def ludus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in an empty folder: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        shown = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, shown.out, shown.err
+
+    return run
+
+
+def replays(folder: str) -> list[Replay]:
+    return [decode_replay(path.read_bytes()) for path in sorted(Path(folder).glob("*.replay"))]
+
+
+def last(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return found
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def test_record_swaps_seats_and_goes_on(ludus: Run) -> None:
+    record = ("record", "tic_tac_toe", "random", "rules", "--out", "games", "--tables", "3")
+    code, out, _ = ludus(*record, "-n", "6")
+    assert code == 0
+    assert "6 replays written to games" in out
+    assert "next:  ludus convert games" in out
+    seated = Counter(tuple(seat.name for seat in one.seats) for one in replays("games"))
+    assert seated == {("random", "rules"): 3, ("rules", "random"): 3}
+    code, out, _ = ludus(*record, "-n", "6")
+    assert code == 0
+    assert "0 replays written to games (6 were there before)" in out
+    code, out, _ = ludus(*record, "-n", "15", "--json")
+    assert last(out)["pairs"] == [{"players": ["random", "rules"], "replays": 15}]
+    all_of = replays("games")
+    assert len({one.seed for one in all_of}) == len(all_of) == 15
+    assert {one.game for one in all_of} == {"tic_tac_toe"}
+
+
+def test_pairs(ludus: Run) -> None:
+    ludus("record", "rock_paper_scissors", "rock", "paper", "scissors", "-n", "3", "--out", "some", "--quiet")
+    assert Counter(frozenset(one.matchup) for one in replays("some")) == {
+        frozenset(("rock", "paper")): 3,
+        frozenset(("rock", "scissors")): 3,
+    }
+    code, out, err = ludus(
+        "record", "rock_paper_scissors", "rock", "paper", "scissors", "-n", "2", "--out", "all",
+        "--all-pairs", "--quiet",
+    )  # fmt: skip
+    assert (code, out, err) == (0, "", "")
+    assert len({frozenset(one.matchup) for one in replays("all")}) == 3
+    for one in replays("all"):
+        beats = {("paper", "rock"), ("rock", "scissors"), ("scissors", "paper")}
+        assert one.outcome(0) == ("win" if one.matchup in beats else "loss")
+
+
+def test_a_game_of_one_seat_with_an_option(ludus: Run) -> None:
+    code, _, _ = ludus(
+        "record", "beacon", "oracle", "random", "--set", "decisions=12", "-n", "2", "--out", "b"
+    )
+    assert code == 0
+    assert [one.options for one in replays("b")] == [{"decisions": 12}] * 4
+    code, out, _ = ludus("convert", "b", "--out", "set")
+    assert code == 0
+    dataset = ReplayDataset.open("set")
+    assert dataset.num_episodes == 4
+    assert dataset.num_decisions < (dataset.episodes.length == 12).sum() * 12 == 48
+    assert f"no-ops (order = 0) left out: {48 - dataset.num_decisions}" in out
+    ludus("convert", "b", "--out", "whole", "--keep-no-ops", "--quiet")
+    assert ReplayDataset.open("whole").num_decisions == 48
+    code, _, err = ludus("convert", "b", "--out", "set", "--no-op", "2")
+    assert code == 2
+    assert "head 'order' has the values 0 to 1, got 2" in err
+
+
+def test_convert_chooses_counts_and_goes_on(ludus: Run) -> None:
+    ludus("record", "tic_tac_toe", "random", "rules", "-n", "12", "--out", "games", "--quiet")
+    code, out, _ = ludus("convert", "games", "--out", "all")
+    assert code == 0
+    assert "24 episodes (seats) of 12 replays" in out
+    assert "no-ops" not in out, "with a single head, every option does something"
+    dataset = ReplayDataset.open("all")
+    assert dataset.game == "tic_tac_toe"
+    names = [dataset.names[player] for player in dataset.episodes.player]
+    assert Counter(names) == {"random": 12, "rules": 12}
+
+    code, out, _ = ludus(
+        "convert", "games", "--out", "wins", "--player", "rules", "--outcome", "win", "--json"
+    )
+    facts = last(out)
+    wins = sum(dataset.episodes.outcome[[name == "rules" for name in names]] > 0)
+    assert facts["episodes"] == wins
+    assert facts["dropped"] == {"player": 12, "outcome": 12 - wins}
+    code, _, err = ludus("convert", "games", "--out", "wins")
+    assert code == 1
+    assert "wins was begun with other settings: player was ['rules'] and is []" in err
+
+    ludus(
+        "convert", *(str(path) for path in sorted(Path("games").iterdir())[:5]), "--out", "parts", "--quiet"
+    )
+    ludus("convert", "games", "--out", "parts", "--quiet")
+    assert contents("parts") == contents("all")
+    for one in dataset.windows(np.random.default_rng(0), 4, 3).valid.T:
+        assert one.any()
+
+
+def test_what_is_damaged_is_skipped_and_named(ludus: Run) -> None:
+    ludus("record", "tic_tac_toe", "random", "rules", "-n", "4", "--out", "games", "--quiet")
+    files = sorted(Path("games").iterdir())
+    files[1].write_bytes(files[1].read_bytes()[:-5])
+    changed = decode_replay(files[2].read_bytes())
+    files[2].write_bytes(encode_replay(type(changed)(**{
+        name: getattr(changed, name) for name in changed.__struct_fields__ if name not in ("seen", "version")
+    }, seen=1, version="older")))  # fmt: skip
+    code, out, err = ludus("convert", "games", "--out", "set")
+    assert code == 0
+    assert f"skipped games/{files[1].name}: cut short" in err
+    assert f"skipped games/{files[2].name}: does not play as recorded" in err
+    assert "recorded with version older, this is code-" in err
+    assert "4 episodes (seats) of 2 replays" in out
+    assert "skipped: 2 replays" in out
+    for file in files:
+        file.write_bytes(b"nothing")
+    code, _, err = ludus("convert", "games", "--out", "none")
+    assert code == 2
+    assert "none of the 4 replays can be used" in err
+    code, _, err = ludus("convert", "games", "--out", "set", "--outcome", "win")
+    assert code == 2
+
+
+def test_nothing_left_is_a_failure(ludus: Run) -> None:
+    ludus("record", "tic_tac_toe", "random", "rules", "-n", "2", "--out", "games", "--quiet")
+    code, out, err = ludus("convert", "games", "--out", "set", "--min-length", "50")
+    assert code == 1
+    assert "nothing is left of 2 replays" in err
+    assert "left out by min length: 4 seats" in out
+    code, _, err = ludus("convert", "games", "--out", "other", "--map", "lost_temple")
+    assert code == 2
+    assert "unknown map 'lost_temple'" in err
+
+
+def test_a_disk_that_will_not_do_is_said_early(ludus: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ludus("record", "tic_tac_toe", "random", "rules", "-n", "2", "--out", "games", "--quiet")
+    monkeypatch.setattr(replay_conversion, "SPARE_BYTES", 1 << 60)
+    code, _, err = ludus("convert", "games", "--out", "set")
+    assert code == 1
+    assert "by the replays so far, the dataset needs about" in err
+
+
+def test_players_of_a_run(ludus: Run) -> None:
+    small = {"runtime": "serial", "budget": "2000", "actor.num_tables": "16", "actor.matches": "1",
+             "learner.batch_size": "500", "model.hidden": "8", "evaluation.episodes": "8",
+             "league.roles.main.promotion.every": "1000"}  # fmt: skip
+    settings = [part for name, value in small.items() for part in ("--set", f"{name}={value}")]
+    assert ludus("train", "kuhn", "--run", "mine", *settings, "--quiet")[0] == 0
+    code, _, _ = ludus("record", "mine", "main", "random", "-n", "4", "--out", "games", "--quiet")
+    assert code == 0
+    for one in replays("games"):
+        assert {seat.name: seat.model.partition(":")[0] for seat in one.seats} == {
+            "main": "main",
+            "random": "",
+        }
+    assert ludus("convert", "games", "--out", "set", "--player", "main", "--quiet")[0] == 0
+    assert ReplayDataset.open("set").num_episodes == 4
+    code, _, err = ludus("record", "mine", "main", "random", "--set", "x=1", "--out", "games")
+    assert code == 2
+    assert "--set is for a GAME" in err
+
+
+def test_a_replay_does_not_choose_what_code_is_run(ludus: Run) -> None:
+    Path("own.py").write_text(OWN_GAME)
+    assert ludus("record", "own.py:Mine", "random", "random", "-n", "2", "--out", "games")[0] == 0
+    assert {one.game for one in replays("games")} == {"own.py:Mine"}, "and no folder is named"
+    code, _, err = ludus("convert", "games", "--out", "set")
+    assert code == 2
+    assert "it is of own.py:Mine, which did not come with ludus: name it with --game" in err
+    assert ludus("convert", "games", "--out", "set", "--game", "own.py:Mine")[0] == 0
+
+
+def test_a_game_that_cannot_be_replayed_is_refused(ludus: Run) -> None:
+    Path("chance.py").write_text(CHANCE)
+    code, _, err = ludus("record", "chance.py:Chance", "random", "random", "-n", "20", "--out", "games")
+    assert code == 1
+    assert "cannot be recorded: with the same seed and the same actions" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("record", "tic_tac_toe", "random", "perfct"), "did you mean 'perfect'?"),
+        (("record", "tic_tac_to", "random", "random"), "did you mean 'tic_tac_toe'?"),
+        (("record", "tic_tac_toe", "random"), "name at least two players"),
+        (("record", "beacon", "oracle", "--set", "decision=3"), "did you mean 'decisions'?"),
+        (("record", "runs/none", "main", "random"), "runs/none"),
+        (("convert", "nowhere"), "there is no file or folder nowhere"),
+        (("convert", "."), "holds no replays"),
+    ],
+)
+def test_mistakes_are_named(ludus: Run, arguments: tuple[str, ...], message: str) -> None:
+    code, _, err = ludus(*arguments, "--out", "out")
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+KILLED = """
+import os, sys
+from ludus.cli.main import main
+from ludus.store import dataset_writer
+
+dataset_writer.COMMIT_REPLAYS = 2
+stop, count, fsync = int(sys.argv[1]), 0, os.fsync
+
+def counted(descriptor):
+    global count
+    count += 1
+    if count == stop:
+        os.kill(os.getpid(), 9)
+    fsync(descriptor)
+
+os.fsync = counted
+main(["convert", "games", "--out", "set", "--quiet"])
+"""
+
+
+def test_convert_goes_on_after_a_kill(ludus: Run) -> None:
+    ludus("record", "tic_tac_toe", "random", "rules", "-n", "8", "--out", "games", "--quiet")
+    ludus("convert", "games", "--out", "whole", "--quiet")
+    for stop, code in ((30, -signal.SIGKILL), (45, -signal.SIGKILL), (0, 0)):
+        ended = subprocess.run(
+            [sys.executable, "-c", KILLED, str(stop)], env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        assert ended.returncode == code
+    assert contents("set") == contents("whole")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ludus.data.kind_json import differences, kind_from_json, kind_to_json
+from ludus.data.specs import ActionSpec, Choice, SeatKind
+from ludus.games.catalog import list_games, resolve
+
+KINDS = [
+    kind for entry in list_games() if ":" not in entry.address for kind in resolve(entry.address).spec.kinds
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
+def test_a_kind_comes_back(kind: SeatKind) -> None:
+    again = kind_from_json(json.loads(json.dumps(kind_to_json(kind))))
+    assert again == kind
+    assert differences(again, kind) == {}
+    assert list(again.action.heads) == list(kind.action.heads)
+
+
+def test_differences_are_named() -> None:
+    kind = resolve("skirmish").spec.kinds[0]
+    heads = dict(kind.action.heads)
+    other = replace(kind, name="x", action=ActionSpec(heads=heads | {"delay": Choice(num=9, masked=False)}))
+    assert differences(kind, other) == {"action.delay.num": (8, 9)}
+    turned = {name: heads[name] for name in ("delay", "action", *heads)}
+    assert differences(kind, replace(kind, action=ActionSpec(heads=turned))) == {
+        "action": (list(heads), list(turned))
+    }

@@ -1,0 +1,160 @@
+"""StarCraft II as a game, on PySC2's mock: promises, seats, the lobby, delays, mistakes."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ludus.games.adapters.pysc2 import PySC2
+from ludus.games.adapters.pysc2_bots import COMPUTERS, Computer
+from ludus.games.catalog import resolve
+from ludus.games.game import allocate_actions
+from ludus.games.seat_rows import GameError
+
+needs_pysc2 = pytest.mark.skipif(importlib.util.find_spec("pysc2") is None, reason="pysc2 is not installed")
+
+SMALL: dict[str, Any] = {"screen": 16, "minimap": 16, "mock": True}
+MINI_GAME = PySC2(map_name="MoveToBeacon", **SMALL)
+AGAINST_COMPUTER = PySC2(map_name="Simple64", opponent=Computer(difficulty="hard"), **SMALL)
+TWO_SEATS = PySC2(map_name="Simple64", builtin_bots=False, max_units=16, **SMALL)
+RAW_WITH_DELAYS = PySC2(
+    map_name="Simple64",
+    builtin_bots=False,
+    interface="raw",
+    max_units=16,
+    max_delay=8,
+    raw_resolution=32,
+    screen=0,
+    minimap=0,
+    mock=True,
+)
+LOBBY = PySC2(map_name="Simple64", **SMALL)
+
+
+def first_seed() -> Any:
+    return np.array([0]), np.array([1], np.uint64)
+
+
+@needs_pysc2
+@pytest.mark.parametrize(
+    "source",
+    [MINI_GAME, AGAINST_COMPUTER, TWO_SEATS, RAW_WITH_DELAYS],
+    ids=["mini-game", "against the computer", "two seats", "raw"],
+)
+def test_keeps_the_promises_of_a_game(source: PySC2) -> None:
+    from ludus.games.check import check_game
+
+    report = check_game(source, episodes=4, tables=2, max_steps=60, bot_seconds=0.2)
+    assert report.ok, str(report)
+
+
+@needs_pysc2
+def test_seats_are_as_many_as_players_less_the_opponent() -> None:
+    assert MINI_GAME.spec.num_seats == AGAINST_COMPUTER.spec.num_seats == 1
+    assert TWO_SEATS.spec.num_teams == 2
+    assert TWO_SEATS.spec.zero_sum
+    assert not AGAINST_COMPUTER.spec.zero_sum
+    assert MINI_GAME.spec.max_length == 244  # 1,920 game steps, eight a decision, and some
+    assert resolve("pysc2:MoveToBeacon", mock=True).spec.name == "pysc2:MoveToBeacon"
+
+
+@needs_pysc2
+def test_computers_are_bots_where_there_is_a_second_seat() -> None:
+    assert set(MINI_GAME.bots()) == set(TWO_SEATS.bots()) == {"random"}
+    bots = LOBBY.bots()
+    assert len(bots) == 1 + 4 * 10
+    assert {"random", "builtin_terran_easy", "builtin_random_cheat_insane"} <= set(bots)
+    with_builds = PySC2(map_name="Simple64", builtin_builds=("random", "rush"), **SMALL)
+    assert "builtin_zerg_hard_rush" in with_builds.bots()
+    assert len({computer.name for computer in COMPUTERS}) == len(COMPUTERS) == 240
+
+
+@needs_pysc2
+@pytest.mark.parametrize("seat", [0, 1])
+def test_a_built_in_bot_takes_its_seat_in_the_lobby_and_never_acts_again(seat: int) -> None:
+    batch = LOBBY.tables(1)
+    batch.reset(*first_seed())
+    assert batch.view.to_act[0].tolist() == [True, True]
+    assert batch.view.legal[0]["function"][0].sum(axis=1).tolist() == [1, 1]
+    assert not batch.view.observation[0]["scalars"].any()
+    rng = np.random.default_rng(0)
+    actions = allocate_actions(LOBBY.spec, 1)
+    bot = LOBBY.bots()["builtin_zerg_hard"]
+    for head, value in bot.act(batch, np.array([0]), np.array([seat]), rng).items():
+        actions[0][head][0, seat] = value[0]
+    batch.step(actions)
+    assert batch.view.to_act[0].tolist() == [seat != 0, seat != 1]
+    assert batch.view.observation[0]["scalars"][0, 1 - seat].any()
+    while not batch.view.over[0]:
+        batch.step(actions)  # the number that marks the seat is not looked at any more
+        assert not batch.view.to_act[0, seat]
+    batch.close()
+
+
+@needs_pysc2
+def test_two_built_in_bots_cannot_play_each_other() -> None:
+    batch = LOBBY.tables(1)
+    batch.reset(*first_seed())
+    bot = LOBBY.bots()["builtin_zerg_hard"]
+    chosen = bot.act(batch, np.array([0, 0]), np.array([0, 1]), np.random.default_rng(0))
+    with pytest.raises(GameError, match="builtin_zerg_hard and builtin_zerg_hard"):
+        batch.step(({head: value[None] for head, value in chosen.items()},))
+    batch.close()
+
+
+@needs_pysc2
+def test_seats_decide_when_their_delay_has_run_out() -> None:
+    batch = RAW_WITH_DELAYS.tables(1)
+    batch.reset(*first_seed())
+    actions = allocate_actions(RAW_WITH_DELAYS.spec, 1)
+    actions[0]["delay"][0] = [1, 4]  # two and five game steps
+    acting, clock = [], []
+    for _ in range(4):
+        batch.step(actions)
+        acting.append(batch.view.to_act[0].tolist())
+        clock.append(int(batch.view.clock[0]))
+    assert clock == [2, 4, 5, 6]
+    assert acting == [[True, False], [True, False], [False, True], [True, False]]
+    batch.close()
+
+
+@needs_pysc2
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"map_name": "MoveToBeakon"}, "no map 'MoveToBeakon'; did you mean 'MoveToBeacon'"),
+        ({"map_name": "MoveToBeacon", "opponent": Computer()}, "is for one player"),
+        ({"map_name": "Simple64", "races": ("zerg", "zerg", "zerg")}, "3 races for 2 seats"),
+        ({"map_name": "Simple64", "functions": ("select_larva",)}, "builtin_bots=false"),
+    ],
+)
+def test_mistakes_that_need_pysc2_to_be_seen(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GameError, match=message):
+        PySC2(**options, mock=True).spec  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"races": ("human",)}, "races must be of terran, zerg, protoss, random, got human"),
+        ({"interface": "rgb"}, "interface must be features or raw, got 'rgb'"),
+        ({"interface": "raw"}, "set max_units"),
+        ({"screen": 0}, "needs a screen and a minimap"),
+        ({"step_mul": 0}, "step_mul must be at least 1, got 0"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GameError, match=message):
+        PySC2(map_name="Simple64", **options)
+    with pytest.raises(GameError, match="difficulty must be one of very_easy"):
+        Computer(difficulty="simple")  # type: ignore[arg-type]
+
+
+def test_without_pysc2_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    source = PySC2(map_name="MoveToBeacon")
+    with pytest.raises(GameError, match=r"PySC2, which is not installed; pip install 'ludus\[sc2\]'"):
+        source.spec  # noqa: B018

@@ -1,0 +1,38 @@
+"""The recorder: exactly the wanted episodes, each side equally often on each seat."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ludus.data.replay import Replay
+from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
+from ludus.workers.recorder import Recorder, Wanted
+from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+
+
+@pytest.mark.parametrize("tables", [1, 3, 8, 100])
+def test_every_line_up_gets_its_episodes_with_seats_swapped(tables: int) -> None:
+    game = RockPaperScissors()
+    wanted = [
+        Wanted(players=("rock", "paper"), episodes=7),
+        Wanted(players=("paper", "scissors"), episodes=20),
+        Wanted(players=("rock", "scissors"), episodes=1),
+    ]
+    kept: list[tuple[int, Replay]] = []
+    Recorder(
+        game,
+        FixedPlayers({name: SeatedPlayer(bot=bot) for name, bot in game.bots().items()}),
+        wanted,
+        address="rock_paper_scissors",
+        options={},
+        keep=lambda place, replay: kept.append((place, replay)),
+        num_tables=tables,
+        seed=4,
+    ).record()
+    assert Counter(place for place, _ in kept) == {0: 7, 1: 20, 2: 1}
+    for place, one in enumerate(wanted):
+        first = [replay.matchup.index(one.players[0]) for number, replay in kept if number == place]
+        assert abs(first.count(0) - first.count(1)) <= 1
+    assert len({replay.seed for _, replay in kept}) == len(kept)
