@@ -1,11 +1,23 @@
 import numpy as np
+import pytest
 import torch
 from batches import RICH, observations
 
+from ludus.data.specs import Entities
+from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes
 from ludus.models.encoders import Encoder, EncoderSizes
+from ludus.models.spatial_encoder import SpatialSizes
 from ludus.models.tensors import as_float, share
 
 SIZES = EncoderSizes(channels=(4,), entity_size=8, entity_heads=2, activation="relu")
+ALPHASTAR_SIZES = AlphaStarSizes(
+    scalar_size=4,
+    entity_size=8,
+    entity_layers=1,
+    entity_heads=2,
+    entity_hidden=8,
+    spatial=SpatialSizes(scatter_channels=2, inputs=2, down=(), blocks=0, size=4),
+)
 
 
 def encode(encoder, observation):
@@ -45,3 +57,15 @@ def test_read_only_arrays_are_copied():
     assert share(array).data_ptr() == array.ctypes.data
     array.flags.writeable = False
     assert share(array).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int16"])
+def test_types_are_told_apart_whatever_they_are_stored_as(dtype):
+    parts = {"units": Entities(maximum=2, features=2, types=3, dtype=dtype)}
+    network = AlphaStarEncoder(parts, ALPHASTAR_SIZES, context=(), scatter=(), known_types=None)
+    for encoder in (Encoder(parts, SIZES), network):
+        units = np.zeros((3, 2, 2), dtype)
+        units[:, 0, 0] = range(3)
+        features = encode(encoder, {"units": units, "units_length": np.full(3, 1, np.int32)}).features
+        assert (features[0] - features[1]).abs().max() > 1e-3
+        assert (features[1] - features[2]).abs().max() > 1e-3

@@ -57,7 +57,7 @@ def valid_entities(length: Tensor, maximum: int) -> Tensor:
 def with_type_flags(rows: Tensor, types: int) -> Tensor:
     """[..., features] to [..., types + features - 1]: the type, the first feature, becomes flags."""
     flags = functional.one_hot(rows[..., 0].long().clamp(0, types - 1), types)
-    return torch.cat((flags.to(rows.dtype), rows[..., 1:]), -1)
+    return torch.cat((flags.float(), as_float(rows[..., 1:])), -1)
 
 
 class PlanesEncoder(nn.Module):
@@ -104,8 +104,8 @@ class EntitiesEncoder(nn.Module):
         valid = valid_entities(length, longest)
         padding = ~valid.unsqueeze(-1)
         # Padding may hold anything, NaN included, so it is replaced rather than multiplied away.
-        rows = entities[..., :longest, :].masked_fill(padding, 0.0)
-        hidden = self.inputs(with_type_flags(rows, self.types) if self.types else rows)
+        rows = entities[..., :longest, :].masked_fill(padding, 0)
+        hidden = self.inputs(with_type_flags(rows, self.types) if self.types else as_float(rows))
         hidden = hidden + self.attention(self.attention_norm(hidden), valid)
         hidden = hidden + self.mix(self.mix_norm(hidden))
         embedding = self.outputs(hidden).masked_fill(padding, 0.0)
@@ -134,6 +134,6 @@ class Encoder(nn.Module):
             features.append(planes(as_float(observation[name])))
         embedded: dict[str, EncodedEntities] = {}
         for name, entities in zip(self.entity_names, self.entities, strict=True):
-            pooled, embedded[name] = entities(as_float(observation[name]), observation[length_name(name)])
+            pooled, embedded[name] = entities(observation[name], observation[length_name(name)])
             features.append(pooled)
         return Encoded(features[0] if len(features) == 1 else torch.cat(features, -1), embedded)

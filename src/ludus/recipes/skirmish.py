@@ -9,7 +9,7 @@ Its teacher is then the same model. docs/skirmish.md has the whole way from scri
 
 from __future__ import annotations
 
-from ludus.algorithms.alphastar import AlphaStarGradient, RewardWeights
+from ludus.algorithms.ppo import PPO
 from ludus.algorithms.teacher import Teacher
 from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
@@ -35,20 +35,18 @@ def experiment() -> Experiment:
         model=AlphaStar(
             scatter=(Scatter(entities="entities", onto="minimap", x=X, y=Y),), memory=0, central_critic=True
         ),
-        algorithm=AlphaStarGradient(
+        algorithm=PPO(
             gamma=0.998,
-            lambda_=0.9,
-            policy_lambda=0.95,
-            main=RewardWeights(policy=1.0, value=0.5),
-            upgo=0.5,
-            entropy=1e-3,
-            teacher=Teacher(weight=2e-3),
+            lambda_=0.95,
+            dual_clip=3.0,
+            entropy=0.003,
+            teacher=Teacher(weight=Linear(start=0.02, end=0.002)),
         ),
-        actor=ActorConfig(num_tables=128, matches=4, episodes_per_table=4, unroll_length=32),
+        actor=ActorConfig(num_tables=64, matches=4, episodes_per_table=4, unroll_length=16),
         learner=LearnerConfig(
-            batch_size=4_096,
-            minibatch_size=1_024,
-            epochs=1,
+            batch_size=8_192,
+            minibatch_size=2_048,
+            epochs=2,
             learning_rate=Linear(start=3e-4, end=3e-5),
             average_decay=0.95,
             buffer_size=32_768,
@@ -63,12 +61,12 @@ def experiment() -> Experiment:
                             (0.65, PFSP(weighting="squared", include_scripted=True)),
                         )
                     ),
-                    promotion=BySteps(every=200_000),
+                    promotion=BySteps(every=500_000),
                     snapshot_weights="average",
                 )
             },
             bots=bots,
         ),
-        evaluation=EvaluationConfig(opponents=bots, past=1, ladder=0, episodes=128),
+        evaluation=EvaluationConfig(opponents=bots, past=0, ladder=0, episodes=64),
         checkpoint_every=200_000,
     )

@@ -21,6 +21,7 @@ class MetricsFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._encoder = msgspec.json.Encoder(enc_hook=_plain_scalar)
+        self.path.parent.mkdir(exist_ok=True)
         self._file = self.path.open("ab+", buffering=0)
 
     def append(self, record: Mapping[str, Any]) -> None:

@@ -1,0 +1,61 @@
+"""Skirmish with three heroes a side: one policy for all seats, and a critic that sees both sides (MAPPO)."""
+
+from __future__ import annotations
+
+from ludus.algorithms.ppo import mappo
+from ludus.data.schedules import Linear
+from ludus.experiment import Experiment
+from ludus.games.builtin.skirmish import Skirmish
+from ludus.games.builtin.skirmish_hero_bots import HERO_STRATEGIES
+from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.networks import ActorCritic
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+
+def experiment() -> Experiment:
+    bots = tuple(HERO_STRATEGIES)
+    return Experiment(
+        name="skirmish_3v3",
+        game=Skirmish(mode="3v3"),
+        budget=1_500_000,
+        model=ActorCritic(
+            hidden=(128, 64),
+            activation="relu",
+            channels=(8, 16),
+            entity_size=32,
+            central_critic=True,
+            value_normalisation=True,
+        ),
+        algorithm=mappo(gamma=0.995, entropy=0.01),
+        actor=ActorConfig(num_tables=64, matches=4, episodes_per_table=2, unroll_length=16),
+        learner=LearnerConfig(
+            batch_size=8_192,
+            minibatch_size=2_048,
+            epochs=2,
+            learning_rate=Linear(start=7e-4, end=5e-5),
+            average_decay=0.95,
+            buffer_size=32_768,
+            schedule="async",
+        ),
+        league=LeagueRules(
+            roles={
+                "main": Role(
+                    matchmaking=Mixture(
+                        branches=(
+                            (0.3, SelfPlay()),
+                            (0.7, PFSP(weighting="squared", include_scripted=True)),
+                        )
+                    ),
+                    promotion=BySteps(every=500_000),
+                    snapshot_weights="average",
+                )
+            },
+            bots=bots,
+        ),
+        evaluation=EvaluationConfig(opponents=bots, past=0, ladder=0, episodes=64),
+        checkpoint_every=500_000,
+    )
