@@ -65,3 +65,12 @@ def test_a_reader_never_sees_half_of_two_versions() -> None:
     finally:
         stop.set()
         writer.join()
+
+
+def test_a_weight_without_axes_stays_an_array(board: WeightBoard) -> None:
+    specs = {"player/scale": ArraySpec(shape=(), dtype=np.dtype(np.float32))}
+    board = LocalBoard() if isinstance(board, LocalBoard) else SharedBoard(np.zeros, {"main": specs})
+    board.publish(ModelId("main", 0, 1), {"player/scale": np.array(2.5, np.float32)})
+    _, found = board.fetch("main")
+    assert isinstance(found["player/scale"], np.ndarray)
+    assert found["player/scale"] == 2.5

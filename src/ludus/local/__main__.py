@@ -33,9 +33,12 @@ def run_worker(launch: Launch) -> None:
     except PeerGone:
         raise SystemExit("the controller is gone") from None
     except Exception as error:
+        # Into the log before the controller hears of it, and ends this process.
+        traceback.print_exc()
+        sys.stderr.flush()
         failed = Failed(f"{type(error).__name__}: {error}", kind=_whose(error, launch.role))
         send(Connection(os.dup(launch.control_fd)), failed)
-        raise
+        raise SystemExit(1) from None
 
 
 def _whose(error: Exception, role: str) -> str:

@@ -74,7 +74,8 @@ class SharedBoard:
     def fetch(self, player: str) -> tuple[ModelId, Tree]:
         while True:
             number = int(self._published[player][0])
-            weights = {name: array[number % 2].copy() for name, array in self._copies[player].items()}
+            # Not .copy(): of a weight without axes the index gives a number, and its copy is no array.
+            weights = {name: np.array(array[number % 2]) for name, array in self._copies[player].items()}
             model = self._model(player, number)
             if self._filling[player][0] <= number + 1:  # our copy is filled again by number + 2 only
                 return model, weights
