@@ -1,7 +1,8 @@
-"""From replays to a league on skirmish: records bots, clones them, trains leagues from the clone, measures.
+r"""From replays to a league on skirmish: records bots, clones them, trains leagues from the clone, measures.
 
 python benchmarks/replays_to_league.py                        on two idle cores, some hours
-python benchmarks/replays_to_league.py --budget 20000 --games 4 --epochs 1 -n 20 --exploit-budget 0 --no-report
+python benchmarks/replays_to_league.py --budget 20000 --games 4 --epochs 1 -n 20 --exploit-budget 0 \
+    --no-report                                               to see that it runs
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,16 +31,27 @@ TRAININGS: dict[str, list[str]] = {
 }
 
 
-def ludus(*arguments: str) -> str:
+INTERRUPTED = 130
+
+
+def ludus(*arguments: str, minutes: float | None = None) -> str:
+    """What a command prints. After so many minutes it is asked to save and stop."""
     program = [sys.executable, "-m", "ludus.cli.main", *arguments]
-    done = subprocess.run(program, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(program)} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as running:
+        right = [0]
+        try:
+            out, _ = running.communicate(timeout=None if minutes is None else 60 * minutes)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGINT)
+            right.append(INTERRUPTED)
+            out, _ = running.communicate()
+    if running.returncode not in right:
+        raise SystemExit(f"{' '.join(program)} ended with {running.returncode}:\n{out}")
+    return out
 
 
 class Study:
-    """Folders and commands of one study; what is there already is not made again."""
+    """Folders and commands of one study. In a folder that is kept, another call goes on where one ended."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.folder = folder
@@ -53,17 +66,24 @@ class Study:
         """A player that does what was done in the replays that pass the filters, and its last line."""
         data, run = self.folder / f"data-{name}", self.folder / f"clone-{name}"
         ludus("convert", str(self.replays), "--out", str(data), "--quiet", *filters)
-        out = ludus("clone", str(data), "skirmish", "--run", str(run), "--epochs", str(self.options.epochs),
-                    "--threads", str(self.options.threads), "--json", *self.options.clone_set)  # fmt: skip
+        what = ["--resume"] if _begun(run) else [str(data), "skirmish", *self.options.clone_set]
+        out = ludus("clone", *what, "--run", str(run), "--epochs", str(self.options.epochs),
+                    "--threads", str(self.options.threads), "--json")  # fmt: skip
         return run, json.loads(out.splitlines()[-1])
 
     def train(self, name: str, start: Path) -> Path:
         run = self.folder / name.replace(", ", "-").replace(" ", "-")
-        ludus("train", "skirmish", "--run", str(run), "--quiet", "--actors", str(self.options.actors),
-              "--inference", self.options.inference, "--set", f"budget={self.options.budget}",
-              "--set", f"league.roles.main.start={start}#main@best",
-              *TRAININGS[name], *self.options.train_set)  # fmt: skip
+        what = ["skirmish", "--inference", self.options.inference,
+                "--set", f"league.roles.main.start={start}#main@best",
+                *TRAININGS[name], *self.options.train_set]  # fmt: skip
+        ludus("train", *(["--resume"] if _begun(run) else what), "--run", str(run), "--quiet",
+              "--actors", str(self.options.actors), "--set", f"budget={self.options.budget}",
+              minutes=self.options.minutes)  # fmt: skip
         return run
+
+    def decisions(self, run: Path) -> str:
+        """That the main player has trained on."""
+        return f"{json.loads(ludus('league', str(run), '--json'))['players'][0]['decisions']:,}"
 
     def win_rates(self, run: Path, player: str) -> list[str]:
         """Against each bot, with intervals."""
@@ -80,6 +100,10 @@ class Study:
                     "-n", str(self.options.episodes))  # fmt: skip
         measured = json.loads(out.splitlines()[-1])["trained"]["measured"]
         return f"{measured['win_rate']:.1%} ({_interval(measured)})"
+
+
+def _begun(run: Path) -> bool:
+    return (run / "run.json").exists()
 
 
 def _interval(row: dict[str, Any]) -> str:
@@ -106,13 +130,18 @@ def write_report(study: Study, options: argparse.Namespace) -> None:
     ]
     tables.append((f"A clone of `{options.bot}`", columns, rows))
     start, last = study.clone("winners", "--outcome", "win")
-    rows = [["clone of all bots where they won", *study.win_rates(start, "main@best"), ""]]
+    rows = [["clone of all bots where they won", "", *study.win_rates(start, "main@best"), ""]]
     with ThreadPoolExecutor(options.together) as pool:
         runs = dict(zip(TRAININGS, pool.map(lambda name: study.train(name, start), TRAININGS), strict=True))
         beaten = list(pool.map(lambda run: study.win_rates(run, "main"), runs.values()))
         exploited = list(pool.map(lambda run: study.exploit(run, start), runs.values()))
-    rows += [[name, *wins, loss] for name, wins, loss in zip(runs, beaten, exploited, strict=True)]
-    tables.append((f"After {options.budget:,} decisions", (*columns, "best response wins"), rows))
+    trained = map(study.decisions, runs.values())
+    rows += [
+        [name, decisions, *wins, loss]
+        for name, decisions, wins, loss in zip(runs, trained, beaten, exploited, strict=True)
+    ]
+    head, *others = columns
+    tables.append(("After training", (head, "decisions", *others, "best response wins"), rows))
     facts = {"command": " ".join(sys.argv), "clone": json.dumps(last)}
     write("replays-to-league", "From replays to a league", tables, facts=facts, keep=not options.no_report)
 
@@ -125,6 +154,7 @@ def _options() -> argparse.Namespace:
     arguments.add_argument("--bot", choices=BOTS, default="boom", help="the one that is cloned alone")
     arguments.add_argument("--epochs", type=float, default=20.0, help="of cloning")
     arguments.add_argument("--budget", type=int, default=2_000_000, help="decisions of each training")
+    arguments.add_argument("--minutes", type=float, help="of each training, at most; default: any time")
     arguments.add_argument(
         "--exploit-budget", type=int, default=300_000, help="of each best response; 0: none"
     )

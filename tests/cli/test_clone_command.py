@@ -18,6 +18,7 @@ from ludus.cli.main import main
 from ludus.data.dataset import ReplayDataset
 from ludus.data.trees import Array
 from ludus.store.metrics_file import read_metrics
+from ludus.store.model_pool import BEST
 from ludus.store.run_folder import RunFolder
 from ludus.workers import cloned_run
 
@@ -181,6 +182,11 @@ def test_illegal_actions_are_counted_and_left_out(ludus: Run) -> None:
     assert code == 0, err
     assert "times a recorded action was illegal" in out
     assert numbers_in("mine")[-1]["main/impossible"] > 0
+    actions[:] = 77
+    actions.flush()
+    code, out, err = ludus("clone", "data", "mine.py:plain", "--run", "none", "--steps", "3", *FEW)
+    assert (code, "main@best" in out) == (0, False), err
+    assert not any(BEST in names for names in RunFolder.open("none").models.tags().values())
 
 
 def _is_unsigned(data: str) -> bool:

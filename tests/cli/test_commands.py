@@ -315,3 +315,14 @@ def test_interrupting_saves_and_a_second_start_is_refused(tmp_path: Path) -> Non
     again.send_signal(signal.SIGTERM)
     again.communicate(timeout=max(1.0, deadline - time.monotonic()))
     assert again.returncode == 130
+
+
+def test_a_teacher_with_fresh_weights_is_pointed_out(ludus: Run) -> None:
+    taught = "algorithm={type: PPO, teacher: {weight: 0.01}}"
+    code, out, _ = ludus("train", "kuhn", "--run", "first", *TINY, "--set", taught, "--set", "budget=1000")
+    assert code == 0
+    assert "players of role main start from fresh weights, which teach nothing" in out
+    start = ["--set", "league.roles.main.start=first#main@latest"]
+    code, out, _ = ludus("train", "kuhn", "--run", "second", *TINY, "--set", taught, *start)
+    assert code == 0
+    assert "teach nothing" not in out

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from ludus.cli.main import main
 from ludus.data.dataset import ReplayDataset
 from ludus.data.replay import Replay, decode_replay, encode_replay
+from ludus.store.dataset_folder import locked
 from ludus.workers import replay_conversion
 
 Run = Callable[..., tuple[int, str, str]]
@@ -209,6 +211,15 @@ def test_a_disk_that_will_not_do_is_said_early(ludus: Run, monkeypatch: pytest.M
     code, _, err = ludus("convert", "games", "--out", "set")
     assert code == 1
     assert "by the replays so far, the dataset needs about" in err
+    for number in range(4):
+        Path(f"games/a{number}.replay").write_bytes(b"")
+    monkeypatch.setattr(replay_conversion, "SAMPLE_REPLAYS", 1)
+    monkeypatch.setattr(
+        replay_conversion, "_require_room", lambda writer, estimate: estimates.append(estimate)
+    )
+    estimates: list[int] = []
+    ludus("convert", "games", "--out", "other", "--quiet")
+    assert estimates[0] > 500, "what was skipped says nothing about the others"
 
 
 def test_players_of_a_run(ludus: Run) -> None:
@@ -239,6 +250,66 @@ def test_a_replay_does_not_choose_what_code_is_run(ludus: Run) -> None:
     assert code == 2
     assert "it is of own.py:Mine, which did not come with ludus: name it with --game" in err
     assert ludus("convert", "games", "--out", "set", "--game", "own.py:Mine")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"game": "gymnasium:harm.py:Env"}, "it is of gymnasium:harm.py:Env, which did not come with ludus"),
+        ({"options": {"env_id": "harm.py:Env"}}, "its options name another game than gymnasium:CartPole-v1"),
+        ({"game": "gymnasium:CartPole-v99"}, "its game cannot be made"),
+    ],
+)
+def test_nor_what_a_library_runs(ludus: Run, changed: dict[str, Any], message: str) -> None:
+    pytest.importorskip("gymnasium")
+    Path("harm.py").write_text("open('harm', 'w').close()")
+    ludus("record", "gymnasium:CartPole-v1", "random", "-n", "2", "--out", "games", "--quiet")
+    one = replays("games")[0]
+    assert (one.game, "env_id" in one.options) == ("gymnasium:CartPole-v1", False)
+    Path("games/bad.replay").write_bytes(encode_replay(msgspec.structs.replace(one, **changed)))
+    code, _, err = ludus("convert", "games", "--out", "set", "--quiet")
+    assert code == 0
+    assert f"skipped games/bad.replay: {message}" in err
+    assert not Path("harm").exists()
+    assert ReplayDataset.open("set").num_episodes == 2
+
+
+def test_the_game_that_is_named_is_the_one_that_is_converted(ludus: Run) -> None:
+    Path("own.py").write_text(OWN_GAME)
+    ludus("record", "kuhn", "random", "random", "-n", "2", "--out", "games", "--quiet")
+    ludus("record", "own.py:Mine", "random", "random", "-n", "2", "--out", "games", "--quiet")
+    code, _, err = ludus("convert", "games", "--out", "set", "--game", "own.py:Mine", "--quiet")
+    assert (code, "skipped games/kuhn-" in err) == (0, True)
+    dataset = ReplayDataset.open("set")
+    assert (dataset.game, dataset.num_episodes) == ("own.py:Mine", 4)
+    code, _, err = ludus("convert", "games", "--out", "none", "--game", "leduc")
+    assert (code, "it is of kuhn, not of leduc" in err) == (2, True)
+
+
+def test_a_replay_that_cannot_be_opened_is_skipped_and_named(ludus: Run) -> None:
+    ludus("record", "tic_tac_toe", "random", "rules", "-n", "2", "--out", "games", "--quiet")
+    Path("games/a.replay").mkdir()
+    code, _, err = ludus("convert", "games", "--out", "set", "--quiet")
+    assert (code, "skipped games/a.replay: cannot be read: Is a directory" in err) == (0, True)
+
+
+def test_what_is_in_the_folder_counts_only_if_it_is_the_same(ludus: Run) -> None:
+    record = ("record", "beacon", "oracle", "-n", "2", "--out", "games", "--quiet")
+    assert ludus(*record, "--set", "decisions=12")[0] == 0
+    code, _, err = ludus(*record, "--set", "decisions=16")
+    assert code == 2
+    assert "was recorded with decisions=12, not 16; choose another folder" in err
+    with locked(Path("games")):
+        code, _, err = ludus(*record, "--set", "decisions=12")
+    assert (code, "games is being written by another process" in err) == (1, True)
+
+
+def test_no_game_is_recorded_twice(ludus: Run) -> None:
+    record = ("record", "rock_paper_scissors", "--out", "games", "--quiet")
+    for players, episodes in (("rock scissors", "4"), ("rock paper scissors", "4"), ("rock paper", "8")):
+        assert ludus(*record, *players.split(), "-n", episodes)[0] == 0
+    seeds = [one.seed for one in replays("games")]
+    assert len(set(seeds)) == len(seeds) == 12
 
 
 def test_a_game_that_cannot_be_replayed_is_refused(ludus: Run) -> None:

@@ -103,6 +103,8 @@ def test_what_was_made_to_harm_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         a_replay(teams=(0, 2)),
         a_replay(seed=-1),
         a_replay(action=({"order": Packed("int64", (2**40,), b"")},)),
+        a_replay(action=({"order": Packed("int8", (2**32, 2**32), b"")},)),
+        a_replay(step=Packed("int8", (), b"\0")),
     ]
     for one in wrong:
         with pytest.raises(ReplayError):

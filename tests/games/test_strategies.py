@@ -25,7 +25,7 @@ def write(path: Path, number: int = 7, seed: int = 0, **changes: object) -> str:
     rng = np.random.default_rng(seed)
     order = rng.integers(0, THINGS, (number, PLACES)).astype(np.int16)
     order[np.arange(PLACES) >= rng.integers(1, PLACES + 1, number)[:, None]] = -1
-    order[0, -1] = THINGS - 1  # a file that names all things
+    order[0, 0] = THINGS - 1  # a file that names all things
     arrays = {"build_order": order, "built": rng.random((number, FACTS)) < 0.5, **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})  # type: ignore[arg-type]
     return str(path)
@@ -245,6 +245,9 @@ def test_wrong_settings_are_named(strategies: str, changes: dict[str, object], m
         ({"built": None}, r"has no array 'built'"),
         ({"built": np.zeros((7, FACTS))}, r"'built' of .* must be bool .*float64 \[7, 4\]"),
         ({"build_order": np.zeros((0, PLACES), np.int16)}, r"'build_order' of .* \[0, 5\]"),
+        ({"build_order": np.full((7, PLACES), 70_000)}, r"numbers from 0 to 32767"),
+        ({"build_order": np.full((7, PLACES), -2)}, r"numbers from 0 to 32767"),
+        ({"build_order": np.array([[1, -1, 2, -1, -1]] * 7)}, r"-1 from the end of an order on"),
         ({"built": np.zeros((3, FACTS), bool)}, r"different numbers of episodes"),
         ({"built": np.zeros((7, 3), bool)}, r"'built' of building has 4 entries, but 3 in"),
         ({"built": np.array([[None]])}, r"not an .npz file of strategies"),

@@ -373,3 +373,7 @@ def test_a_source_that_gives_other_arrays_is_refused(tmp_path: Path) -> None:
     one.columns["action.order"] = one.columns["action.order"].astype(np.int64)
     with pytest.raises(DatasetError, match=r"column 'action\.order' should be int32\[4\], got int64\[4\]"):
         write(tmp_path / "set", [DecodedReplay(name="x", episodes=(one,))])
+    one = episode(np.random.default_rng(0), "x", 0, 4)
+    one.columns["action.order"][2] = 300
+    with pytest.raises(DatasetError, match=r"column 'action\.order' should be from -1 to .*, got .* to 300"):
+        write(tmp_path / "other", [DecodedReplay(name="x", episodes=(one,))])

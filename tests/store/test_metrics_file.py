@@ -54,3 +54,10 @@ def test_an_empty_file_and_what_is_no_number(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="a metric cannot be a object"):
             metrics.append({"x": object()})
         assert read_metrics(path) == ([], 0)
+
+
+def test_a_folder_that_is_missing_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "metrics" / "evaluations.jsonl"
+    with MetricsFile(path) as metrics:
+        metrics.append({"step": 1})
+    assert read_metrics(path)[0] == [{"step": 1}]

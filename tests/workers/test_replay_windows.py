@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from ludus.algorithms.cloning import OUTCOME
 from ludus.data.dataset import ReplayDataset
 from ludus.data.dataset_format import DatasetError, column_specs
 from ludus.data.episodes import DecodedReplay, Episode, EpisodeFacts
-from ludus.data.specs import ActionSpec, Choice, Entities, GameSpec, ObservationSpec, SeatKind, Vector
+from ludus.data.specs import ActionSpec, Choice, Entities, GameSpec, ObservationSpec, Point, SeatKind, Vector
 from ludus.data.trees import Array
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.seat_groups import group_seats
@@ -40,7 +41,14 @@ def columns(kind: SeatKind, rows: int, rng: np.random.Generator) -> dict[str, Ar
     return found
 
 
-def write(folder: Path, kind: SeatKind, *, strategies: bool = False, episodes: int = 40) -> ReplayDataset:
+def write(
+    folder: Path,
+    kind: SeatKind,
+    *,
+    strategies: bool = False,
+    episodes: int = 40,
+    make: Callable[[SeatKind, int, np.random.Generator], dict[str, Array]] = columns,
+) -> ReplayDataset:
     """Episode i is of seat i % 2, won by seat 0, and built i."""
     rng = np.random.default_rng(0)
     strategy = (3, 2) if strategies else None
@@ -63,7 +71,7 @@ def write(folder: Path, kind: SeatKind, *, strategies: bool = False, episodes: i
                 "build_order": np.array([number % 4, number % 3, -1], np.int16),
                 "built": np.array([number % 2, 1], np.bool_),
             }
-            episode = Episode(facts=facts, columns=columns(kind, rows, rng), **built if strategies else {})
+            episode = Episode(facts=facts, columns=make(kind, rows, rng), **built if strategies else {})
             writer.add(DecodedReplay(name=str(number), episodes=(episode,)))
     return ReplayDataset.open(folder)
 
@@ -126,9 +134,28 @@ def test_strategies_that_are_not_there_are_missed(tmp_path: Path) -> None:
         require_fit(game, game.spec, dataset)
 
 
+def test_vocabularies_are_what_a_network_can_know(tmp_path: Path) -> None:
+    kind = SeatKind(
+        name="player",
+        observation=ObservationSpec(parts={"units": Entities(maximum=4, features=2, types=6)}),
+        action=ActionSpec(heads={"place": Point(height=2, width=2), **TYPED.action.heads}),
+    )
+
+    def given(kind: SeatKind, rows: int, rng: np.random.Generator) -> dict[str, Array]:
+        found = columns(kind, rows, rng)
+        found["observation.units"][..., 0] = rng.choice([-1, 2, 5, 7], (rows, 4))
+        found["observation.units_length"][:] = 4
+        found["action.order"][:] = rng.choice([3, 4], rows)
+        return found
+
+    dataset = write(tmp_path / "data", kind, make=given)
+    assert vocabularies(dataset) == {"actions": (3, 4), "entity_types": (2, 5)}
+
+
 def test_vocabularies_are_what_occurs(tmp_path: Path) -> None:
     dataset = write(tmp_path / "data", TYPED)
     assert vocabularies(dataset) == {"actions": (0, 3, 4), "entity_types": (2, 5, 7)}
+    assert vocabularies(dataset, {"units": False}) == {"actions": (0, 3, 4)}, "the network reads no units"
     spec = GameSpec.symmetric(
         name="other",
         num_seats=1,

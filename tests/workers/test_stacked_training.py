@@ -99,6 +99,8 @@ CASES: dict[str, tuple[str, Algorithm, ActorCritic]] = {
     "memory": ("connect_four", PPO(), MEMORY),
     "memory and impala": ("connect_four", Impala(), MEMORY),
     "alphastar": ("siege", AlphaStarGradient(entropy=0.01, teacher=Teacher(weight=0.1)), MODEL),
+    "teacher": ("siege", PPO(teacher=Teacher(weight=Linear(start=0.5, end=0.1))), MODEL),
+    "memory and teacher": ("connect_four", PPO(teacher=Teacher(weight=0.5)), MEMORY),
     "memory and alphastar": ("connect_four", AlphaStarGradient(teacher=Teacher(weight=0.1)), MEMORY),
 }
 
@@ -148,7 +150,7 @@ def test_a_player_without_a_batch_of_some_kind_keeps_the_policy_of_that_kind() -
             assert_alike(one, other)
 
 
-@pytest.mark.parametrize("case", ["ppo", "memory"])
+@pytest.mark.parametrize("case", ["ppo", "memory", "magnet", "teacher", "memory and teacher"])
 @pytest.mark.parametrize("old", [{1}, {0, 1, 2}])
 def test_a_batch_that_is_too_old_changes_nothing_but_counters(case: str, old: set[int]) -> None:
     game, algorithm, model = CASES[case]

@@ -18,6 +18,7 @@ from ludus.algorithms.losses import (
     detached,
     explained_variance,
     masked_mean,
+    mean_where_used,
     value_loss,
 )
 from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
@@ -145,10 +146,10 @@ class AlphaStarGradient(Algorithm):
             )
         terms = {"upgo_loss": upgo_loss, "entropy": entropy}
         terms |= _named("policy_loss", names, policy_losses) | _named("value_loss", names, value_losses)
-        by_head = {"entropy": entropies}
+        divergences: dict[str, Tensor] = {}
         if self.teacher is not None:
-            by_head["teacher_kl"] = self.teacher.divergences(policy, unrolled, batch)
-            teacher_loss = masked_mean(self.teacher.loss(by_head["teacher_kl"], batch)[:-1], valid_TB)
+            divergences = self.teacher.divergences(policy, unrolled, batch)
+            teacher_loss = masked_mean(self.teacher.loss(divergences, batch)[:-1], valid_TB)
             total = total + teacher_loss
             terms["teacher_loss"] = teacher_loss
 
@@ -161,11 +162,8 @@ class AlphaStarGradient(Algorithm):
                 "kl": masked_mean(approximate_kl(log_ratio_TBG.sum(-1)), valid_TB),
                 **_named("explained_variance", names, explained),
                 **_named("clip_fraction", groups, shares),
-                **{
-                    f"{name}.{head}": masked_mean(row[:-1], valid_TB & unrolled.in_use[:-1, ..., index])
-                    for name, rows in by_head.items()
-                    for index, (head, row) in enumerate(rows.items())
-                },
+                **mean_where_used("entropy", entropies, unrolled.in_use, batch.valid),
+                **mean_where_used("teacher_kl", divergences, unrolled.in_use, batch.valid),
             }
 
         return Loss(total=total, statistics=detached(**terms), details=details)

@@ -3,6 +3,7 @@ the rows that count."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -18,6 +19,16 @@ def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return x.mean()
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
+
+
+def mean_where_used(
+    name: str, by_head: Mapping[str, Tensor], in_use: Tensor, mask: Tensor | None
+) -> dict[str, Tensor]:
+    """NAME.HEAD: of each head's rows, the mean over those that count and use it; `in_use` is [..., heads]."""
+    return {
+        f"{name}.{head}": masked_mean(row, used if mask is None else mask & used)
+        for (head, row), used in zip(by_head.items(), in_use.unbind(-1), strict=False)
+    }
 
 
 def standardise(x: Tensor, mask: Tensor) -> Tensor:

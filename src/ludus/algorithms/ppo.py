@@ -19,6 +19,7 @@ from ludus.algorithms.losses import (
     detached,
     explained_variance,
     masked_mean,
+    mean_where_used,
     over_heads,
     ppo_surrogate,
 )
@@ -109,10 +110,12 @@ class PPO(Algorithm):
         if entropy_weight := at(self.entropy, batch.progress):  # without, its gradient is not worth a pass
             total = total - entropy_weight * entropy
         statistics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        divergences: dict[str, Tensor] = {}
         if self.teacher is not None:
             divergences = self.teacher.divergences(policy, unrolled, batch)
-            total = total + masked_mean(self.teacher.loss(divergences, batch), mask)
-            statistics |= {f"{TEACHER}_kl.{head}": masked_mean(kl, mask) for head, kl in divergences.items()}
+            teacher_loss = masked_mean(self.teacher.loss(divergences, batch), mask)
+            total = total + teacher_loss
+            statistics["teacher_loss"] = teacher_loss
 
         def details() -> dict[str, Tensor]:
             clipped = (log_ratio.exp() - 1.0).abs() > self.clip
@@ -120,13 +123,10 @@ class PPO(Algorithm):
                 "kl": masked_mean(approximate_kl(joint_log_ratio), mask),
                 "clip_fraction": masked_mean(clipped.to(log_ratio.dtype), counts),
                 "explained_variance": explained_variance(unrolled.value, target, mask),
+                **mean_where_used("teacher_kl", divergences, unrolled.in_use, mask),
             }
 
-        return Loss(
-            total=total,
-            statistics=detached(**statistics),
-            details=details,
-        )
+        return Loss(total=total, statistics=detached(**statistics), details=details)
 
 
 def mappo(**overrides: Any) -> PPO:

@@ -83,7 +83,7 @@ def plan_new(
     require_fit(experiment.game, experiment.grouped_game.spec, episodes)
     training, _ = episodes.split(settings.validation, experiment.seed)
     if cut:
-        found = vocabularies(training)
+        found = vocabularies(training, getattr(experiment.model, "parts", None))
         experiment = _with_vocabularies(experiment, found)
         network += [f"model.{name}=[{','.join(map(str, known))}]" for name, known in found.items()]
     facts = CloningFacts(

@@ -11,7 +11,7 @@ import click
 
 from ludus.cli.main import FAILED
 from ludus.cli.progress import Progress
-from ludus.cli.replay_games import find_game, make_recorded_game, size
+from ludus.cli.replay_games import find_game, game_address, make_recorded_game, size
 from ludus.config import ConfigError, decode
 from ludus.data.dataset_format import STRATEGIES
 from ludus.data.episodes import EpisodeFilter, EpisodeSource, NoOp, Outcome, first_choice
@@ -159,14 +159,20 @@ def _trusted(game: str, settings: tuple[str, ...]) -> GameSource:
 def _game_of(
     files: Mapping[str, Path], trusted: GameSource | None, map_name: str | None
 ) -> tuple[str, GameSource]:
-    """The game of the first replay that can be read and has the right map: all others must fit its seats."""
+    """The game of the first replay that can be read and has the right game and map: all others must fit its
+    seats."""
     problem, maps = "", set[str]()
+    wanted = None if trusted is None else game_address(trusted)[0]
     for name, path in files.items():
         try:
             replay: Replay = decode_replay(path.read_bytes())
+            if wanted not in (None, replay.game):
+                raise ValueError(f"it is of {replay.game}, not of {wanted}")
             maps.add(replay.map)
             if map_name is None or replay.map == map_name:
                 return replay.game, make_recorded_game(replay, trusted)
+        except OSError as error:
+            problem = problem or f"{name}: cannot be read: {error.strerror}"
         except ValueError as error:
             problem = problem or f"{name}: {error}"
     if map_name is not None and maps and map_name not in maps:

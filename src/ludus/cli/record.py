@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
+import msgspec
 import numpy as np
 
 from ludus.assemble import load_experiment, load_players, new_league
 from ludus.cli.progress import Progress
 from ludus.cli.replay_games import find_game, game_address, size
 from ludus.config import ConfigError
-from ludus.data.replay import SUFFIX, Replay, encode_replay
+from ludus.data.replay import SUFFIX, Replay, ReplayError, decode_replay, encode_replay
 from ludus.games.game import GameSource
 from ludus.games.playback import PlaybackError
 from ludus.games.recording import innermost
@@ -26,6 +27,7 @@ from ludus.games.seeding import mix
 from ludus.games.versions import map_name
 from ludus.league.players import unknown
 from ludus.live.settings import effective
+from ludus.store.dataset_folder import locked
 from ludus.store.files import atomic_write, clean_temporaries, make_folder, safe_name
 from ludus.store.run_folder import RunFolder
 from ludus.workers.recorder import Recorder, Wanted
@@ -79,44 +81,46 @@ def command(
     source, seated = _find(game, players, settings, weights, greedy)
     line_ups = _line_ups(source, players, all_pairs)
     make_folder(out)
-    clean_temporaries(out)
-    address, options = game_address(innermost(source))
-    files = [_Files(out, innermost(source), address, line_up) for line_up in line_ups]
-    todo = [
-        (Wanted(players=line_up, episodes=episodes - own.count), own)
-        for line_up, own in zip(line_ups, files, strict=True)
-        if own.count < episodes
-    ]
-    total = len(line_ups) * episodes
-    already = total - sum(one.episodes for one, _ in todo)
-    kept = 0
-    with Progress("episodes", total, "quiet" if quiet else "json" if as_json else "shown") as progress:
+    with locked(out):
+        clean_temporaries(out)
+        address, options = game_address(innermost(source))
+        in_folder = sum(1 for _ in out.glob(f"*{SUFFIX}"))
+        files = [_Files(out, innermost(source), address, options, line_up) for line_up in line_ups]
+        todo = [
+            (Wanted(players=line_up, episodes=episodes - own.count), own)
+            for line_up, own in zip(line_ups, files, strict=True)
+            if own.count < episodes
+        ]
+        total = len(line_ups) * episodes
+        already = total - sum(one.episodes for one, _ in todo)
+        kept = 0
+        with Progress("episodes", total, "quiet" if quiet else "json" if as_json else "shown") as progress:
 
-        def keep(place: int, replay: Replay) -> None:
-            nonlocal kept
-            if kept < CHECKED:
-                _require_replayable(innermost(source), replay)
-            todo[place][1].write(encode_replay(replay))
-            kept += 1
-            progress(already + kept)
+            def keep(place: int, replay: Replay) -> None:
+                nonlocal kept
+                if kept < CHECKED:
+                    _require_replayable(innermost(source), replay)
+                todo[place][1].write(encode_replay(replay))
+                kept += 1
+                progress(already + kept)
 
-        progress(already)
-        if todo:
-            recorder = Recorder(
-                source,
-                FixedPlayers(seated),
-                [one for one, _ in todo],
-                address=address,
-                options=options,
-                keep=keep,
-                num_tables=tables,
-                seed=int(mix(np.array([seed], np.uint64), already)[0]),  # other episodes than before
-            )
-            try:
-                recorder.record()
-            except KeyboardInterrupt:
-                click.echo(f"stopped after {kept:,} replays; the same command goes on", err=True)
-                raise
+            progress(already)
+            if todo:
+                recorder = Recorder(
+                    source,
+                    FixedPlayers(seated),
+                    [one for one, _ in todo],
+                    address=address,
+                    options=options,
+                    keep=keep,
+                    num_tables=tables,
+                    seed=int(mix(np.array([seed], np.uint64), in_folder)[0]),  # other episodes than before
+                )
+                try:
+                    recorder.record()
+                except KeyboardInterrupt:
+                    click.echo(f"stopped after {kept:,} replays; the same command goes on", err=True)
+                    raise
     if not quiet:
         _say(out, files, already, kept, as_json)
 
@@ -166,7 +170,14 @@ def _line_ups(source: GameSource, players: Sequence[str], all_pairs: bool) -> li
 class _Files:
     """The replays of one line-up in a folder: numbered, so that those that are missing can be told."""
 
-    def __init__(self, folder: Path, source: GameSource, address: str, line_up: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: GameSource,
+        address: str,
+        options: Mapping[str, Any],
+        line_up: Sequence[str],
+    ) -> None:
         place = address.rpartition("/")[2].replace(":", "-")
         map_ = map_name(source)
         words = [place, *([] if map_ in (place, source.spec.name) else [map_]), *dict.fromkeys(line_up)]
@@ -174,14 +185,31 @@ class _Files:
         self._folder = folder
         self._prefix = "-".join(safe_name(word, "a player") for word in words)
         pattern = re.compile(re.escape(self._prefix) + r"-(\d+)" + re.escape(SUFFIX))
-        numbers = [int(found[1]) for path in folder.iterdir() if (found := pattern.fullmatch(path.name))]
-        self.count = len(numbers)
-        self._next = max(numbers, default=0) + 1
+        paths = {int(found[1]): path for path in folder.iterdir() if (found := pattern.fullmatch(path.name))}
+        self.count = len(paths)
+        self._next = max(paths, default=0) + 1
+        if paths:
+            _require_same_options(paths[self._next - 1], options)
 
     def write(self, content: bytes) -> None:
         atomic_write(self._folder / f"{self._prefix}-{self._next:06d}{SUFFIX}", content)
         self._next += 1
         self.count += 1
+
+
+def _require_same_options(path: Path, options: Mapping[str, Any]) -> None:
+    """Games with other options must not count as some of those that are wanted."""
+    try:
+        before = decode_replay(path.read_bytes()).options
+    except ReplayError:
+        return  # `convert` skips and names it
+    now = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(options)))  # as a replay holds them
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            raise ConfigError(
+                f"{path} was recorded with {name}={before.get(name)}, not {now.get(name)}; "
+                "choose another folder"
+            )
 
 
 def _require_replayable(source: GameSource, replay: Replay) -> None:

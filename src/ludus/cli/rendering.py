@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -180,4 +181,9 @@ def _require_gif(render: str) -> None:
 
 def _games_with_pictures() -> list[str]:
     built_in = [entry.address for entry in list_games() if ":" not in entry.address]
-    return [name for name in built_in if pictured(resolve(name).tables(1)) is not None]
+    found = []
+    for name in built_in:
+        with closing(resolve(name).tables(1)) as tables:
+            if pictured(tables) is not None:
+                found.append(name)
+    return found

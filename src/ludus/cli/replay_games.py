@@ -10,7 +10,7 @@ from typing import Any
 
 from ludus.cli.experiments import parse_settings
 from ludus.cli.user_code import loading
-from ludus.config import ConfigError, apply_overrides, decode, encode
+from ludus.config import apply_overrides, decode, encode
 from ludus.data.files import address_of
 from ludus.data.replay import Replay
 from ludus.games import builtin
@@ -44,9 +44,9 @@ def game_address(source: GameSource) -> tuple[str, dict[str, Any]]:
     place, _, name = address_of(maker).rpartition(":")
     for prefix, adapter in ADAPTERS.items():
         if f"{place}:{name}" == adapter.source:
-            return f"{prefix}:{options.pop(adapter.argument)}", options
+            return f"{prefix}:{_without_folder(options.pop(adapter.argument))}", options
     package, _, module = place.rpartition(".")
-    return (module if package == builtin.__name__ else f"{Path(place).name}:{name}"), options
+    return (module if package == builtin.__name__ else _without_folder(f"{place}:{name}")), options
 
 
 def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> GameSource:
@@ -54,17 +54,24 @@ def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> Gam
     what code is run. Raises ValueError."""
     if not _is_plain(replay.options):
         raise ValueError(f"its options for {replay.game} are not plain values")
-    if trusted is not None and game_address(trusted)[0] == replay.game:
-        return _with_options(trusted, replay.options)
+    prefix, _, name = replay.game.partition(":")
+    adapter = ADAPTERS.get(prefix)
+    if adapter is not None and adapter.argument in replay.options:
+        raise ValueError(f"its options name another game than {replay.game}")
+    own = trusted if trusted is not None and game_address(trusted)[0] == replay.game else None
     known = [entry.address for entry in list_games() if ":" not in entry.address]
-    if replay.game not in known and replay.game.partition(":")[0] not in ADAPTERS:
+    # With a colon, what a library is given may be the address of any code.
+    of_library = adapter is not None and ":" not in name
+    if not (own is not None or of_library or replay.game in known):
         raise ValueError(
             f"it is of {replay.game}, which did not come with ludus: name it with --game if you trust it"
         )
     try:
-        return _with_options(resolve(replay.game), replay.options)
-    except (ConfigError, ImportError, TypeError) as error:
+        made = _with_options(own if own is not None else resolve(replay.game), replay.options)
+        _ = made.spec  # options that the game does not take may show only now
+    except Exception as error:
         raise ValueError(f"its game cannot be made: {error}") from error
+    return made
 
 
 def _with_options(source: GameSource, options: Mapping[str, Any]) -> GameSource:
@@ -73,6 +80,11 @@ def _with_options(source: GameSource, options: Mapping[str, Any]) -> GameSource:
         return replace(made, factory=partial(made.factory, **options)) if options else made
     changed: GameSource = decode({**encode(made), **options})
     return changed
+
+
+def _without_folder(address: str) -> str:
+    place, colon, name = address.rpartition(":")
+    return f"{Path(place).name}{colon}{name}" if colon else address
 
 
 def _options(source: GameSource) -> dict[str, Any]:

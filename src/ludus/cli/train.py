@@ -100,6 +100,11 @@ def command(
             folder = folder.with_experiment(encode(chosen))  # before worker processes read it
         if style in ("live", "lines"):
             console.print(f"run folder: {folder.path}\n{initial.describe()}{_workers(chosen, num_actors)}")
+            for role in _taught_by_nobody(chosen):
+                console.print(
+                    f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
+                    f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
+                )
         try:
             training = _start(chosen, folder, num_actors)
             with TrainView(training, style, console) as view:
@@ -218,6 +223,13 @@ def _start(experiment: Experiment, folder: RunFolder, num_actors: int) -> Traini
     if experiment.runtime == "serial":
         return SerialTraining(experiment, folder)
     return LocalTraining(experiment, folder, num_actors)
+
+
+def _taught_by_nobody(experiment: Experiment) -> list[str]:
+    """Roles whose players would be held near the weights that they start from, which are fresh ones."""
+    if not any(reference.fixed for reference in experiment.algorithm.references.values()):
+        return []
+    return [name for name, role in experiment.league.roles.items() if role.start is None]
 
 
 def _workers(experiment: Experiment, num_actors: int) -> str:

@@ -8,6 +8,7 @@ that it names is only looked up by whoever reads it.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 import zlib
 from typing import Any
@@ -50,7 +51,7 @@ class Packed(msgspec.Struct, frozen=True):
     def array(self) -> Array:
         if self.dtype not in _DTYPES or any(size < 0 for size in self.shape):
             raise ReplayError(f"it holds an array of {self.dtype}{list(self.shape)}")
-        if int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize != len(self.data):
+        if math.prod(self.shape) * np.dtype(self.dtype).itemsize != len(self.data):
             raise ReplayError(f"an array of {self.dtype}{list(self.shape)} has {len(self.data)} bytes")
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
 
@@ -158,7 +159,8 @@ def _require_sense(replay: Replay) -> None:
     """What a reader relies on, whoever wrote the file."""
     step, seat = replay.decisions()
     fits = (
-        step.shape == seat.shape == (len(step),)
+        step.ndim == 1
+        and step.shape == seat.shape
         and len(replay.seats) == len(replay.teams) > 0
         and (step >= 0).all()
         and (step < replay.num_steps).all()

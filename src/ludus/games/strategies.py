@@ -74,7 +74,14 @@ class Strategies:
                 )
         if len(arrays["build_order"]) != len(arrays["built"]):
             raise ValueError(f"strategies: the arrays of {path!r} are of different numbers of episodes")
-        return cls(arrays["build_order"].astype(np.int16), arrays["built"])
+        order = arrays["build_order"]
+        goes_on = (order[:, 1:] >= 0) & (order[:, :-1] < 0)
+        if order.min() < -1 or order.max() > np.iinfo(np.int16).max or goes_on.any():
+            raise ValueError(
+                f"strategies: 'build_order' of {path!r} must hold numbers from 0 to "
+                f"{np.iinfo(np.int16).max}, and -1 from the end of an order on"
+            )
+        return cls(order.astype(np.int16), arrays["built"])
 
     def __len__(self) -> int:
         return len(self.build_order)

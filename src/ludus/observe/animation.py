@@ -51,10 +51,12 @@ class Animation:
 
     def write(self, path: Path) -> int:
         """Returns the number of frames."""
-        frames = [Image.open(BytesIO(frame)) for frame, _ in self._done]
+        frames = [frame for frame, _ in self._done]
         # One palette for all, or else still areas would flicker.
-        palette = _montage(frames[:: -(-len(frames) // SAMPLED)]).quantize(COLOURS)
-        shown = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+        sampled = frames[:: -(-len(frames) // SAMPLED)]
+        palette = _montage([_opened(frame) for frame in sampled]).quantize(COLOURS)
+        # Opened one after the other: all frames in full colour would be too much memory.
+        shown = [_opened(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
         written = BytesIO()
         shown[0].save(
             written,
@@ -67,6 +69,10 @@ class Animation:
         )
         atomic_write(path, written.getvalue())
         return len(frames)
+
+
+def _opened(frame: bytes) -> Image.Image:
+    return Image.open(BytesIO(frame))
 
 
 def _montage(pictures: Sequence[Image.Image]) -> Image.Image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.models.alphastar import AlphaStar
 from ludus.recipes import beacon
@@ -11,4 +12,11 @@ from ludus.recipes import beacon
 
 def experiment() -> Experiment:
     base = beacon.experiment()
-    return replace(base, name="beacon_alphastar", budget=400_000, model=AlphaStar())
+    return replace(
+        base,
+        name="beacon_alphastar",
+        budget=500_000,
+        model=AlphaStar(),
+        algorithm=replace(base.algorithm, entropy=0.003),  # type: ignore[type-var]
+        learner=replace(base.learner, learning_rate=Linear(start=8e-4, end=5e-5)),
+    )

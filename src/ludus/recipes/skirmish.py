@@ -4,7 +4,7 @@ The league starts from fresh weights unless it is told from which:
 
     ludus train skirmish --set league.roles.main.start=runs/clone#main@best
 
-Its teacher is then the same model. docs/skirmish.md has the whole way from scripted bots to the league.
+Its teacher is then the same model. docs/replays-to-league.md has the whole way from scripted bots on.
 """
 
 from __future__ import annotations

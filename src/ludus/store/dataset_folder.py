@@ -23,10 +23,11 @@ def locked(folder: Path) -> Iterator[None]:
     """The folder itself is locked; the system lets go when the process dies."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DatasetError(f"{folder} is being written by another process") from None
         yield
-    except BlockingIOError:
-        raise DatasetError(f"{folder} is being written by another process") from None
     finally:
         os.close(descriptor)
 
@@ -96,4 +97,11 @@ def require_columns(kind: SeatKind, episode: Episode) -> None:
             raise DatasetError(
                 f"{episode.facts.replay}: column {name!r} should be {spec.dtype}{[rows, *spec.shape]}, "
                 f"got {given}"
+            )
+    for head in kind.action.heads:
+        values, options = episode.columns[f"action.{head}"], kind.num_options(head)
+        if values.size and not -1 <= values.min() <= values.max() < options:
+            raise DatasetError(
+                f"{episode.facts.replay}: column 'action.{head}' should be from -1 to {options - 1}, "
+                f"got {values.min()} to {values.max()}"
             )

@@ -153,8 +153,9 @@ class Cloner:
         kind = self._judged[next(iter(self._validation))].kind
         weights = [self._algorithm.head_weights.get(head, 1.0) for head in kind.action.heads]
         decisions = float(rows[0])  # the first head is always in use
+        total = -float((log_prob * torch.tensor(weights)).sum())
         return Validation(
-            loss=-float((log_prob * torch.tensor(weights)).sum()) / max(decisions, 1.0),
+            loss=total / decisions if decisions else math.inf,  # nothing measured is not the best
             statistics=_known({name: float(value) for name, value in statistics_of(kind, sums).items()}),
         )
 

@@ -38,13 +38,13 @@ def convert(
     names = source.replays()
     todo = [name for name in names if name not in writer.done]
     before, bytes_before = len(names) - len(todo), writer.num_bytes
-    sampled = False
+    samples = 0
     for number, replay in enumerate(source.decode(todo, wanted), 1):
         writer.add(replay)
         written = writer.num_bytes - bytes_before
         estimate = bytes_before + written * len(todo) // number
-        if not sampled and (number >= SAMPLE_REPLAYS or number == len(todo)):
-            sampled = True
+        samples += bool(replay.episodes)
+        if (replay.episodes and samples == SAMPLE_REPLAYS) or number == len(todo):
             _require_room(writer, estimate)
         progress(
             ConversionProgress(

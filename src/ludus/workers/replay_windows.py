@@ -12,7 +12,8 @@ from ludus.algorithms.cloning import OUTCOME
 from ludus.data.batch import Batch
 from ludus.data.dataset import ReplayDataset
 from ludus.data.dataset_format import DatasetError
-from ludus.data.specs import GameSpec
+from ludus.data.episodes import first_choice
+from ludus.data.specs import Entities, GameSpec
 from ludus.games.game import GameSource
 from ludus.games.strategies import PART, WithStrategies
 
@@ -82,13 +83,23 @@ def windows_by_kind(
     return found
 
 
-def vocabularies(episodes: ReplayDataset) -> Mapping[str, tuple[int, ...]]:
-    """What occurs in these episodes, by the setting of a network that cuts its vocabulary to it."""
-    kind = episodes.kind
-    typed = [name for name, part in kind.observation.parts.items() if getattr(part, "types", 0)]
-    types = sorted({int(number) for part in typed for number in episodes.types(part)})
-    actions = tuple(int(number) for number in episodes.actions(next(iter(kind.action.heads))))
-    return {"actions": actions, **({"entity_types": tuple(types)} if types else {})}
+def vocabularies(
+    episodes: ReplayDataset, parts: Mapping[str, bool] | None = None
+) -> Mapping[str, tuple[int, ...]]:
+    """What occurs in these episodes, by the setting of a network that cuts its vocabulary to it. `parts` of
+    the observation that the network does not read are False."""
+    kind, read = episodes.kind, parts or {}
+    types = {
+        number
+        for name, part in kind.observation.parts.items()
+        if isinstance(part, Entities) and part.types and read.get(name, True)
+        for number in episodes.types(name).tolist()
+        if 0 <= number < part.types  # those beyond are unknown to every network
+    }
+    head = first_choice(kind)
+    actions = () if head is None else tuple(episodes.actions(head).tolist())
+    found = {"actions": actions, "entity_types": tuple(sorted(types))}
+    return {setting: numbers for setting, numbers in found.items() if numbers}
 
 
 def _strategies(game: WithStrategies, own: ReplayDataset) -> NDArray[np.float32]:

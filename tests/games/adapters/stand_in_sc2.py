@@ -39,7 +39,8 @@ def install(folder: Path, **plan: Any) -> Path:
 
 
 def change_plan(folder: Path, **plan: Any) -> None:
-    """`ends_at`, `result` of player 1; `crash_at`, `hang_at`, `refuse`: what goes wrong, and when."""
+    """`ends_at`, `result` of player 1; `crash_at`, `hang_at`, `refuse`: what goes wrong, and when; `strange`:
+    how many actions that make no sense a replay has."""
     (folder / "plan.json").write_text(json.dumps(plan))
 
 
@@ -153,7 +154,9 @@ class StandIn:
         stop.action_feature_layer.unit_command.ability_id = 3674  # Attack
         stop.action_feature_layer.unit_command.target_screen_coord.x = 5
         stop.action_feature_layer.unit_command.target_screen_coord.y = 7
-        self.actions_at = {self.plan.get("acts_at", 33): [stop]}
+        strange = self.messages.Action()
+        strange.action_ui.toggle_autocast.ability_id = 3674  # no spell
+        self.actions_at = {self.plan.get("acts_at", 33): [strange] * self.plan.get("strange", 0) + [stop]}
 
 
 def serve(folder: Path, port: int) -> None:

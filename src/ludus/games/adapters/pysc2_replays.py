@@ -25,7 +25,7 @@ from ludus.data.episodes import (
     kept_decisions,
 )
 from ludus.data.specs import SeatKind
-from ludus.data.trees import Tree, allocate, take, under
+from ludus.data.trees import Tree, allocate, under
 from ludus.games.adapters.pysc2 import PySC2
 from ludus.games.adapters.pysc2_actions import DELAY, FUNCTION, NO_OP, UnknownFunctionError
 from ludus.games.adapters.pysc2_game import interface_options, rules_of
@@ -206,6 +206,7 @@ class _Stream:
 
     def _decide(self, response: Any, acted: Sequence[Any]) -> None:
         row = allocate(column_specs(self._kind), ())
+        response.ClearField("actions")  # PySC2 would translate these too, and fail at what it does not know
         observation = self._shown.transform_obs(response)
         seen = self._rules.observations.write(under("observation.", row), observation)
         legal = under("legal.", row)
@@ -230,11 +231,15 @@ class _Stream:
         codec = self._rules.actions
         found: dict[str, Any] | None = None
         for action in acted:
-            call = (
-                self._shown.reverse_raw_action(action, observation)
-                if codec.raw
-                else self._shown.reverse_action(action)
-            )
+            try:
+                call = (
+                    self._shown.reverse_raw_action(action, observation)
+                    if codec.raw
+                    else self._shown.reverse_action(action)
+                )
+            except ValueError as error:
+                self._left_out[f"PySC2 does not know it: {error}"] += 1
+                continue
             if int(call.function) == NO_OP:
                 continue
             try:
@@ -251,16 +256,20 @@ class _Stream:
     def episode(self, facts: EpisodeFacts, no_op: NoOp | None, *, timed: bool) -> Episode:
         if not self._rows:
             raise ValueError("it ends before it begins")
-        columns = {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
         clock = np.array(self._clock)
-        if DELAY in self._kind.action.heads:
-            columns[f"action.{DELAY}"][:] = np.maximum(np.diff(np.append(clock, self._end)) - 1, 0)
         kept = np.ones(len(clock), np.bool_)
         if no_op is not None:
-            kept = kept_decisions(columns[f"action.{no_op.head}"] == no_op.value)
+            kept = kept_decisions(
+                np.array([row[f"action.{no_op.head}"] == no_op.value for row in self._rows])
+            )
+        # Only these become arrays: a game has thousands of decisions, and a screen is large.
+        rows = [self._rows[place] for place in np.flatnonzero(kept)]
+        columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        if DELAY in self._kind.action.heads:
+            lasts = np.diff(np.append(clock, self._end))
+            columns[f"action.{DELAY}"][:] = np.maximum(lasts[kept] - 1, 0)
         time = clock if timed else np.arange(len(clock))
         end = self._end if timed else len(clock)
-        columns = take(columns, kept)
         columns["elapsed"][:] = np.diff(np.append(time[kept], end))
         columns["reward"][-1] = facts.score
         columns["over"][-1] = True
