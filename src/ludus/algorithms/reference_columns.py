@@ -8,7 +8,6 @@ from torch import Tensor
 from ludus.data.batch import Batch
 from ludus.models.policy import Policy
 
-
 MOST_ROWS = 4096
 """That a network without memory is asked about at once: a batch has several times as many decisions as a
 minibatch, and its layers over maps would take gigabytes."""
@@ -25,7 +24,7 @@ def log_prob_columns(name: str, policy: Policy, batch: Batch) -> dict[str, Tenso
     if not len(index):  # all of it is too old, but a network needs a row to run on
         index = index.new_zeros(1)
     found: dict[str, Tensor] = {}
-    for rows in index.split(MOST_ROWS):
+    for rows in torch.split(index, MOST_ROWS):
         for head, log_p in policy.unroll(flat.pick(rows, all_valid=True)).log_probs.items():
             if head not in found:
                 found[head] = log_p.new_zeros(len(flat.valid), *log_p.shape[1:])
