@@ -149,6 +149,15 @@ def test_a_live_page_ends_with_play(run: str, capsys: pytest.CaptureFixture[str]
     assert f"open http://127.0.0.1:{port}/" in capsys.readouterr().err
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell that starts something in the background makes it ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_live_page_says_so_and_the_command_ends_with_130(run: str) -> None:
     port = free_port()
     lines: list[str] = []
