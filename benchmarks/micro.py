@@ -49,7 +49,7 @@ def game_rates() -> list[tuple[str, str]]:
     return [
         (entry.address, f"{game_rate(resolve(entry.address).tables(TABLES)) / 1e6:.2f} M table-steps/s")
         for entry in list_games()
-        if ":" not in entry.address
+        if entry.library is None
     ]
 
 

@@ -5,13 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from ludus.data.kind_json import differences, kind_from_json, kind_to_json
-from ludus.data.specs import ActionSpec, Choice, SeatKind
+from ludus.data.kind_json import (
+    differences,
+    kind_from_json,
+    kind_to_json,
+    spec_from_json,
+    spec_to_json,
+)
+from ludus.data.specs import ActionSpec, Choice, GameSpec, SeatKind
 from ludus.games.catalog import list_games, resolve
 
-KINDS = [
-    kind for entry in list_games() if ":" not in entry.address for kind in resolve(entry.address).spec.kinds
-]
+SPECS = [resolve(entry.address).spec for entry in list_games() if entry.library is None]
+KINDS = [kind for spec in SPECS for kind in spec.kinds]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
@@ -31,3 +36,16 @@ def test_differences_are_named() -> None:
     assert differences(kind, replace(kind, action=ActionSpec(heads=turned))) == {
         "action": (list(heads), list(turned))
     }
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: str(spec.name))
+def test_a_whole_game_comes_back(spec: GameSpec) -> None:
+    assert spec_from_json(json.loads(json.dumps(spec_to_json(spec)))) == spec
+
+
+def test_what_is_no_spec_is_refused() -> None:
+    written = spec_to_json(resolve("kuhn").spec)
+    with pytest.raises(TypeError, match="colour"):
+        spec_from_json(written | {"colour": "red"})
+    with pytest.raises(ValueError, match="teams"):
+        spec_from_json(written | {"teams": [0, 2]})

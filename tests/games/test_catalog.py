@@ -12,7 +12,7 @@ from ludus.games.catalog import list_games, resolve
 from ludus.games.check import check_game
 from ludus.games.lift import Lifted
 
-BUILTIN = [entry.address for entry in list_games() if ":" not in entry.address]
+BUILTIN = [entry.address for entry in list_games() if entry.library is None]
 
 FILE = """
 from dataclasses import dataclass

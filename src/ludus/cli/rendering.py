@@ -180,7 +180,7 @@ def _require_gif(render: str) -> None:
 
 
 def _games_with_pictures() -> list[str]:
-    built_in = [entry.address for entry in list_games() if ":" not in entry.address]
+    built_in = [entry.address for entry in list_games() if entry.library is None]
     found = []
     for name in built_in:
         with closing(resolve(name).tables(1)) as tables:

@@ -59,7 +59,7 @@ def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> Gam
     if adapter is not None and adapter.argument in replay.options:
         raise ValueError(f"its options name another game than {replay.game}")
     own = trusted if trusted is not None and game_address(trusted)[0] == replay.game else None
-    known = [entry.address for entry in list_games() if ":" not in entry.address]
+    known = [entry.address for entry in list_games() if entry.library is None]
     # With a colon, what a library is given may be the address of any code.
     of_library = adapter is not None and ":" not in name
     if not (own is not None or of_library or replay.game in known):

@@ -1,15 +1,17 @@
-"""A kind of seat as plain JSON and back, and in what two kinds differ. Nothing in it can be executed."""
+"""A kind of seat, or a whole game's facts, as plain JSON and back, and in what two kinds differ. Nothing in
+it can be executed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from ludus.data.specs import (
     ActionSpec,
     Choice,
     Entities,
+    GameSpec,
     Head,
     ObservationSpec,
     Part,
@@ -46,6 +48,21 @@ def kind_from_json(data: Mapping[str, Any]) -> SeatKind:
         action=ActionSpec(heads={name: _head(head) for name, head in data["action"].items()}),
         rewards=tuple(data["rewards"]),
     )
+
+
+def spec_to_json(spec: GameSpec) -> dict[str, Any]:
+    plain = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return plain | {
+        "kinds": [kind_to_json(kind) for kind in spec.kinds],
+        "seats": list(spec.seats),
+        "teams": list(spec.teams),
+    }
+
+
+def spec_from_json(data: Mapping[str, Any]) -> GameSpec:
+    """Raises ValueError, TypeError or LookupError on what `spec_to_json` has not written."""
+    kinds = tuple(kind_from_json(kind) for kind in data["kinds"])
+    return GameSpec(**{**data, "kinds": kinds, "seats": tuple(data["seats"]), "teams": tuple(data["teams"])})
 
 
 def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import Entities, Pointer, SeatKind, length_name
 from ludus.data.trees import Array, IntArray, Tree, take
-from ludus.games.game import GameBatch
+from ludus.games.game import GameBatch, HostsBots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +84,18 @@ def head_counts(kind: SeatKind, head: str, earlier: Mapping[str, Array], num_row
         return np.ones(num_rows, np.bool_)
     met: NDArray[np.bool_] = np.isin(earlier[when.head], when.values)
     return met & head_counts(kind, when.head, earlier, num_rows)
+
+
+@dataclass(frozen=True)
+class HostedBot:
+    """A scripted player that acts where the tables are: in another process, or on another machine."""
+
+    name: str
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        if not isinstance(game, HostsBots):
+            raise TypeError(f"bot {self.name!r} plays only where its game runs, not at {type(game).__name__}")
+        return game.bot_act(self.name, tables, seats, int(rng.integers(2**63)))
 
 
 class StrategyBot(ABC):

@@ -30,6 +30,8 @@ class GameEntry:
 
     address: str
     description: str
+    library: str | None = None
+    """The library it belongs to; None: it is built in."""
     install: str | None = None
     """The command that adds what is missing; None if the game can be played now."""
 
@@ -40,10 +42,11 @@ class GameEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapter:
-    """Games of another library: `PREFIX:NAME` makes the source with NAME as its first argument."""
+    """Games of another library: `PREFIX:NAME` makes the source with NAME as its `argument`. A library
+    with a single game has no argument and is named by the prefix alone."""
 
     source: str
-    argument: str
+    argument: str | None
     library: str
     install: str
     example: str
@@ -78,8 +81,8 @@ def resolve(address: str, **options: Any) -> GameSource:
     that returns one of these.
     """
     prefix, colon, name = address.partition(":")
-    if colon and prefix in ADAPTERS:
-        return _adapted(ADAPTERS[prefix], name, options)
+    if prefix in ADAPTERS:
+        return _adapted(ADAPTERS[prefix], prefix, name, options)
     if colon:
         return _as_source(load_address(address), options, address)
     known = _builtin_names()
@@ -100,20 +103,24 @@ def list_games() -> list[GameEntry]:
             GameEntry(
                 address=adapter.example,
                 description=adapter.description,
+                library=adapter.library,
                 install=adapter.install if missing else None,
             )
         )
     return games
 
 
-def _adapted(adapter: Adapter, name: str, options: Mapping[str, Any]) -> GameSource:
+def _adapted(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any]) -> GameSource:
     if importlib.util.find_spec(adapter.library) is None:
         raise ModuleNotFoundError(
             f"{adapter.library!r} is not installed; {adapter.install} adds it", name=adapter.library
         )
-    if not name:
+    if adapter.argument is None and name:
+        raise ValueError(f"{prefix!r} is a single game: nothing comes after the colon, got {name!r}")
+    if adapter.argument is not None and not name:
         raise ValueError(f"name a game after the colon, such as {adapter.example!r}")
-    return _as_source(load_address(adapter.source), {adapter.argument: name, **options}, adapter.example)
+    named = {} if adapter.argument is None else {adapter.argument: name}
+    return _as_source(load_address(adapter.source), {**named, **options}, adapter.example)
 
 
 def _as_source(found: Any, options: Mapping[str, Any], address: str) -> GameSource:

@@ -165,6 +165,24 @@ class HasStrategy(Protocol):
     def strategy(self) -> StrategyView: ...
 
 
+@runtime_checkable
+class CanLoseTables(Protocol):
+    """A `GameBatch` whose tables run elsewhere (another process, another machine) and can be lost there."""
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        """Table -> why it was lost: its program crashed, hung or answered nonsense. Nobody is to act there,
+        it is neither over nor truncated, and `reset` brings it back."""
+
+
+@runtime_checkable
+class HostsBots(Protocol):
+    """A `GameBatch` whose tables run elsewhere, with the scripted players beside them."""
+
+    def bot_act(self, bot: str, tables: IntArray, seats: IntArray, seed: int) -> Tree:
+        """As `Bot.act` of the bot with this name, its chances drawn from the seed."""
+
+
 class Bot(Protocol):
     """A scripted player. Numpy only, so that a machine without torch can host it."""
 

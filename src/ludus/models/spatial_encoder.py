@@ -62,9 +62,7 @@ class ScatterConnection(nn.Module):
         self.places = places
         self.reduce = Linear(entity_size, channels)
 
-    def forward(
-        self, observation: Mapping[str, Tensor], embedded: Mapping[str, EncodedEntities]
-    ) -> Tensor:
+    def forward(self, observation: Mapping[str, Tensor], embedded: Mapping[str, EncodedEntities]) -> Tensor:
         """[..., channels, height, width]."""
         entities, valid = embedded[self.entities], embedded[self.entities].valid
         reduced = torch.relu(self.reduce(entities.embedding)).masked_fill(~valid.unsqueeze(-1), 0.0)
