@@ -1,7 +1,8 @@
-"""Whether memory stays flat: trains connect four in the local runtime and samples every process.
+"""Whether memory stays flat: trains a recipe in the local runtime and samples every process.
 
-python benchmarks/memory.py                 30 minutes
-python benchmarks/memory.py --minutes 2     to see that it runs; writes no report
+python benchmarks/memory.py                 connect_four, 30 minutes
+python benchmarks/memory.py skirmish --minutes 20
+python benchmarks/memory.py --minutes 2     to see that it runs; less than 20 minutes write no report
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import numpy as np
 from _report import parser, write
 
 from ludus.assemble import Training
+from ludus.cli.experiments import find_experiment
 from ludus.config import encode
 from ludus.local.training import LocalTraining
-from ludus.recipes import connect_four
 from ludus.store.run_folder import RunFolder
 
 EVERY_S = 10.0
-FULL_MINUTES = 30.0
+FULL_MINUTES, LEAST_MINUTES = 30.0, 20.0
 WARM_UP = 1 / 3
 """Share of the run that does not count: allocators settle and the models in memory reach their bound."""
 SLACK_MIB, SLACK_SHARE = 4.0, 0.02
@@ -91,9 +92,9 @@ def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
     return [name, str(len(counted)), *columns, "**GROWS**" if grows else "flat"]
 
 
-def train(minutes: float) -> tuple[Samples, float, dict[str, float]]:
+def train(recipe: str, minutes: float) -> tuple[Samples, float, dict[str, float]]:
     """The samples, how long it trained, and how far it came."""
-    experiment = replace(connect_four.experiment(), budget=10**12, runtime="local")
+    experiment = replace(find_experiment(recipe, ()), budget=10**12, runtime="local")
     samples: Samples = defaultdict(list)
     start = time.monotonic()
     due = start
@@ -119,23 +120,28 @@ def train(minutes: float) -> tuple[Samples, float, dict[str, float]]:
 
 def main() -> None:
     arguments = parser(__doc__)
+    arguments.add_argument("recipe", nargs="?", default="connect_four")
     arguments.add_argument("--minutes", type=float, default=FULL_MINUTES)
     chosen = arguments.parse_args()
-    samples, seconds, numbers = train(chosen.minutes)
+    samples, seconds, numbers = train(chosen.recipe, chosen.minutes)
     rows = [verdict(name, taken, seconds) for name, taken in samples.items()]
     facts = {
         "trained": f"{seconds / 60:.1f} minutes, {numbers['decisions']:,} decisions, "
         f"{numbers['matches']:,} matches, {numbers.get('restarts', 0):.0f} restarts",
-        "recipe": "connect_four, local runtime, 1 actor, no end",
+        "recipe": f"{chosen.recipe}, local runtime, 1 actor, no end",
     }
     note = (
         f"A straight line through a sample every {EVERY_S:.0f} s, without the first third. Flat: it rises by "
         f"less than {SLACK_MIB:.0f} MiB or {SLACK_SHARE:.0%}, whichever is more."
     )
     columns = ("process", "samples", "RSS", "own", "verdict")
-    full = chosen.minutes >= FULL_MINUTES
     write(
-        "memory", "Memory of a long run", [("Processes", columns, rows)], facts=facts, notes=[note], keep=full
+        "memory" if chosen.recipe == "connect_four" else f"memory_{chosen.recipe}",
+        f"Memory of a long run: {chosen.recipe}",
+        [("Processes", columns, rows)],
+        facts=facts,
+        notes=[note],
+        keep=chosen.minutes >= LEAST_MINUTES,
     )
 
 

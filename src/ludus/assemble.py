@@ -80,12 +80,14 @@ def load_experiment(folder: RunFolder) -> Experiment:
 
 def learning_players(league: League) -> dict[str, HostedPlayer]:
     """The learning players of now, those included that the first start will add."""
-    joined = [(player.id, player.model) for player in league.players.values() if player.learning]
+    joined = [(player.id, player.model, player.role) for player in league.players.values() if player.learning]
     awaited = [event for event in league.initial_events() if event.role in league.rules.roles]
-    joined += [(event.player, event.model) for event in awaited]
+    joined += [(event.player, event.model, event.role) for event in awaited]
     return {
-        player: HostedPlayer(number=number, start=model)
-        for number, (player, model) in enumerate(joined)
+        player: HostedPlayer(
+            number=number, start=model, value_only=league.rules.roles[role].value_only_at_start
+        )
+        for number, (player, model, role) in enumerate(joined)
         if player in league.standings or player not in league.players
     }
 
@@ -146,11 +148,19 @@ def require_devices(experiment: Experiment) -> None:
 
 def require_value_parameters(experiment: Experiment) -> None:
     """Refuse a warm-up of the value alone if a network does not say what its value is."""
-    asked = [name for name, role in experiment.league.roles.items() if role.after_reset.value_only_decisions]
+    asked = [
+        f"{name}.{setting}"
+        for name, role in experiment.league.roles.items()
+        for setting, decisions in (
+            ("after_reset.value_only_decisions", role.after_reset.value_only_decisions),
+            ("value_only_at_start", role.value_only_at_start),
+        )
+        if decisions
+    ]
     for policy in build_policies(experiment, experiment.seed) if asked else ():
         if not value_parameters(policy):
             raise ConfigError(
-                f"league.roles.{asked[0]}.after_reset.value_only_decisions: the policy of "
+                f"league.roles.{asked[0]}: the policy of "
                 f"{policy.kind.name!r} seats has no parameters called 'value' or 'critic', nor any in a "
                 "module of that name, that could be trained alone"
             )
@@ -203,9 +213,9 @@ def load_learner(learner: Learner, hosted: Mapping[str, HostedPlayer], checkpoin
     known = checkpoint.facts["learner"] if checkpoint is not None else {}
     if checkpoint is not None:
         learner.load(under("learner/", checkpoint.arrays), known)
-    learner.start_from(
-        {player: one.start for player, one in hosted.items() if one.start is not None and player not in known}
-    )
+    for player, one in hosted.items():
+        if one.start is not None and player not in known:
+            learner.start_from(player, ModelId.parse(one.start), one.value_only)
 
 
 def surroundings(written: Experiment, folder: RunFolder) -> Surroundings:
@@ -429,7 +439,10 @@ class SerialTraining:
             self.learner.publish(player)
 
     def _fits_exactly(self, checkpoint: Checkpoint) -> bool:
-        """Nothing has happened since but changes of settings, which hold from now on."""
+        """The tables can be brought back, and nothing has happened since but changes of settings, which hold
+        from now on."""
+        if not self._written.game.spec.repeatable:
+            return False
         if "actor" not in checkpoint.facts or checkpoint.facts["experiment"] != self._fingerprint():
             return False
         since = self._ledger.replay(after=checkpoint.facts["events"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
@@ -13,9 +14,13 @@ from ludus.config.annotations import field_hints, live_fields
 from ludus.config.errors import nearest
 from ludus.data.live import LiveField
 from ludus.games.game import GameSource
+from ludus.games.isolation.source import Isolation, isolate
+from ludus.games.pointing import pointed
 from ludus.games.seat_groups import SeatPolicies, group_seats
+from ludus.games.with_bots import with_bots
 from ludus.league.line_ups import check_line_up
 from ludus.league.matchmaking import SelfPlay
+from ludus.league.players import check_player_id
 from ludus.league.population import Population
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
@@ -44,6 +49,11 @@ class Experiment:
     game: GameSource
     budget: LiveField[int]
     """Decisions that the learning players train on, all together. Schedules run over it."""
+    bots: Mapping[str, str] = field(default_factory=dict)
+    """Scripted players beside those of the game, by name: FILE.py:CLASS, or program:COMMAND. They play where
+    `league.bots` or `evaluation.opponents` name them."""
+    isolation: Isolation | None = None
+    """Plays the game in processes of its own, within these limits; None: inside the actors."""
     policies: SeatPolicies = "shared"
     """Which policy of its player acts for a seat."""
     model: ModelConfig = field(default_factory=ActorCritic)
@@ -62,6 +72,7 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "game", pointed(self.game))
         for name in ("budget", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -74,6 +85,12 @@ class Experiment:
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
             )
         self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
+        further = sorted({reward for kind in self.game.spec.kinds for reward in kind.rewards})
+        if further and not self.algorithm.takes_further_rewards:
+            raise ValueError(
+                f"{self.game.spec.name} has further rewards ({', '.join(further)}), which "
+                f"{type(self.algorithm).__name__} ignores; use AlphaStarGradient, or the game without them"
+            )
         if isinstance(self.model, ChecksKind):
             for kind in self.grouped_game.spec.kinds:
                 self.model.check(kind)
@@ -88,7 +105,9 @@ class Experiment:
                 f"actor.num_tables ({self.actor.num_tables}) must be a multiple of actor.matches "
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
-        bots = self.game.bots()
+        for name in self.bots:
+            check_player_id(name)
+        bots = self.grouped_game.bots()
         for place, names in (
             ("league.bots", self.league.bots),
             ("evaluation.opponents", self.evaluation.opponents),
@@ -156,5 +175,7 @@ class Experiment:
 
     @cached_property
     def grouped_game(self) -> GameSource:
-        """The game as it is played here: with one kind of seat for each policy of a player."""
-        return group_seats(self.game, self.policies)
+        """The game as it is played here: with bots from outside, and one kind of seat for each policy of a
+        player."""
+        game = self.game if self.isolation is None else isolate(self.game, self.isolation)
+        return group_seats(with_bots(game, self.bots), self.policies)

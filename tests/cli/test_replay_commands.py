@@ -173,7 +173,8 @@ def test_convert_chooses_counts_and_goes_on(ludus: Run) -> None:
 def test_what_is_damaged_is_skipped_and_named(ludus: Run) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "4", "--out", "games", "--quiet")
     files = sorted(Path("games").iterdir())
-    files[1].write_bytes(files[1].read_bytes()[:-5])
+    whole = files[1].read_bytes()
+    files[1].write_bytes(whole[:-5])
     changed = decode_replay(files[2].read_bytes())
     files[2].write_bytes(encode_replay(type(changed)(**{
         name: getattr(changed, name) for name in changed.__struct_fields__ if name not in ("seen", "version")
@@ -185,6 +186,13 @@ def test_what_is_damaged_is_skipped_and_named(ludus: Run) -> None:
     assert "recorded with version older, this is code-" in err
     assert "4 episodes (seats) of 2 replays" in out
     assert "skipped: 2 replays" in out
+    files[1].write_bytes(whole)
+    assert "skipped: 2 replays" in ludus("convert", "games", "--out", "set")[1]
+    _, out, err = ludus("convert", "games", "--out", "set", "--retry-skipped")
+    assert "6 episodes (seats) of 3 replays" in out
+    assert "skipped: 1 replays" in out
+    assert files[1].name not in err
+    assert ReplayDataset.open(Path("set")).episodes.replay.max() == 4
     for file in files:
         file.write_bytes(b"nothing")
     code, _, err = ludus("convert", "games", "--out", "none")

@@ -59,13 +59,13 @@ def test_it_stays_through_updates_resets_and_value_only_training() -> None:
 
 def test_a_player_that_begins_with_given_weights_has_them_as_its_teacher() -> None:
     main, start = new_player(1), new_player(2).weights()
-    main.restart_from(start)
+    main.begin_from(start)
     assert equal(teacher_of(main), start)
 
 
 def test_it_survives_a_stop() -> None:
     main, start = new_player(1), new_player(2).weights()
-    main.restart_from(start)
+    main.begin_from(start)
     main.update(played(), 0.0)
     main.reset(new_player(3).weights(), 1)
     again = new_player(4)

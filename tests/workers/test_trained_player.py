@@ -307,3 +307,10 @@ def test_gradients_are_clipped() -> None:
     moments = [array for name, array in player.save()[0].items() if name.endswith("exp_avg")]
     norm = float(np.sqrt(sum((array**2).sum() for array in moments)))
     assert 0 < norm <= 1e-3 + 1e-6, "the first moment averages gradients, none of which is longer"
+
+
+def test_every_gradient_step_is_a_sign_of_life() -> None:
+    player, batches = new_player(), played()
+    signs: list[int] = []
+    player.after_gradient_step = lambda: signs.append(player.step)
+    assert player.update(batches, 0.0)["gradient_steps"] == len(signs) > CONFIG.epochs

@@ -1,8 +1,9 @@
-"""After a reset the value may be trained alone: the policy stays as it is until it is its turn again."""
+"""After a reset, or from its start on, the value may be trained alone: meanwhile the policy stays."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,20 @@ from torch import Tensor, nn
 from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import require_value_parameters
-from ludus.config import ConfigError
+from ludus.assemble import SerialTraining, build_policies, require_value_parameters
+from ludus.config import ConfigError, encode
 from ludus.data.batch import Batch
+from ludus.data.records import ModelId
 from ludus.data.specs import SeatKind
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league.presets import alphastar
+from ludus.league.rules import LeagueRules, Role
 from ludus.models.module_policy import ModulePolicy
 from ludus.models.networks import ActorCritic
 from ludus.models.policy import value_parameters
+from ludus.store.run_folder import RunFolder
+from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 
 CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=2, buffer_size=64, learning_rate=0.01)
@@ -119,7 +124,42 @@ def test_a_league_that_wants_it_of_a_network_that_does_not_say_is_refused_at_the
     require_value_parameters(experiment)
     with pytest.raises(ConfigError, match=r"main_exploiter.*value_only_decisions.*'value' or 'critic'"):
         require_value_parameters(replace(experiment, model=Users("baseline")))
+    at_start = replace(
+        experiment,
+        league=LeagueRules(roles={"main": Role(value_only_at_start=5)}),
+        model=Users("baseline"),
+    )
+    with pytest.raises(ConfigError, match=r"main\.value_only_at_start.*'value' or 'critic'"):
+        require_value_parameters(at_start)
+    with pytest.raises(ValueError, match="value_only_at_start must be at least 0, got -1"):
+        Role(value_only_at_start=-1)
 
 
 def test_the_warm_up_is_what_a_reset_of_that_role_asks_for() -> None:
     assert alphastar(value_only_after_reset=7).roles["main_exploiter"].after_reset.value_only_decisions == 7
+
+
+@pytest.mark.parametrize("decisions", [0, 10**9])
+def test_a_player_that_starts_from_a_model_may_train_its_value_first(tmp_path: Path, decisions: int) -> None:
+    given = ModelId("given", 0, 0)
+    experiment = Experiment(
+        name="x",
+        game=GAMES["connect_four"],
+        budget=256,
+        model=MODELS["separate"],
+        actor=ActorConfig(num_tables=8, matches=1, episodes_per_table=2),
+        learner=CONFIG,
+        league=LeagueRules(roles={"main": Role(start=str(given), value_only_at_start=decisions)}),
+        runtime="serial",
+    )
+    folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0)
+    start = TrainedPlayer("main", build_policies(experiment, 3), PPO(), CONFIG, seed=5).weights()
+    folder.models.publish(given, start, parent=None, facts={})
+    training = SerialTraining(experiment, folder)
+    training.run()
+    standing = training.league.standings["main"]
+    assert standing.value_only_left == max(0, decisions - standing.decisions)
+    touched = changed(start, training.learner.players["main"].weights())
+    assert any("/critic." in one for one in touched)
+    assert any("/heads." in one for one in touched) == (decisions == 0)
+    training.close()

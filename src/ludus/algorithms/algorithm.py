@@ -73,6 +73,11 @@ class Algorithm(Protocol):
         return False
 
     @property
+    def takes_further_rewards(self) -> bool:
+        """Trains on `batch.rewards` too; otherwise a game that has some is refused."""
+        return False
+
+    @property
     def references(self) -> Mapping[str, Reference]:
         """Copies of the weights that `prepare` needs, by name."""
         return {}

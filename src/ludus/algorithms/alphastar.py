@@ -90,6 +90,10 @@ class AlphaStarGradient(Algorithm):
         return True
 
     @property
+    def takes_further_rewards(self) -> bool:
+        return True
+
+    @property
     def references(self) -> Mapping[str, Reference]:
         return {} if self.teacher is None else {TEACHER: self.teacher.reference}
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import click
 
 from ludus.cli.main import FAILED
+from ludus.cli.outside_bots import add_game_bots
 from ludus.cli.replay_games import find_game
+from ludus.cli.user_code import loading
 from ludus.games.check import check_game
+from ludus.games.isolation.source import Isolation, isolate
+from ludus.games.with_bots import named_address
 
 
 @click.command("check")
@@ -22,12 +26,34 @@ from ludus.games.check import check_game
     help="Tables played at the same time.",
 )
 @click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE", help="An option of GAME.")
+@click.option("--bot", "bots", multiple=True, metavar="[NAME=]ADDRESS",
+              help="A bot from outside that is checked too: FILE.py:CLASS or program:COMMAND.")  # fmt: skip
+@click.option("--isolated", is_flag=True, help="Play it in processes of its own.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-def command(game: str, episodes: int, tables: int, settings: tuple[str, ...], seed: int) -> int:
+def command(
+    game: str,
+    episodes: int,
+    tables: int,
+    settings: tuple[str, ...],
+    bots: tuple[str, ...],
+    isolated: bool,
+    seed: int,
+) -> int:
     """Play GAME (a name from `ludus games`, or FILE.py:CLASS) and check every promise of its interface.
 
     A failure names the promise, the table, the step and the value. Exit code 1 if any fails.
     """
-    report = check_game(find_game(game, settings), episodes=episodes, tables=tables, seed=seed)
+    found = find_game(game, settings)
+    if isolated:
+        with loading(game):
+            found = isolate(found, Isolation(processes=min(tables, 2)))
+    source = add_game_bots(found, bots)[0]
+    for bot in bots:
+        if named_address(bot) is None:
+            raise click.BadParameter(
+                f"{bot!r} is no address of a bot: write FILE.py:CLASS or program:COMMAND",
+                param_hint="'--bot'",
+            )
+    report = check_game(source, episodes=episodes, tables=tables, seed=seed)
     click.echo(str(report))
     return 0 if report.ok else FAILED

@@ -47,6 +47,7 @@ SHOWN = 10
               "of the first head that is a choice.  [default: 0 where there are several heads]")  # fmt: skip
 @click.option("--tables", type=click.IntRange(min=1), default=32, show_default=True,
               help="Replays played at the same time.")  # fmt: skip
+@click.option("--retry-skipped", is_flag=True, help="Try those again that were skipped by an earlier call.")
 @click.option("--quiet", is_flag=True, help="Show nothing but what went wrong.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a progress bar.")
 def command(
@@ -65,6 +66,7 @@ def command(
     keep_no_ops: bool,
     no_op: int | None,
     tables: int,
+    retry_skipped: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -120,6 +122,8 @@ def command(
         ) as writer,
         Progress("replays", len(files), "quiet" if quiet else "json" if as_json else "shown") as progress,
     ):
+        if retry_skipped:
+            writer.retry_skipped()
         try:
             convert(episodes, writer, wanted, lambda now: _show(progress, now))
         except KeyboardInterrupt:
@@ -258,7 +262,7 @@ def _say(
 
 def _report(out: Path, writer: DatasetWriter, no_op: NoOp | None) -> None:
     skipped, dropped = len(writer.skipped()), writer.dropped()
-    used = len(writer.lines) - skipped
+    used = len({line.name for line in writer.lines}) - skipped
     click.echo(
         f"{out}: {writer.num_episodes:,} episodes (seats) of {used:,} replays, "
         f"{writer.num_decisions:,} decisions, {size(writer.num_bytes)}"

@@ -12,6 +12,7 @@ from rich.table import Table
 from ludus.assemble import load_experiment, load_players, new_league
 from ludus.cli.console import add_numbers, new_console, new_table
 from ludus.cli.experiments import open_run
+from ludus.cli.outside_bots import add_bots
 from ludus.cli.rendering import Rendering, rendering_options
 from ludus.league.league import League
 from ludus.live.settings import effective
@@ -61,8 +62,11 @@ def command(
     """Play the first of PLAYERS against each of the others, seats in rotation.
 
     A player is named by its id (main, main.3, random), by a tag (main@best, main@latest) or by a model
-    (main:0:12). Without players: the first learning player against its first snapshot and the evaluation
-    bots. Results are kept in the run's metrics, apart from the league.
+    (main:0:12). A bot from outside is given by its address (bots.py:Greedy, "program:node bot.js"), with a
+    name in front if you like (mine=bots.py:Greedy).
+
+    Without players: the first learning player against its first snapshot and the evaluation bots. Results are
+    kept in the run's metrics, apart from the league.
 
     With --render, further episodes are played after that, with pictures.
     """
@@ -75,7 +79,7 @@ def command(
     with folder.ledger(read_only=True) as ledger:
         for _, event in ledger.replay():
             league.apply(event)
-    experiment = effective(experiment, league)
+    experiment, players = add_bots(effective(experiment, league), players, taken=league.players)
     pictures.require_possible(experiment.grouped_game)
     chosen = players or (
         *list(league.standings)[:1],

@@ -12,6 +12,7 @@ import ludus.recipes
 from ludus.cli.user_code import loading
 from ludus.config import ConfigError, apply_overrides, load_yaml
 from ludus.data.files import load_address
+from ludus.games.pointing import REMOTE, remote_game
 from ludus.league.players import unknown
 from ludus.store.run_folder import RunFolder, RunFolderError
 
@@ -29,7 +30,10 @@ def find_experiment(address: str, settings: Iterable[str]) -> Experiment:
     if address.endswith((".yaml", ".yml")):
         address, overrides = load_yaml(address)
     experiment = _build(address)
-    return apply_overrides(experiment, {**overrides, **parse_settings(settings)})
+    overrides |= parse_settings(settings)
+    if str(overrides.get("game")).startswith(REMOTE):
+        overrides["game"] = remote_game(overrides["game"], {})
+    return apply_overrides(experiment, overrides)
 
 
 def parse_settings(settings: Iterable[str]) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ COMMANDS = {
     "models": "the models of a run, and weights from elsewhere",
     "games": "the games that can be named, and what is missing for the others",
     "check": "does a game keep its promises?",
+    "serve": "a game server for actors elsewhere",
     "recipes": "the experiments that ship, and every setting of one",
     "doctor": "this machine, what is installed, and what to change",
 }

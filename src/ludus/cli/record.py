@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from ludus.assemble import load_experiment, load_players, new_league
+from ludus.cli.outside_bots import add_bots, add_game_bots
 from ludus.cli.progress import Progress
 from ludus.cli.replay_games import find_game, game_address, size
 from ludus.config import ConfigError
@@ -71,14 +72,15 @@ def command(
     """Play the first PLAYER against each of the others, seats in rotation, and write a replay per episode.
 
     GAME is a name from `ludus games` or FILE.py:CLASS, and its players are bots; the players of a RUN are
-    named as in `ludus eval`. Given again, the command goes on where it was stopped.
+    named as in `ludus eval`. Bots from outside are [NAME=]FILE.py:CLASS or [NAME=]program:COMMAND. Given
+    again, the command goes on where it was stopped.
 
     \b
     ludus record skirmish rush boom spears horses bows --all-pairs -n 200 --out replays
     ludus record runs/mine main@best rush -n 1000 --out replays
     """
     use_threads(1)
-    source, seated = _find(game, players, settings, weights, greedy)
+    source, seated, players = _find(game, players, settings, weights, greedy)
     line_ups = _line_ups(source, players, all_pairs)
     make_folder(out)
     with locked(out):
@@ -131,8 +133,8 @@ def _find(
     settings: tuple[str, ...],
     weights: Literal["live", "average"],
     greedy: bool,
-) -> tuple[GameSource, dict[str, SeatedPlayer]]:
-    """The game, as it is played, and who plays it."""
+) -> tuple[GameSource, dict[str, SeatedPlayer], tuple[str, ...]]:
+    """The game, as it is played, who plays it, and the players' names."""
     if Path(game).is_dir():
         if settings:
             raise ConfigError(f"--set is for a GAME; {game} is a run, and its game is what it was trained on")
@@ -142,15 +144,15 @@ def _find(
         with folder.ledger(read_only=True) as ledger:
             for _, event in ledger.replay():
                 league.apply(event)
-        experiment = effective(experiment, league)
-        seated = load_players(experiment, folder, league, players, weights=weights, greedy=greedy)
-        return experiment.grouped_game, seated
-    source = find_game(game, settings)
+        experiment, names = add_bots(effective(experiment, league), players, taken=league.players)
+        seated = load_players(experiment, folder, league, names, weights=weights, greedy=greedy)
+        return experiment.grouped_game, seated, names
+    source, names = add_game_bots(find_game(game, settings), players)
     bots = source.bots()
-    for player in players:
+    for player in names:
         if player not in bots:
             raise ConfigError(unknown(f"bot of {source.spec.name},", player, bots))
-    return source, {player: SeatedPlayer(bot=bots[player]) for player in players}
+    return source, {player: SeatedPlayer(bot=bots[player]) for player in names}, names
 
 
 def _line_ups(source: GameSource, players: Sequence[str], all_pairs: bool) -> list[tuple[str, ...]]:

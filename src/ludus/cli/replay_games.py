@@ -16,6 +16,7 @@ from ludus.data.replay import Replay
 from ludus.games import builtin
 from ludus.games.catalog import ADAPTERS, list_games, resolve
 from ludus.games.game import GameSource
+from ludus.games.isolation.source import Isolated
 from ludus.games.lift import Lifted
 
 
@@ -24,7 +25,15 @@ def find_game(address: str, settings: tuple[str, ...]) -> GameSource:
     with loading(address):
         source = resolve(address)
     overrides = parse_settings(settings)
-    return apply_overrides(source, overrides) if overrides else source
+    if isinstance(source, Isolated):  # of the game where it is played; of the isolation where it is not
+        own = {field.name for field in fields(source)}
+        known = {name: name if name.partition(".")[0] in own else f"options.+{name}" for name in overrides}
+        overrides = {known[name]: value for name, value in overrides.items()}
+    made = apply_overrides(source, overrides) if overrides else source
+    if address.partition(":")[0] in ADAPTERS:
+        with loading(address):
+            _ = made.spec  # whether a library has the game, and takes the options, may show only now
+    return made
 
 
 def size(num_bytes: int) -> str:
@@ -37,6 +46,8 @@ def size(num_bytes: int) -> str:
 
 def game_address(source: GameSource) -> tuple[str, dict[str, Any]]:
     """How a game is called in a replay, and its options. No folder is named."""
+    if isinstance(source, Isolated):
+        return _without_folder(source.game), dict(source.options)
     maker: Any = source.factory if isinstance(source, Lifted) else type(source)
     options = _options(source)
     if isinstance(maker, partial):
@@ -44,6 +55,8 @@ def game_address(source: GameSource) -> tuple[str, dict[str, Any]]:
     place, _, name = address_of(maker).rpartition(":")
     for prefix, adapter in ADAPTERS.items():
         if f"{place}:{name}" == adapter.source:
+            if adapter.argument is None:
+                return prefix, options
             return f"{prefix}:{_without_folder(options.pop(adapter.argument))}", options
     package, _, module = place.rpartition(".")
     return (module if package == builtin.__name__ else _without_folder(f"{place}:{name}")), options
@@ -67,17 +80,20 @@ def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> Gam
             f"it is of {replay.game}, which did not come with ludus: name it with --game if you trust it"
         )
     try:
-        made = _with_options(own if own is not None else resolve(replay.game), replay.options)
+        made = with_options(own if own is not None else resolve(replay.game), replay.options)
         _ = made.spec  # options that the game does not take may show only now
     except Exception as error:
         raise ValueError(f"its game cannot be made: {error}") from error
     return made
 
 
-def _with_options(source: GameSource, options: Mapping[str, Any]) -> GameSource:
+def with_options(source: GameSource, options: Mapping[str, Any]) -> GameSource:
+    """The game with these options, as plain values that are checked against their types."""
     made: Any = source
     if isinstance(made, Lifted):
         return replace(made, factory=partial(made.factory, **options)) if options else made
+    if isinstance(made, Isolated):
+        return replace(made, options={**made.options, **options})
     changed: GameSource = decode({**encode(made), **options})
     return changed
 

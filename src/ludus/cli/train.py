@@ -24,6 +24,7 @@ from ludus.cli.experiments import find_experiment, open_run, parse_settings
 from ludus.cli.initial_models import InitialModels, find_initial_models, models_named
 from ludus.cli.live_view import UNREAD, Style, TrainView
 from ludus.cli.main import INTERRUPTED
+from ludus.cli.outside_bots import fix_bots
 from ludus.cli.stopped_run import edit_stopped
 from ludus.cli.tables import league_table
 from ludus.config import ConfigError, apply_overrides, diff, encode
@@ -135,7 +136,7 @@ def _find(
     """The experiment, checked, with the models it begins with, its folder if it has one, and the settings to
     be changed in its ledger. Nothing is written yet."""
     if not resume:
-        experiment = find_experiment(address or DEFAULT_RECIPE, settings)
+        experiment = fix_bots(find_experiment(address or DEFAULT_RECIPE, settings))
         require_devices(experiment)
         require_value_parameters(experiment)
         if run is not None and (Path(run) / "run.json").exists():
@@ -158,7 +159,8 @@ def _find(
     live = {path: text for path, text in given.items() if now is not None and is_live(now, path)}
     if now is not None:
         checked_settings(now, live)
-    experiment = apply_overrides(before, {path: text for path, text in given.items() if path not in live})
+    changed = apply_overrides(before, {path: text for path, text in given.items() if path not in live})
+    experiment = fix_bots(changed)
     _require_same_players(before, experiment)
     require_devices(experiment)
     require_value_parameters(experiment)

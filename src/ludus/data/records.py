@@ -134,6 +134,8 @@ class PlayerAdded(Event, frozen=True, tag="player_added"):
     reason: str = ""
     settings: Settings = {}
     """Of a learning player alone, instead of the experiment's."""
+    value_only: int = 0
+    """Decisions on which a learning player first trains its value alone."""
 
 
 class PlayerRemoved(Event, frozen=True, tag="player_removed"):

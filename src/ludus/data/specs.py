@@ -272,6 +272,9 @@ class GameSpec:
     """A team's score is the mean of its seats' total reward (checked); off for shaped rewards."""
     timed: bool = False
     """The game keeps a clock; otherwise a decision takes one unit of the seat's own time."""
+    repeatable: bool = True
+    """An episode depends on its seed and actions only (checked). Off for games with chances of their own: a
+    run that is stopped then starts its open episodes anew."""
 
     def __post_init__(self) -> None:
         _require_positive(self, max_length=self.max_length)
@@ -325,6 +328,7 @@ class GameSpec:
         zero_sum: bool = True,
         reward_is_score: bool = True,
         timed: bool = False,
+        repeatable: bool = True,
     ) -> GameSpec:
         """All seats alike; every seat its own team unless `teams` says otherwise."""
         return cls(
@@ -336,4 +340,5 @@ class GameSpec:
             zero_sum=zero_sum,
             reward_is_score=reward_is_score,
             timed=timed,
+            repeatable=repeatable,
         )

@@ -301,6 +301,13 @@ class TrajectoryWriter:
             put(self._pool.rows, (self.slot[going_on], 0), latest)
             self.row[going_on] = 0
 
+    def drop(self, streams: IntArray) -> None:
+        """Forget what the streams have and was not handed over, open decisions included."""
+        held = streams[self.slot[streams] >= 0]
+        self.free(self.slot[held])
+        self.slot[held] = self.row[held] = -1
+        self.open[held] = False
+
     def save(self) -> Tree:
         """Everything needed to go on writing exactly here."""
         return {

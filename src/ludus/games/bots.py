@@ -86,6 +86,32 @@ def head_counts(kind: SeatKind, head: str, earlier: Mapping[str, Array], num_row
     return met & head_counts(kind, when.head, earlier, num_rows)
 
 
+def first_illegal(rows: Rows, actions: Tree) -> tuple[int, str] | None:
+    """The first row with an action that is not legal, and what is wrong with it; None: all are."""
+    heads = rows.kind.action.heads
+    if set(actions) != set(heads):
+        return 0, f"gives heads {sorted(actions)}, expected {sorted(heads)}"
+    for name, head in heads.items():
+        array, shape = actions[name], (len(rows), *rows.kind.action.arrays[name].shape)
+        if array.shape != shape or not np.issubdtype(array.dtype, np.integer):
+            return 0, f"head {name!r} is {array.dtype}{list(array.shape)}, expected int32{list(shape)}"
+        mask, counts = rows.mask(name), head_counts(rows.kind, name, actions, len(rows))
+        for row, value in enumerate(array.tolist()):
+            if not counts[row]:
+                continue
+            picks = value if isinstance(value, list) else [value]
+            if isinstance(head, Pointer) and head.picks > 1:
+                picks = picks[: picks.index(-1)] if -1 in picks else picks
+                ended = all(pick == -1 for pick in value[len(picks) :])
+                if not picks or not ended or len(set(picks)) < len(picks):
+                    return row, f"head {name!r} picks {value}: needs different rows, then only -1"
+            illegal = [pick for pick in picks if not (0 <= pick < mask.shape[1] and mask[row, pick])]
+            if illegal:
+                legal = np.flatnonzero(mask[row]).tolist()
+                return row, f"head {name!r} takes {illegal[0]}, but legal are {legal}"
+    return None
+
+
 @dataclass(frozen=True)
 class HostedBot:
     """A scripted player that acts where the tables are: in another process, or on another machine."""

@@ -20,8 +20,11 @@ from typing import Any
 
 from ludus.data.files import load_address
 from ludus.games import builtin
+from ludus.games.environments import environment_python
 from ludus.games.game import GameSource
+from ludus.games.isolation.source import Isolated
 from ludus.games.lift import Lifted
+from ludus.games.pointing import REMOTE, remote_game, server_is_named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +37,8 @@ class GameEntry:
     """The library it belongs to; None: it is built in."""
     install: str | None = None
     """The command that adds what is missing; None if the game can be played now."""
+    python: str | None = None
+    """The interpreter of the environment of its own that it is played in; None: it is played in this one."""
 
     @property
     def installed(self) -> bool:
@@ -62,6 +67,62 @@ ADAPTERS: Mapping[str, Adapter] = {
         example="gymnasium:CartPole-v1",
         description="Any Gymnasium environment with discrete actions, as a game with one seat.",
     ),
+    "gym": Adapter(
+        source="ludus.games.adapters.gymnasium_old:OldGym",
+        argument="env_id",
+        library="gym",
+        install="pip install gym",
+        example="gym:CartPole-v1",
+        description="Any environment of the old gym, whose `step` gives four values.",
+    ),
+    "atari": Adapter(
+        source="ludus.games.adapters.atari:Atari",
+        argument="game",
+        library="ale_py",
+        install="pip install 'ludus[atari]'",
+        example="atari:pong",
+        description="Atari games with one player and the usual preprocessing: four grey frames of 84 x 84.",
+    ),
+    "pettingzoo": Adapter(
+        source="ludus.games.adapters.pettingzoo:PettingZoo",
+        argument="env_name",
+        library="pettingzoo",
+        install="pip install 'ludus[pettingzoo]'",
+        example="pettingzoo:classic.connect_four_v3",
+        description="Any PettingZoo environment with discrete actions, agents in turn or all at once.",
+    ),
+    "multi_atari": Adapter(
+        source="ludus.games.adapters.pettingzoo_atari:MultiAtari",
+        argument="game",
+        library="multi_agent_ale_py",
+        install="pip install 'ludus[multi_atari]'",
+        example="multi_atari:pong_v3",
+        description="Atari games with two to four players, as pictures of the screen.",
+    ),
+    "openspiel": Adapter(
+        source="ludus.games.adapters.openspiel:OpenSpiel",
+        argument="name",
+        library="pyspiel",
+        install="pip install 'ludus[openspiel]'",
+        example="openspiel:leduc_poker",
+        description="Most games of OpenSpiel: in turn or all at once, with chance, for one or more players.",
+    ),
+    "fightingice": Adapter(
+        source="ludus.games.adapters.fightingice:FightingICE",
+        argument=None,
+        library="pyftg",
+        install="pip install 'ludus[fightingice]'",
+        example="fightingice",
+        description="FightingICE: two fighters in real time. Needs the game itself, running.",
+    ),
+    "gamecore": Adapter(
+        source="ludus.games.adapters.gamecore:Gamecore",
+        argument="mode",
+        library="ludus",  # its own library is for an older Python, and runs in one
+        install="",
+        example="gamecore:1v1",
+        description="Honor of Kings, 1v1 and 3v3, on a gamecore server of yours. Not tried with the game.",
+    ),
     "pysc2": Adapter(
         source="ludus.games.adapters.pysc2:PySC2",
         argument="map_name",
@@ -70,16 +131,50 @@ ADAPTERS: Mapping[str, Adapter] = {
         example="pysc2:MoveToBeacon",
         description="StarCraft II: mini-games with one seat, ladder maps with two. Needs the game itself.",
     ),
+    "microrts": Adapter(
+        source="ludus.games.adapters.microrts:MicroRTS",
+        argument="map_name",
+        library="gym_microrts",
+        install="ludus games --install microrts",
+        example="microrts:8x8",
+        description="MicroRTS: a small real-time strategy game in Java, with the bots of its competitions.",
+    ),
+    "slimevolley": Adapter(
+        source="ludus.games.adapters.slimevolley:SlimeVolley",
+        argument=None,
+        library="slimevolleygym",
+        install="pip install 'ludus[slimevolley]'",
+        example="slimevolley",
+        description="SlimeVolley: volleyball of two slimes, one a side, with the game's own player as a bot.",
+    ),
+    "football": Adapter(
+        source="ludus.games.adapters.football:Football",
+        argument="scenario",
+        library="gfootball",
+        install="ludus games --install football",
+        example="football:academy_3_vs_1_with_keeper",
+        description="Google Research Football: one to eleven players a side, and academy scenarios.",
+    ),
+    "vizdoom": Adapter(
+        source="ludus.games.adapters.vizdoom:ViZDoom",
+        argument="scenario",
+        library="vizdoom",
+        install="pip install 'ludus[vizdoom]'",
+        example="vizdoom:duel",
+        description="Doom: duels of two players, and ViZDoom's scenarios for one. Pictures of the screen.",
+    ),
 }
 
 
 def resolve(address: str, **options: Any) -> GameSource:
     """The game at an address, with options.
 
-    `connect_four` (built in), `gymnasium:CartPole-v1` (of another library), `path/to/file.py:Name` or
-    `package.module:Name`, where Name is a `GameSource` or a class of them, a `Game` class, or a function
-    that returns one of these.
+    `connect_four` (built in), `gymnasium:CartPole-v1` (of another library), `remote://HOST:PORT/GAME` (on a
+    game server), `path/to/file.py:Name` or `package.module:Name`, where Name is a `GameSource` or a class of
+    them, a `Game` class, or a function that returns one of these.
     """
+    if address.startswith(REMOTE):
+        return remote_game(address, options)
     prefix, colon, name = address.partition(":")
     if prefix in ADAPTERS:
         return _adapted(ADAPTERS[prefix], prefix, name, options)
@@ -97,30 +192,42 @@ def resolve(address: str, **options: Any) -> GameSource:
 def list_games() -> list[GameEntry]:
     """The built-in games by name, then the libraries whose games can be played."""
     games = [GameEntry(address=name, description=text) for name, text in _builtin_games().items()]
-    for adapter in ADAPTERS.values():
+    for prefix, adapter in ADAPTERS.items():
         missing = importlib.util.find_spec(adapter.library) is None
+        python = environment_python(prefix) if missing else None
         games.append(
             GameEntry(
                 address=adapter.example,
                 description=adapter.description,
                 library=adapter.library,
-                install=adapter.install if missing else None,
+                install=adapter.install if missing and python is None else None,
+                python=None if python is None else str(python),
             )
         )
     return games
 
 
 def _adapted(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any]) -> GameSource:
-    if importlib.util.find_spec(adapter.library) is None:
-        raise ModuleNotFoundError(
-            f"{adapter.library!r} is not installed; {adapter.install} adds it", name=adapter.library
-        )
     if adapter.argument is None and name:
         raise ValueError(f"{prefix!r} is a single game: nothing comes after the colon, got {name!r}")
     if adapter.argument is not None and not name:
         raise ValueError(f"name a game after the colon, such as {adapter.example!r}")
+    if importlib.util.find_spec(adapter.library) is None:
+        return _in_own_environment(adapter, prefix, name, options)
     named = {} if adapter.argument is None else {adapter.argument: name}
     return _as_source(load_address(adapter.source), {**named, **options}, adapter.example)
+
+
+def _in_own_environment(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any]) -> GameSource:
+    """A game whose library is not here, where it is."""
+    if server_is_named():
+        return remote_game(f"{prefix}:{name}" if name else prefix, options)
+    python = environment_python(prefix)
+    if python is None:
+        raise ModuleNotFoundError(
+            f"{adapter.library!r} is not installed; {adapter.install} adds it", name=adapter.library
+        )
+    return Isolated(f"{prefix}:{name}" if name else prefix, dict(options), python=str(python))
 
 
 def _as_source(found: Any, options: Mapping[str, Any], address: str) -> GameSource:

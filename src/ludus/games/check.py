@@ -84,7 +84,7 @@ def _check_play(
         kept = play_random_episodes(
             source, evidence, rng, num_tables=num_tables, num_episodes=num_episodes, max_steps=max_steps
         )
-    if not kept:
+    if not kept or not source.spec.repeatable:
         return
     here, reverse = range(num_tables), range(num_tables, 0, -1)
     with evidence.calls("replay in a new batch"):

@@ -5,7 +5,7 @@ The actor knows only `GameBatch`; `games/lift.py` turns a `Game` into one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ from ludus.data.tree_game import TreeState
 from ludus.data.trees import Array, IntArray, Tree, allocate
 
 Seat = int
+NewArray = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 Observation = Mapping[str, Array] | Array
 """Part name -> array; a game whose observation is a single array may give just that array."""
 Legal = Mapping[str, Array] | Array
@@ -80,24 +81,25 @@ class TableView:
     """Per kind [tables, seats of that kind, further rewards]: of the latest `step` only, like `reward`."""
 
     @classmethod
-    def allocate(cls, spec: GameSpec, num_tables: int) -> TableView:
+    def allocate(cls, spec: GameSpec, num_tables: int, new: NewArray = np.zeros) -> TableView:
+        """`new` makes an array, zeroed, from its shape and dtype."""
         return cls(
             observation=tuple(
-                allocate(kind.observation.arrays, (num_tables, len(seats)))
+                allocate(kind.observation.arrays, (num_tables, len(seats)), new)
                 for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
             ),
             legal=tuple(
-                allocate(kind.legal_arrays, (num_tables, len(seats)))
+                allocate(kind.legal_arrays, (num_tables, len(seats)), new)
                 for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
             ),
-            to_act=np.zeros((num_tables, spec.num_seats), np.bool_),
-            reward=np.zeros((num_tables, spec.num_seats), np.float32),
-            over=np.zeros(num_tables, np.bool_),
-            truncated=np.zeros(num_tables, np.bool_),
-            score=np.zeros((num_tables, spec.num_teams), np.float32),
-            clock=np.zeros(num_tables, np.int64),
+            to_act=new((num_tables, spec.num_seats), np.dtype(np.bool_)),
+            reward=new((num_tables, spec.num_seats), np.dtype(np.float32)),
+            over=new((num_tables,), np.dtype(np.bool_)),
+            truncated=new((num_tables,), np.dtype(np.bool_)),
+            score=new((num_tables, spec.num_teams), np.dtype(np.float32)),
+            clock=new((num_tables,), np.dtype(np.int64)),
             rewards=tuple(
-                np.zeros((num_tables, len(seats), len(kind.rewards)), np.float32)
+                new((num_tables, len(seats), len(kind.rewards)), np.dtype(np.float32))
                 for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
             ),
         )
@@ -107,9 +109,9 @@ Actions = tuple[Tree, ...]
 """Per kind: head name -> int32 array [tables, seats of that kind, ...]; rows not `to_act` are ignored."""
 
 
-def allocate_actions(spec: GameSpec, num_tables: int) -> Actions:
+def allocate_actions(spec: GameSpec, num_tables: int, new: NewArray = np.zeros) -> Actions:
     return tuple(
-        allocate(kind.action.arrays, (num_tables, len(seats)))
+        allocate(kind.action.arrays, (num_tables, len(seats)), new)
         for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
     )
 
@@ -173,6 +175,11 @@ class CanLoseTables(Protocol):
     def lost(self) -> Mapping[int, str]:
         """Table -> why it was lost: its program crashed, hung or answered nonsense. Nobody is to act there,
         it is neither over nor truncated, and `reset` brings it back."""
+
+
+def lost_tables(game: GameBatch) -> Mapping[int, str]:
+    """Table -> why it was lost; empty for a game whose tables are never lost."""
+    return game.lost if isinstance(game, CanLoseTables) else {}
 
 
 @runtime_checkable

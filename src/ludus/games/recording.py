@@ -14,7 +14,7 @@ from ludus.data.replay import Packed
 from ludus.data.specs import GameSpec
 from ludus.data.tree_game import TreeState
 from ludus.data.trees import Array, IntArray, Tree, allocate
-from ludus.games.game import Actions, Bot, GameBatch, GameSource
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, lost_tables
 from ludus.games.seen import Seen
 
 _FIRST_CAPACITY = 64
@@ -96,6 +96,10 @@ class RecordedTables:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._game, name)
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        return lost_tables(self._game)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self._game.reset(tables, seeds)

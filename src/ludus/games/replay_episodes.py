@@ -214,6 +214,8 @@ class ReplayEpisodes:
 
 def require_replayable(source: GameSource, replay: Replay) -> None:
     """Raises `PlaybackError` if the game does not play this replay as it was recorded."""
+    if not source.spec.repeatable:
+        raise PlaybackError("it plays on by chances of its own")
     game: GameBatch = source.tables(1)
     try:
         playback = Playback(game)

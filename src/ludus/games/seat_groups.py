@@ -18,7 +18,7 @@ from ludus.data.seat_patterns import patterns_of_seats
 from ludus.data.specs import ArraySpec, GameSpec
 from ludus.data.tree_game import TreeState
 from ludus.data.trees import IntArray, Tree, allocate, put, take
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions, lost_tables
 
 Grouping = Literal["shared", "per_seat", "per_place"]
 SeatPolicies = Grouping | Mapping[str, str]
@@ -153,6 +153,10 @@ class GroupedTables:
     @property
     def num_tables(self) -> int:
         return self.game.num_tables
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        return lost_tables(self.game)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)

@@ -30,6 +30,7 @@ from ludus.games.game import (
     Seat,
     StrategyView,
     TableView,
+    lost_tables,
 )
 from ludus.games.seeding import mix, randbelow, uniform
 
@@ -214,6 +215,10 @@ class StrategyTables:
     @property
     def num_tables(self) -> int:
         return self.game.num_tables
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        return lost_tables(self.game)
 
     @property
     def strategy(self) -> StrategyView:

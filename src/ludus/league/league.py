@@ -227,7 +227,13 @@ class League:
     def initial_events(self) -> list[PlayerAdded]:
         """The players that the rules ask for and the league has never had, learning ones first."""
         wanted = [
-            PlayerAdded(player=player, role=name, model=role.start, settings=self.new_settings(name, player))
+            PlayerAdded(
+                player=player,
+                role=name,
+                model=role.start,
+                settings=self.new_settings(name, player),
+                value_only=0 if role.start is None else role.value_only_at_start,
+            )
             for name, role in self.rules.roles.items()
             for player in self.rules.players_of(name)
         ]

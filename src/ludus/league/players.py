@@ -123,7 +123,7 @@ class Standing:
     best_frozen_score: float | None = None
     """Recent mean score at the best snapshot that a promotion asked for."""
     value_only_until: int = 0
-    """`decisions` up to which it trains its value alone, after a reset."""
+    """`decisions` up to which it trains its value alone, after a reset or from its start on."""
 
     @property
     def decisions_since_snapshot(self) -> int:

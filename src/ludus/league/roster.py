@@ -104,6 +104,7 @@ class Roster:
                 trained_before=level,
                 reset_at=level,
                 ancestor=player.model,
+                value_only_until=event.value_only,
             )
         elif player.frozen and event.parent in self._standings:
             self._freeze(self._standings[event.parent], event)

@@ -36,6 +36,9 @@ class Role:
     after_reset: LiveField[AfterReset] = field(default_factory=AfterReset)
     start: str | None = None
     """The model its players start from, or where `ludus train` finds one; None: fresh weights."""
+    value_only_at_start: int = 0
+    """Decisions on which players with a `start` first train their value alone: a value that knows nothing yet
+    would spoil what they can do already."""
     snapshot_weights: LiveField[Literal["live", "average"]] = "live"
     """Which of the learner's two sets of weights is frozen."""
     population: LiveField[Population | None] = None
@@ -53,6 +56,8 @@ class Role:
                 raise ValueError(unknown(f"Role.{name}", getattr(self, name), allowed))
         if not 0.0 <= self.reset_probability <= 1.0:
             raise ValueError(f"Role.reset_probability must be from 0 to 1, got {self.reset_probability}")
+        if self.value_only_at_start < 0:
+            raise ValueError(f"Role.value_only_at_start must be at least 0, got {self.value_only_at_start}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

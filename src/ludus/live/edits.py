@@ -114,7 +114,7 @@ class Editor:
             raise ValueError(f"player id {edit.player!r} was given already; ids are never used again")
         if edit.role in (FROZEN, SCRIPTED) and edit.settings:
             raise ValueError(f"settings are for players that learn, and {edit.role} ones do not")
-        if edit.role != SCRIPTED and edit.player in self._around.written.game.bots():
+        if edit.role != SCRIPTED and edit.player in self._around.written.grouped_game.bots():
             raise ValueError(f"{edit.player!r} is a bot of the game; give the player another name")
         event = PlayerAdded(player=edit.player, role=edit.role, reason=BY_HAND)
         if edit.role == SCRIPTED:
@@ -145,7 +145,7 @@ class Editor:
         return msgspec.structs.replace(event, model=str(model), parent=parent)
 
     def _require_bot(self, edit: AddPlayer) -> None:
-        bots = self._around.written.game.bots()
+        bots = self._around.written.grouped_game.bots()
         if edit.player not in bots:
             raise ValueError(unknown("bot", edit.player, bots))
         if edit.source is not None:

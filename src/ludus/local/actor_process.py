@@ -25,6 +25,7 @@ from ludus.runtime.messages import (
     Report,
     Stopping,
     ToActor,
+    VoidMatch,
 )
 from ludus.runtime.process import Launch, PeerGone, receive, send
 from ludus.runtime.program import StopTraining, wrap
@@ -77,6 +78,9 @@ class ControlDesk:
 
     def report(self, result: Result) -> None:
         self._ask(Report(result))
+
+    def void_match(self, match_id: int, reason: str) -> None:
+        self._ask(VoidMatch(match_id, reason))
 
     def find_frozen(self, player: str) -> FrozenFound:
         answer = self._ask(FindFrozen(player))

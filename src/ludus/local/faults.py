@@ -26,7 +26,7 @@ class Fault:
     """What befell a worker."""
 
     kind: str
-    """killed, env_crash, env_hang, worker_crash, worker_hang, damaged_model, disk, bad_result, ..."""
+    """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk, ..."""
     reason: str
 
     @property

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ludus.data.shared_memory import Region, bytes_needed
 from ludus.experiment import Experiment
 from ludus.local.shared_parts import SharedParts
 from ludus.local.supervisor import SignsOfLife
 from ludus.runtime.channel import Signal
 from ludus.runtime.guard import Guard
 from ludus.runtime.process import HostedPlayer, Launch, WorkerProcess, control_pair
-from ludus.runtime.shared_memory import Region, bytes_needed
 from ludus.store.run_folder import RunFolder
 from ludus.workers.policy_worker import InferenceStatistics
 

@@ -50,6 +50,7 @@ class LearnerProcess:
         for player, hosted in launch.players.items():
             trained = self.learner.players[player]
             trained.incarnation = max(trained.incarnation, hosted.incarnation)
+            trained.after_gradient_step = self._show_life
             self.learner.publish(player)
         self._waited = 0.0
         """Seconds since the last update."""
@@ -63,7 +64,7 @@ class LearnerProcess:
         self._tell({})
         train = wrap(self.learner, self._experiment.middleware)
         while True:
-            self._parts.hearts[-1] = time.monotonic()
+            self._show_life()
             self._take_in()
             batches = self.learner.batches
             try:
@@ -83,6 +84,9 @@ class LearnerProcess:
                 self._poll.poll(WAIT_S * 1000)
                 self._signals[-1].wait(0)
                 self._waited += time.monotonic() - began
+
+    def _show_life(self) -> None:
+        self._parts.hearts[-1] = time.monotonic()
 
     def _take_in(self) -> None:
         """What the actors have handed over goes into the buffers."""

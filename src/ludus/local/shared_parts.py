@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ludus.assemble import build_policies, load_experiment, new_pools, slots_per_actor
+from ludus.data.shared_memory import Region
 from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
 from ludus.runtime.channel import Ring, Signal
 from ludus.runtime.process import Launch
-from ludus.runtime.shared_memory import Region
 from ludus.runtime.weight_board import SharedBoard
 from ludus.store.run_folder import RunFolder
 from ludus.workers.policy_requests import RequestArea

@@ -34,6 +34,7 @@ from ludus.runtime.messages import (
     Report,
     Save,
     Stopping,
+    VoidMatch,
 )
 from ludus.runtime.process import BadMessage, HostedPlayer, PeerGone, WorkerProcess, receive, send
 from ludus.runtime.program import StopTraining
@@ -355,6 +356,9 @@ class LocalTraining:
                 if not self._report(place, request):
                     return
                 send(process.control, Done())
+            elif isinstance(request, VoidMatch):
+                self._void(place, request)
+                send(process.control, Done())
             elif isinstance(request, FindFrozen):
                 send(process.control, self._find_frozen(request))
             elif isinstance(request, Stopping):
@@ -395,6 +399,12 @@ class LocalTraining:
         for working in (place, self._policy_place):
             working.forgive(self.learner.decisions)
         return True
+
+    def _void(self, place: WorkerPlace, request: VoidMatch) -> None:
+        """A game was lost; the actor that plays it goes on."""
+        self.controller.void_match(request.match_id, request.reason)
+        fault = Fault("game_lost", request.reason)
+        self.faults.note(fault, place.name, "the match is void", matches=[request.match_id])
 
     def _note_progress(self) -> None:
         for decisions, statistics in self.learner.news:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ludus.algorithms.ppo import mappo
-from ludus.algorithms.teacher import Teacher
 from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Skirmish
@@ -22,7 +21,7 @@ def experiment() -> Experiment:
     return Experiment(
         name="skirmish_3v3",
         game=Skirmish(mode="3v3"),
-        budget=1_000_000,
+        budget=6_000_000,
         model=ActorCritic(
             hidden=(128, 64),
             activation="relu",
@@ -31,13 +30,13 @@ def experiment() -> Experiment:
             central_critic=True,
             value_normalisation=True,
         ),
-        algorithm=mappo(gamma=0.999, entropy=0.003, teacher=Teacher(weight=Linear(start=0.02, end=0.002))),
+        algorithm=mappo(gamma=0.999, entropy=0.01),
         actor=ActorConfig(num_tables=64, matches=4, episodes_per_table=2, unroll_length=16),
         learner=LearnerConfig(
             batch_size=8_192,
             minibatch_size=2_048,
             epochs=2,
-            learning_rate=Linear(start=3e-4, end=3e-5),
+            learning_rate=Linear(start=1e-3, end=5e-5),
             average_decay=0.95,
             buffer_size=32_768,
             schedule="async",
@@ -51,7 +50,7 @@ def experiment() -> Experiment:
                             (0.7, PFSP(weighting="squared", include_scripted=True)),
                         )
                     ),
-                    promotion=BySteps(every=250_000),
+                    promotion=BySteps(every=500_000),
                     snapshot_weights="average",
                 )
             },

@@ -6,7 +6,7 @@ import msgspec
 
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Counts up when messages, or what lies in shared memory, change their meaning."""
 
 
@@ -22,6 +22,13 @@ class Report(Request, frozen=True, tag="report"):
     """Answered when the result is on disk."""
 
     result: Result
+
+
+class VoidMatch(Request, frozen=True, tag="void_match"):
+    """A table of the match was lost: it ends without a result. Answered when that is on disk."""
+
+    match_id: int
+    reason: str
 
 
 class FindFrozen(Request, frozen=True, tag="find_frozen"):
@@ -100,7 +107,7 @@ class Published(Answer, frozen=True, tag="published"):
     report: LearnerProgress
 
 
-FromActor = NextMatch | Report | FindFrozen | Failed | Stopping
+FromActor = NextMatch | Report | VoidMatch | FindFrozen | Failed | Stopping
 FromPolicyWorker = FindFrozen | Failed | Stopping
 ToLearner = Publish | Reset | Configure | Save | Forget
 FromLearner = Learned | Done | Published | Failed | Stopping

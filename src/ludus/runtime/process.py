@@ -43,6 +43,8 @@ class HostedPlayer(msgspec.Struct, frozen=True, kw_only=True):
     """Among all learning players that ever joined: its chances follow from it."""
     start: str | None
     """The model it joined with; None: fresh weights."""
+    value_only: int = 0
+    """Decisions on which it trains its value alone when it starts from a model."""
     incarnation: int = 0
     """Under which it goes on."""
 

@@ -17,8 +17,8 @@ class Supervision:
     """What the controller does about workers that fail."""
 
     hung_after_s: float = 60.0
-    """A worker without a sign of life for so long is ended and replaced. One step of the tables, one update
-    and one checkpoint must each take less."""
+    """A worker without a sign of life for so long is ended and replaced. One step of the tables, one
+    gradient step and one checkpoint must each take less."""
     quarantine_after: int = 3
     """Failures of an actor without more being learned in between, after which it is not started again."""
     back_off_s: float = 0.5

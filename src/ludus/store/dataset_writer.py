@@ -132,7 +132,12 @@ class DatasetWriter:
 
     def skipped(self) -> dict[str, str]:
         """Replays from which nothing could be taken, and why."""
-        return {line.name: line.skipped for line in self._lines if line.skipped}
+        latest = {line.name: line.skipped for line in self._lines}
+        return {name: reason for name, reason in latest.items() if reason}
+
+    def retry_skipped(self) -> None:
+        """Let replays that were skipped be added after all: they may have been mended since."""
+        self.done.difference_update(self.skipped())
 
     # --- adding ---
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ludus.data.trajectory import SlotPool, TrajectoryWriter
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
-from ludus.games.game import GameBatch, allocate_actions
+from ludus.games.game import GameBatch, allocate_actions, lost_tables
 from ludus.games.seeding import mix
 from ludus.runtime.program import IDLE, Progress
 from ludus.workers.devices import require_device_name
@@ -177,6 +177,7 @@ class Actor:
         tables = np.arange(self._game.num_tables)
         self.seating.start(tables)
         self._reset(tables)
+        self._replace_lost()
         self._started = True
 
     def _act(self) -> int:
@@ -329,14 +330,32 @@ class Actor:
                 further = rewards[tables, columns] if rewards.shape[-1] else None
                 self.writers[kind].credit(streams, view.reward[tables, seats], further)
         ended = np.nonzero(view.over | view.truncated)[0]
-        if not len(ended):
-            return
-        self._end_trajectories(ended, trains)
-        self.episodes += len(ended)
-        free = self.seating.finish_episodes(ended, view.score[ended], self._inference.model_name)
-        if len(free):
-            self.seating.start(free)
-        self._reset(ended)
+        if len(ended):
+            self._end_trajectories(ended, trains)
+            self.episodes += len(ended)
+            free = self.seating.finish_episodes(ended, view.score[ended], self._inference.model_name)
+            if len(free):
+                self.seating.start(free)
+            self._reset(ended)
+        self._replace_lost()
+
+    def _replace_lost(self) -> None:
+        """Matches at tables that were lost are void: nothing of what is open there is trained on, and their
+        tables go on with the next ones. The game gives up if tables are lost again and again."""
+        while lost := lost_tables(self._game):
+            tables = self.seating.void(lost)
+            for kind, seats_of_kind in enumerate(self._seats):
+                self.writers[kind].drop(self._streams_at(kind, tables, seats_of_kind)[2])
+            self.seating.start(tables)
+            self._reset(tables)
+
+    def _streams_at(
+        self, kind: int, tables: IntArray, seats_of_kind: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Table, seat and stream of every seat of a kind at these tables."""
+        here = np.repeat(tables, len(seats_of_kind))
+        seats = np.tile(seats_of_kind, len(tables))
+        return here, seats, self._streams.of(kind, here, seats, self.seating.side_of_seat[here, seats])
 
     def _end_trajectories(self, ended: IntArray, trains: NDArray[np.bool_]) -> None:
         view = self._game.view
@@ -375,9 +394,7 @@ class Actor:
         """Start the next episode at these tables; streams that change hands are handed over first."""
         for kind, seats_of_kind in enumerate(self._seats):
             writer = self.writers[kind]
-            here = np.repeat(tables, len(seats_of_kind))
-            seats = np.tile(seats_of_kind, len(tables))
-            streams = self._streams.of(kind, here, seats, self.seating.side_of_seat[here, seats])
+            here, seats, streams = self._streams_at(kind, tables, seats_of_kind)
             owners = self.seating.owner_of_seat[here, seats]
             changed = writer.owner[streams] != owners
             if changed.any():
@@ -432,6 +449,7 @@ class Actor:
         self.episodes = facts["episodes"]
         if self._started:
             self._history.replay(self._game, self.seating.steps)
+            self._replace_lost()
 
 
 @dataclass(frozen=True, slots=True)

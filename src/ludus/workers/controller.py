@@ -170,6 +170,11 @@ class Controller:
         self._commit([MatchVoid(number, reason) for number in held])
         return held
 
+    def void_match(self, match_id: int, reason: str) -> None:
+        """A match ends without a result: its tables were lost."""
+        self.league.matches.find(match_id)
+        self._commit([MatchVoid(match_id, reason)])
+
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
         """The pinned weights of a frozen player."""
         entry = self.league.players[player]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.moments import Moment
-from ludus.games.game import GameBatch, GameSource, Seat
+from ludus.games.game import GameBatch, GameSource, Seat, lost_tables
 from ludus.games.pictures import pictured
 from ludus.games.seat_rows import GameError
 from ludus.workers.seating import Seating
@@ -35,8 +35,8 @@ class Exhibition:
         """`seat`: whose view is drawn; None: everything is."""
         self._seat = seat
         self._show = show
-        self._total = episodes * len(line_ups)
-        self._ended = 0
+        self._episodes = episodes
+        self._num_line_ups = len(line_ups)
         self._score = np.zeros(game.spec.num_teams)
         self._tournament = Tournament(
             game, players, line_ups, episodes=episodes, seed=seed, watch=self._watch
@@ -46,8 +46,9 @@ class Exhibition:
         self._tournament.run()
 
     def _watch(self, tables: GameBatch, seating: Seating) -> None:
-        if self._ended == self._total:
-            return  # the actor has begun an episode that nobody asked for
+        played = len(self._tournament.results)
+        if played == self._num_line_ups or lost_tables(tables):
+            return  # an episode that nobody asked for, or one that will be played again
         view, spec, step = tables.view, tables.spec, int(seating.steps[0])
         if step == 0:
             self._score[:] = 0.0
@@ -61,15 +62,14 @@ class Exhibition:
                 seating.player_ids[seating.player_of_seat[0, seats[0]]] for seats in spec.seats_of_team
             ),
             score=shown if ended or spec.reward_is_score else None,
-            episode=self._ended + 1,
-            episodes=self._total,
+            episode=played * self._episodes + int(seating.episode[0]) + 1,
+            episodes=self._num_line_ups * self._episodes,
             step=step,
             clock=int(view.clock[0]) if spec.timed else None,
             seat=self._seat,
             ended=ended,
             draw=partial(_draw, tables, self._seat),
         )
-        self._ended += ended
         self._show(moment)
 
 

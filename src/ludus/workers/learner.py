@@ -194,10 +194,9 @@ class Learner:
         put_into_pool(self._models, self.players[player], parent)
         return self.report(player)
 
-    def start_from(self, models: Mapping[str, str]) -> None:
-        """Players that begin with the weights of a model in the pool, by player."""
-        for player, model in models.items():
-            self.players[player].restart_from(self._models.fetch(ModelId.parse(model)))
+    def start_from(self, player: str, model: ModelId, value_only: int = 0) -> None:
+        """Let a player begin with the weights of a model in the pool, and train its value alone at first."""
+        self.players[player].begin_from(self._models.fetch(model), value_only)
 
     def reset(self, event: PlayerReset) -> None:
         """Start a player again from the weights that the event names, or from fresh ones."""

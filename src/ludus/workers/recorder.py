@@ -52,7 +52,7 @@ class Recorder(Tournament):
         inner = innermost(game)
         self._version, self._map = game_version(inner), map_name(inner)
         self._teams, self._team_of_seat = game.spec.num_teams, game.spec.teams
-        self._kept = 0
+        self._kept: set[tuple[int, int]] = set()
         self._expected = sum(one.episodes for one in wanted)
         # As many rotations through all teams as are needed, spread evenly over the tables.
         rotations = max(-(-one.episodes // self._teams) for one in wanted)
@@ -70,7 +70,7 @@ class Recorder(Tournament):
     def record(self) -> None:
         """Play until every wanted episode was kept."""
         with closing(self._actor):
-            while self._kept < self._expected:
+            while len(self._kept) < self._expected:
                 self._actor.step()
 
     def next_match(self, tables: int) -> Match:
@@ -78,7 +78,7 @@ class Recorder(Tournament):
         match = super().next_match(tables)
         if match.id < 1:
             return match
-        wanted = self._wanted[match.id - 1]
+        wanted = self._wanted[self.position(match.id)]
         rotations = -(-wanted.episodes // self._teams)
         return Match(
             id=match.id,
@@ -90,15 +90,15 @@ class Recorder(Tournament):
 
     def _ended(self, recording: Recording) -> None:
         seating, table = self._actor.seating, recording.table
-        place = int(seating.episode_seeds(np.array([table]))[0, 0]) - 1
+        place = self.position(int(seating.episode_seeds(np.array([table]))[0, 0]))
         if place < 0:
             return  # a table that had nothing left to do
         rotation, team = divmod(int(seating.episode[table]), self._teams)
         number = (rotation * self._num_tables + table) * self._teams + team
-        if number >= self._wanted[place].episodes:
-            return
+        if number >= self._wanted[place].episodes or (place, number) in self._kept:
+            return  # more than was asked for, or its match is played again
         names = [seating.player_ids[player] for player in seating.player_of_seat[table].tolist()]
-        self._kept += 1
+        self._kept.add((place, number))
         self._keep(
             place,
             Replay(

@@ -23,8 +23,12 @@ class MatchDesk(Protocol):
 
     def next_match(self, tables: int) -> Match: ...
     def report(self, result: Result) -> None: ...
+    def void_match(self, match_id: int, reason: str) -> None:
+        """The match ends without a result."""
 
 
+_VOID = -1
+"""In place of the match of a round: nobody plays that round any more."""
 ModelNames = Callable[[str], str]
 """Player -> the id of the weights that it plays with now."""
 
@@ -83,6 +87,8 @@ class Seating:
         self.round[tables] += 1
         blocks, rounds = self._block_of_table[tables].tolist(), self.round[tables].tolist()
         for table, block, round_ in zip(tables.tolist(), blocks, rounds, strict=True):
+            while self._rounds[block].get(round_) == _VOID:
+                self.round[table] = round_ = round_ + 1
             number = self._rounds[block].get(round_)
             if number is None:
                 number = self._rounds[block][round_] = self._take_match()
@@ -133,6 +139,24 @@ class Seating:
         stays = self.episode[tables] < self.quota[tables]
         self._seat(tables[stays])
         return tables[~stays]
+
+    def void(self, lost: Mapping[int, str]) -> IntArray:
+        """Tables were lost, with these reasons: end the matches that are played there without a result.
+
+        Returns all tables that were still playing them, for which there is nothing to do now.
+        """
+        reasons = {int(self.match[table]): reason for table, reason in lost.items()}
+        tables = np.flatnonzero(np.isin(self.match, list(reasons)))
+        for number, reason in reasons.items():
+            # Tables of a block that are behind would otherwise wait in a new match for those ahead of them.
+            void = [
+                (rounds, key) for rounds in self._rounds for key, held in rounds.items() if held == number
+            ]
+            match = self._forget(number)
+            for rounds, key in void:
+                rounds[key] = _VOID
+            self._desk.void_match(match.id, f"game: {reason}")
+        return tables
 
     # --- what survives a stop ---
 
@@ -216,8 +240,16 @@ class Seating:
     def _side_models(match: Match, models: ModelNames) -> tuple[str, ...]:
         return tuple(",".join(models(player) for player in side.players) for side in match.sides)
 
+    def _forget(self, number: int) -> Match:
+        """The match is over; its number can be used again."""
+        for rounds in self._rounds:
+            for key in [key for key, held in rounds.items() if held == number]:
+                del rounds[key]
+        self._first_models.pop(number, None)
+        return self._matches.pop(number)
+
     def _report(self, number: int, models: ModelNames) -> None:
-        match = self._matches.pop(number)
+        match, first_models = self._matches[number], self._first_models[number]
         tally = {name: array[number] for name, array in self._tally.items()}
         num_sides = len(match.sides)
         result = Result(
@@ -238,12 +270,10 @@ class Seating:
             ),
             score_sum=tuple(tally["score_sum"].tolist()),
             score_square_sum=tuple(tally["score_square_sum"].tolist()),
-            first_models=self._first_models.pop(number),
+            first_models=first_models,
             last_models=self._side_models(match, models),
         )
-        for rounds in self._rounds:
-            for key in [key for key, held in rounds.items() if held == number]:
-                del rounds[key]
+        self._forget(number)
         self._desk.report(result)
 
 

@@ -11,10 +11,14 @@ from ludus.data.specs import ArraySpec
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import IntArray
 from ludus.games.game import GameBatch, GameSource
+from ludus.games.seat_rows import GameError
 from ludus.workers.actor import Actor, ActorConfig
 from ludus.workers.inline_inference import InlineInference
 from ludus.workers.seating import Seating
 from ludus.workers.shelf import Players
+
+MOST_TRIES = 5
+"""A match whose tables were lost is played again, but not for ever."""
 
 
 class Tournament:
@@ -36,7 +40,8 @@ class Tournament:
         self._line_ups = tuple(line_ups)
         tables = 1 if watch else min(num_tables, -(-episodes // teams))
         self._per_table = -(-episodes // (tables * teams)) * teams
-        self._waiting = deque(enumerate(line_ups))
+        self._waiting = deque((number, 0) for number in range(len(line_ups)))
+        """Position of a line-up, and how often it was tried."""
         self.results: dict[int, Result] = {}
         """By position of the line-up."""
         layouts = [
@@ -82,18 +87,32 @@ class Tournament:
 
     def next_match(self, tables: int) -> Match:
         """The next line-up; when none is left, tables that are done go on with the last one unrecorded."""
-        number, players = self._waiting.popleft() if self._waiting else (-1, self._line_ups[-1])
+        number, tries = self._waiting.popleft() if self._waiting else (-1, 0)
         return Match(
-            id=number + 1,
+            id=tries * len(self._line_ups) + number + 1,  # other chances for another try
             purpose="evaluation",
-            sides=tuple(Side(players=(player,)) for player in players),
+            sides=tuple(Side(players=(player,)) for player in self._line_ups[number]),
             tables=tables,
             episodes_per_table=self._per_table,
         )
 
     def report(self, result: Result) -> None:
         if result.match_id > 0:
-            self.results[result.match_id - 1] = result
+            self.results[self.position(result.match_id)] = result
+
+    def void_match(self, match_id: int, reason: str) -> None:
+        """Play the line-up again, all of it: games that were finished first would favour short ones."""
+        if match_id < 1:
+            return
+        tries = 1 + (match_id - 1) // len(self._line_ups)
+        if tries >= MOST_TRIES:
+            players = " against ".join(self._line_ups[self.position(match_id)])
+            raise GameError(f"{players} ended without a result {tries} times, at last: {reason}")
+        self._waiting.appendleft((self.position(match_id), tries))
+
+    def position(self, match_id: int) -> int:
+        """Of the line-up that a match is played by; -1: it is not recorded."""
+        return (match_id - 1) % len(self._line_ups) if match_id > 0 else -1
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         raise AssertionError(f"{player!r} does not train in a tournament")

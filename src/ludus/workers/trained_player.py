@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -157,6 +157,8 @@ class TrainedPlayer:
         """Decisions not trained on because the weights that made them were too old."""
         self.refused = 0
         """Decisions not trained on because their trajectory held a NaN or an infinity."""
+        self.after_gradient_step: Callable[[], None] = _nothing
+        """Called often during an update, which may take minutes: a sign of life."""
 
     @property
     def model(self) -> ModelId:
@@ -255,6 +257,7 @@ class TrainedPlayer:
                 total = totals[0] if len(totals) == 1 else torch.stack(totals).mean()
                 broken.append(self.optimiser.step(total, learning_rate, only))
                 measured.append(_statistics(losses, with_details=is_last))
+                self.after_gradient_step()
         return _gradient_steps(broken, measured)
 
     def _follow(self) -> None:
@@ -280,20 +283,25 @@ class TrainedPlayer:
     def reset(self, weights: Mapping[str, Array], incarnation: int, value_only: int = 0) -> None:
         """Start again from these weights: fresh optimiser, average and references, but for those that are
         fixed. The first `value_only` decisions train the value alone."""
-        if value_only and not self._value_parameters:
+        self._restart_from(weights)
+        self._train_value_alone(value_only)
+        self.incarnation = max(self.incarnation, incarnation)  # a repeated reset is of an earlier one
+        self.step += 1 + self.config.lag  # what the old weights played is too old from now on
+
+    def begin_from(self, weights: Mapping[str, Array], value_only: int = 0) -> None:
+        """Begin with these weights, as if the player had been built with them. The first `value_only`
+        decisions train the value alone."""
+        self._restart_from(weights)
+        self._copy_live(fixed=True)
+        self._train_value_alone(value_only)
+
+    def _train_value_alone(self, decisions: int) -> None:
+        if decisions and not self._value_parameters:
             raise ValueError(
                 f"value-only training of {self.player!r}: its policy does not say which of its parameters "
                 "only the value depends on (call them, or their module, 'value' or 'critic')"
             )
-        self._restart_from(weights)
-        self.value_only_until = self.decisions + value_only
-        self.incarnation = max(self.incarnation, incarnation)  # a repeated reset is of an earlier one
-        self.step += 1 + self.config.lag  # what the old weights played is too old from now on
-
-    def restart_from(self, weights: Mapping[str, Array]) -> None:
-        """Begin with these weights, as if the player had been built with them."""
-        self._restart_from(weights)
-        self._copy_live(fixed=True)
+        self.value_only_until = self.decisions + decisions
 
     def _restart_from(self, weights: Mapping[str, Array]) -> None:
         load_weights(self.policies, weights)
@@ -326,7 +334,7 @@ class TrainedPlayer:
         return arrays, {**counters, "rng": self.rng.bit_generator.state}
 
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
-        self.restart_from(under("live.", arrays))
+        self.begin_from(under("live.", arrays))
         for index, average in enumerate(self._averages):
             average.load(under(f"average.{index}.", arrays))
         for name, copies in self._references.items():
@@ -338,6 +346,10 @@ class TrainedPlayer:
         for name in _COUNTERS:
             setattr(self, name, facts.get(name, 0))
         self.rng.bit_generator.state = facts["rng"]
+
+
+def _nothing() -> None:
+    pass
 
 
 _COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ludus.data.specs import Pointer
 from ludus.data.trees import IntArray, Tree
-from ludus.games.bots import Rows, head_counts
+from ludus.games.bots import Rows, first_illegal
 from ludus.games.checking.episodes import draw_seeds
 from ludus.games.checking.play import WatchedTables
 from ludus.games.checking.report import Evidence
-from ludus.games.game import Bot, GameBatch, GameSource
+from ludus.games.game import Bot, GameBatch, GameSource, lost_tables
 
 
 def check_bots(
@@ -50,36 +49,14 @@ class _WatchedBot:
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         actions = self.bot.act(game, tables, seats, rng)
-        wrong = _first_wrong(Rows.of(game, tables, seats), actions)
+        if reasons := lost_tables(game):  # by a bot that is a program of its own
+            table, seen = next(iter(reasons.items()))
+            self.tables.evidence.expect("bots", False, f"table {table}", int(self.tables.steps[table]), seen)
+            raise ValueError(seen)
+        wrong = first_illegal(Rows.of(game, tables, seats), actions)
         row, seen = wrong or (0, "")
         where = f"bot {self.name!r}, table {tables[row]}, seat {seats[row]}"
         step = int(self.tables.steps[tables[row]])
         if not self.tables.evidence.expect("bots", wrong is None, where, step, seen):
             raise ValueError(f"bot {self.name!r} cannot go on after an illegal action")
         return actions
-
-
-def _first_wrong(rows: Rows, actions: Tree) -> tuple[int, str] | None:
-    """The first row with a wrong action, and what is wrong with it."""
-    heads = rows.kind.action.heads
-    if set(actions) != set(heads):
-        return 0, f"gives heads {sorted(actions)}, expected {sorted(heads)}"
-    for name, head in heads.items():
-        array, shape = actions[name], (len(rows), *rows.kind.action.arrays[name].shape)
-        if array.shape != shape or not np.issubdtype(array.dtype, np.integer):
-            return 0, f"head {name!r} is {array.dtype}{list(array.shape)}, expected int32{list(shape)}"
-        mask, counts = rows.mask(name), head_counts(rows.kind, name, actions, len(rows))
-        for row, value in enumerate(array.tolist()):
-            if not counts[row]:
-                continue
-            picks = value if isinstance(value, list) else [value]
-            if isinstance(head, Pointer) and head.picks > 1:
-                picks = picks[: picks.index(-1)] if -1 in picks else picks
-                ended = all(pick == -1 for pick in value[len(picks) :])
-                if not picks or not ended or len(set(picks)) < len(picks):
-                    return row, f"head {name!r} picks {value}: needs different rows, then only -1"
-            illegal = [pick for pick in picks if not (0 <= pick < mask.shape[1] and mask[row, pick])]
-            if illegal:
-                legal = np.flatnonzero(mask[row]).tolist()
-                return row, f"head {name!r} takes {illegal[0]}, but legal are {legal}"
-    return None

@@ -17,7 +17,7 @@ from ludus.games.checking.showing import (
     seat_legal,
     seat_observation,
 )
-from ludus.games.game import Actions, Bot, GameBatch, TableView, allocate_actions
+from ludus.games.game import Actions, Bot, GameBatch, TableView, allocate_actions, lost_tables
 
 TOLERANCE = 1e-4
 """Relative: rewards are float32 and add up over an episode."""
@@ -115,7 +115,9 @@ class WatchedTables:
             self._expect("ended_is_quiet", not to_act, table, f"ended, but seats {to_act} are to act")
             self._inspect_end(table)
             return
-        playable = self._expect("someone_acts", bool(to_act), table, "not ended, but no seat is to act")
+        lost = lost_tables(self.batch).get(table)
+        seen = "not ended, but no seat is to act" if lost is None else f"the table was lost: {lost}"
+        playable = self._expect("someone_acts", bool(to_act), table, seen)
         for seat in to_act:
             row = self._inspect_observation("observation", table, seat)
             playable &= self._inspect_legal(table, seat, row)

@@ -1,0 +1,203 @@
+"""`ludus serve`: a game server for remote actors. Needs neither torch nor, for the trainer, the game."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ludus.cli.main import INTERRUPTED
+from ludus.cli.replay_games import find_game, with_options
+from ludus.config import ConfigError
+from ludus.config.conversion import build_from
+from ludus.config.yaml_files import MAX_BYTES, read_yaml
+from ludus.games.game import GameSource
+from ludus.games.isolation.source import Isolation, isolate
+from ludus.games.pointing import SERVER_VARIABLE
+from ludus.games.remote.messages import DEFAULT_PORT
+from ludus.games.remote.options import with_client_options
+
+if TYPE_CHECKING:
+    from ludus.games.remote.outside_program import OutsideProgram
+
+
+@click.command("serve")
+@click.argument("game", metavar="GAME")
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
+              help="0: any that is free.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True,
+              help="Where to listen. Other machines are let in with a token only.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True,
+              help="Processes for the tables of each client. 0: the game runs in the server itself, which is "
+              "quickest, but a crash of the game ends all.")  # fmt: skip
+@click.option("--step-seconds", type=click.FloatRange(min=0, min_open=True), default=20.0, show_default=True,
+              help="A step that takes a worker longer is a hang: its tables are lost.")  # fmt: skip
+@click.option("--tables-max", type=click.IntRange(min=1), default=4096, show_default=True,
+              help="Tables of all clients together.")  # fmt: skip
+@click.option("--message-mb", type=click.IntRange(1, 1024), default=64, show_default=True,
+              help="The longest message.")  # fmt: skip
+@click.option("--token-file", type=click.Path(), help="A file with the token that clients must send.")
+@click.option("--tls-cert", type=click.Path(), help="Certificate chain (PEM).")
+@click.option("--tls-key", type=click.Path(), help="Its private key (PEM).")
+@click.option("--program", type=click.Path(), help="FILE.yaml: another program that the game needs.")
+@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE", help="An option of GAME.")
+def command(
+    game: str,
+    port: int,
+    host: str,
+    workers: int,
+    step_seconds: float,
+    tables_max: int,
+    message_mb: int,
+    token_file: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    program: str | None,
+    settings: tuple[str, ...],
+) -> int:
+    """Host tables of GAME (a name from `ludus games`, or FILE.py:CLASS) for actors elsewhere.
+
+    \b
+    ludus serve connect_four
+    LUDUS_GAME_SERVER=127.0.0.1:23432 ludus train connect_four
+    ludus check remote://127.0.0.1:23432/connect_four
+    """
+    try:
+        from ludus.games.remote.link import read_token
+        from ludus.games.remote.server import GameServer
+        from ludus.games.remote.server_config import ServedGame, ServerConfig
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name!r} is not installed; pip install 'ludus[server]' adds it") from error
+
+    os.environ.pop(SERVER_VARIABLE, None)  # the game runs here
+    try:
+        token = None if token_file is None else read_token(token_file)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    _require_safe(host, token)
+    tls = _read_tls(tls_cert, tls_key)
+    plain = find_game(game, settings)
+    how = Isolation(processes=workers, step_seconds=step_seconds) if workers else None
+    source = _hosted(plain, how)
+    name = source.spec.name  # the game is tried before anybody is told that it is served
+    outside = None if program is None else _outside_program(program)
+    server = GameServer(
+        ServedGame(
+            name=game,
+            source=source,
+            with_options=lambda options: _hosted(with_client_options(plain, options, with_options), how),
+        ),
+        ServerConfig(
+            host=host,
+            port=port,
+            token=token,
+            tls=tls,
+            tables_max=tables_max,
+            message_bytes=message_mb * 2**20,
+        ),
+        program_state=lambda: None if outside is None else outside.state,
+        why_not_ready=lambda: None if outside is None else outside.why_not_ready(),
+        tell=_tell,
+    )
+    ended = threading.Event()
+    received: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        if outside is not None:
+            outside.start()
+        bound = server.start()
+        _announce(game, name, host, bound, workers, token is not None, tls is not None)
+        while not ended.wait(1.0):
+            pass
+        _tell("ending")
+    finally:
+        quiet = server.stop()
+        if outside is not None:
+            outside.close()
+    code = INTERRUPTED if received[0] == signal.SIGINT else 0
+    if not quiet:
+        _tell("a game hangs in this process and is abandoned")
+        sys.stdout.flush()
+        os._exit(code)  # the interpreter would wait for its thread for ever
+    return code
+
+
+def _hosted(source: GameSource, how: Isolation | None) -> GameSource:
+    if how is None:
+        return source
+    try:
+        return isolate(source, how)
+    except ValueError as error:
+        raise ConfigError(f"{error}; or let it run in the server itself with --workers 0") from error
+
+
+def _require_safe(host: str, token: str | None) -> None:
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local and token is None:
+        raise ConfigError(
+            f"--host {host} can be reached from other machines: give --token-file, a file with a secret word "
+            "that clients must know"
+        )
+
+
+def _read_tls(cert: str | None, key: str | None) -> tuple[bytes, bytes] | None:
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise ConfigError("--tls-cert and --tls-key go together")
+    return Path(key).read_bytes(), Path(cert).read_bytes()
+
+
+def _outside_program(file: str) -> OutsideProgram:
+    from ludus.games.remote.outside_program import OutsideProgram, ProgramConfig
+
+    path = Path(file)
+    if path.stat().st_size > MAX_BYTES:
+        raise ConfigError(f"{file}: more than {MAX_BYTES} bytes")
+    content: Any = read_yaml(path.read_text(encoding="utf-8"), file)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file}: write `command: [...]` and what else the program needs")
+    # Paths in the file are meant from where it lies, wherever the server is started.
+    folder = path.parent / str(content.get("folder", "."))
+    try:
+        config: ProgramConfig = build_from(ProgramConfig, {**content, "folder": str(folder)}, file)
+        return OutsideProgram(config, _tell)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+def _announce(
+    game: str, name: str, host: str, port: int, workers: int, has_token: bool, has_tls: bool
+) -> None:
+    place = f"{f'[{host}]' if ':' in host else host}:{port}"
+    where = f"{workers} process{'es' * (workers > 1)} a client" if workers else "the server itself"
+    click.echo(f"{name} at remote://{place}/{game}, played in {where}; Ctrl-C ends")
+    click.echo(f"  LUDUS_GAME_SERVER={place} ludus train RECIPE")
+    if has_token:
+        click.echo("  clients need LUDUS_GAME_TOKEN_FILE, a file with the same token")
+    if has_tls:
+        click.echo("  clients need LUDUS_GAME_CA_FILE, the certificates that this server is known by")
+    elif has_token:
+        click.echo("  the token and the games travel in the clear; --tls-cert and --tls-key hide them")
+    sys.stdout.flush()
+
+
+def _tell(line: str) -> None:
+    click.echo(line)
+    sys.stdout.flush()

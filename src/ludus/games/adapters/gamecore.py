@@ -1,0 +1,130 @@
+"""Honor of Kings through its gamecore server: battles of one against one, and of three against three.
+
+The server, the simulators that it starts and the library that understands them are closed; what is known of
+them, and what is not, is in docs/games/gamecore.md. None of them was run to write this.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+from ludus.data.specs import GameSpec, ObservationSpec, SeatKind, Vector
+from ludus.data.tree_game import TreeState
+from ludus.games.adapters.gamecore_client import Hero, Mode, SimulatorType
+from ludus.games.adapters.gamecore_heads import heads_1v1, heads_3v3
+from ludus.games.adapters.gamecore_table import Battle
+from ludus.games.bots import RandomBot
+from ludus.games.game import Bot, GameBatch
+from ludus.games.lift import LiftedBatch
+from ludus.games.seat_rows import GameError
+
+SERVER = "127.0.0.1:23432"
+ENVIRONMENT = "GAMECORE_SERVER_ADDR"
+OBSERVATION: Mapping[Mode, int] = {"1v1": 725, "3v3": 4586}
+"""Numbers that a hero sees, in the published settings."""
+HEROES: Mapping[Mode, tuple[int, ...]] = {"1v1": (112,), "3v3": (157, 174, 167)}
+"""Who fights unless told otherwise, on both sides."""
+_BRIDGE = Path(__file__).with_name("gamecore_bridge.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gamecore:
+    """A battle of two camps; every hero is a seat, and a camp is a team."""
+
+    mode: Mode
+    server: str = ""
+    """HOST:PORT of the gamecore server; default: $GAMECORE_SERVER_ADDR, or this machine."""
+    heroes: tuple[tuple[Hero, ...], tuple[Hero, ...]] | None = None
+    """Of both camps."""
+    common_ai: bool = False
+    """The server's own player has the second camp: a game with one team."""
+    simulator: SimulatorType = "remote"
+    eval_mode: bool = False
+    """Always a new battle, and the library decides greedily where it decides."""
+    max_frames: int = 20_000
+    """A battle ends then, without a winner."""
+    observation_size: int = 0
+    """Numbers that a hero sees; 0: as published for this mode."""
+    own_ip: str = "127.0.0.1"
+    """Where simulators find this machine."""
+    first_port: int = 0
+    """Table N listens at this port plus 2 N, and plus 1 for its second camp; 0: at any that are free."""
+    python: str = "python3.9"
+    """A Python in which the library `hok` is installed."""
+    bridge: str = ""
+    """A command in place of that: a program of your own that answers as gamecore_bridge.py does."""
+    time_limit_s: float = 60.0
+    """How long the server and its simulator may take for an answer."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise GameError(f"mode must be {' or '.join(get_args(Mode))}, got {self.mode!r}")
+        if self.simulator not in get_args(SimulatorType):
+            raise GameError(
+                f"simulator must be of {', '.join(get_args(SimulatorType))}, got {self.simulator!r}"
+            )
+        if self.max_frames < 1 or self.time_limit_s <= 0:
+            raise GameError("max_frames and time_limit_s must be above 0")
+        for camp in self.line_ups:
+            if len(camp) != self.heroes_a_camp:
+                raise GameError(f"{self.mode} has {self.heroes_a_camp} heroes a camp, got {len(camp)}")
+
+    @property
+    def server_address(self) -> str:
+        return self.server or os.environ.get(ENVIRONMENT) or SERVER
+
+    @property
+    def num_features(self) -> int:
+        return self.observation_size or OBSERVATION[self.mode]
+
+    @property
+    def heroes_a_camp(self) -> int:
+        return len(HEROES[self.mode])
+
+    @property
+    def num_camps(self) -> int:
+        """That have seats."""
+        return 1 if self.common_ai else 2
+
+    @property
+    def line_ups(self) -> tuple[tuple[Hero, ...], tuple[Hero, ...]]:
+        usual = tuple(Hero(hero_id=hero) for hero in HEROES[self.mode])
+        return (usual, usual) if self.heroes is None else self.heroes
+
+    @property
+    def bridge_command(self) -> list[str]:
+        return shlex.split(self.bridge) or [self.python, str(_BRIDGE), self.mode]
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        kind = SeatKind(
+            name="hero",
+            observation=ObservationSpec(parts={"features": Vector(size=self.num_features)}),
+            action=heads_1v1() if self.mode == "1v1" else heads_3v3(),
+        )
+        teams = [camp for camp in range(self.num_camps) for _ in range(self.heroes_a_camp)]
+        return GameSpec(
+            name=f"gamecore_{self.mode}",
+            kinds=(kind,),
+            seats=(0,) * len(teams),
+            teams=tuple(teams),
+            max_length=2 * self.max_frames,
+            zero_sum=False,
+            reward_is_score=False,
+            timed=True,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return LiftedBatch(self.spec, [Battle(self, number) for number in range(num_tables)])
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"random": RandomBot()}
+
+    def tree(self) -> TreeState | None:
+        return None

@@ -1,0 +1,228 @@
+"""Decides for camps of Honor of Kings through the closed library that its makers give out (`hok`).
+
+That library is for Python 3.7 to 3.9 and owns the connection that simulators call, so this file runs in a
+Python of its own: `python3.9 gamecore_bridge.py 1v1`. It is asked and answers by lines of JSON:
+
+    {"type": "open", "addresses": ["tcp://0.0.0.0:35300", "tcp://0.0.0.0:35301"], "eval": false}
+        {"open": true}
+    {"type": "next"}
+        {"camp": 0, "frame": 12, "over": false, "heroes": [...], "lost_camp": null}
+    {"type": "act", "actions": [[2, 7, 9, 0, 0, 0]]}
+        {"acted": true}
+
+`next` gives the next frame in which a camp has to decide, or its last one. A hero is {"observation": [...],
+"legal": [...], "reward": 0.1}; `lost_camp` is the camp (1 or 2) whose crystal has fallen. `act` is for the
+camp of that frame. Every camp is shown every frame, the first one first, and must answer before the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+CRYSTAL = 24
+"""Type of the organ whose fall decides the game."""
+HEADS_1V1 = (12, 16, 16, 16, 16, 8)
+HEADS_3V3 = (13, 25, 42, 42, 39)
+FLOOR = 1e-4
+"""Probability of what was not chosen: the library takes no action, but probabilities, and draws itself among
+what is legal. If the choice is not, it has to find something else."""
+
+
+class Camps1v1:
+    """One hero a camp. The library masks, and carries out the action that it is given."""
+
+    frames_per_decision = 3
+
+    def __init__(self) -> None:
+        import hok.hok1v1
+        from hok.hok1v1.lib import interface
+
+        self.codes = interface
+        self.library = interface.Interface()
+        self.library.Init(os.path.join(os.path.dirname(hok.hok1v1.__file__), "config.dat"))
+        self.games: dict[str, str] = {}
+        self.first: dict[str, int] = {}
+
+    def open(self, addresses: list[str], eval_mode: bool) -> None:
+        self.library.Reset(eval_mode, list(self.games.values()))
+        self.games, self.first = {}, {}
+        for address in addresses:
+            listen(self.library, address)
+
+    def receive(self, address: str) -> dict[str, Any] | None:
+        """The frame, if the camp has to decide in it or the game is over."""
+        state, game = self.library.RecvAIFrameState(address)
+        self.games[address] = game
+        if state != self.codes.PARSE_CONTINUE:
+            self.library.SendDefaultResp(address)
+            return None
+        frame = self.library.GetAIFrameState(game)
+        since = frame.frame_no - self.first.setdefault(address, frame.frame_no)
+        if since % self.frames_per_decision and not frame.gameover:
+            self.library.SendNoneResp(address, game)
+            return None
+        found = self.library.FeatureProcess(state, game)
+        if found[0] == 2:
+            hero = found[1]
+            rewards = hero["reward"]
+            return described(
+                frame,
+                [
+                    {
+                        "observation": [float(one) for one in hero["observation"]],
+                        "legal": [int(one) for one in hero["legal_action"]],
+                        "reward": float(rewards[-1] if isinstance(rewards, tuple) else rewards or 0.0),
+                    }
+                ],
+            )
+        if frame.gameover:
+            return described(frame, [])
+        if found[0] == 3:
+            self.library.SendDefaultResp(address)
+        elif found[0] == 4:
+            self.library.SendNoneResp(address, game)
+        elif found[0] == 5:
+            self.library.SendResp(address, game, int(found[1]))
+        else:
+            raise RuntimeError(f"FeatureProcess answered {found[0]}: {found[1:]}")
+        return None
+
+    def act(self, address: str, actions: list[list[int]]) -> None:
+        blank = tuple((0,) * size for size in HEADS_1V1)
+        heroes = tuple((*blank, *((value,) for value in action), (0,)) for action in actions)
+        code, answer = self.library.ResultProcess(heroes, self.games[address])
+        if code != self.codes.PROCESS_ACTION_SUCCESS:
+            raise RuntimeError(f"ResultProcess answered {code}")
+        self.library.SendResp(address, self.games[address], answer)
+
+    def end(self, address: str) -> None:
+        self.library.SendGameoverResp(address, self.games[address])
+
+
+class Camps3v3:
+    """Three heroes a camp. The library knows by itself which frames are for deciding."""
+
+    def __init__(self) -> None:
+        from hok.hok3v3.hero_config import interface_default_config
+        from hok.hok3v3.lib import lib3v3
+        from hok.hok3v3.reward import update_reward_config
+
+        self.codes = lib3v3.ReturnCode
+        self.library = lib3v3.Interface()
+        self.library.Init(interface_default_config)
+        update_reward_config(self.library, None)
+        self.games: dict[str, str] = {}
+
+    def open(self, addresses: list[str], eval_mode: bool) -> None:
+        self.library.Reset(list(self.games.values()))
+        self.library.SetEvalMode(eval_mode)
+        self.games = {}
+        for address in addresses:
+            listen(self.library, address)
+
+    def receive(self, address: str) -> dict[str, Any] | None:
+        state, game = self.library.RecvAIFrameState(address)
+        self.games[address] = game
+        if state != int(self.codes.PARSE_CONTINUE):
+            self.library.SendEmptyResp(address)
+            raise RuntimeError(f"RecvAIFrameState answered {state}")
+        code, answer = self.library.FeatureProcess(state, game)
+        data = self.library.GetGameData(game)
+        heroes = [
+            {"observation": [float(one) for one in hero.feature], "reward": float(hero.reward)}
+            for hero in data.feature_process
+        ]
+        if code == int(self.codes.FEATURE_PROCESS_SUCCESS) or data.frame_state.gameover:
+            return described(data.frame_state, heroes)
+        if code != int(self.codes.FEATURE_PROCESS_SEND_CACHED):
+            raise RuntimeError(f"FeatureProcess answered {code}")
+        self.library.SendResp(address, game, answer)
+        return None
+
+    def act(self, address: str, actions: list[list[int]]) -> None:
+        heroes = []
+        for action in actions:
+            rows = []
+            for size, chosen in zip(HEADS_3V3, action):  # noqa: B905 - not in Python 3.9
+                row = [FLOOR] * size
+                row[chosen] = 1.0 - FLOOR * (size - 1)
+                rows.append(tuple(row))
+            heroes.append((*rows, (0.0,)))
+        code, answer = self.library.ResultProcess((tuple(heroes),), self.games[address])
+        if code != int(self.codes.PROCESS_ACTION_SUCCESS):
+            raise RuntimeError(f"ResultProcess answered {code}")
+        self.library.SendResp(address, self.games[address], answer)
+
+    def end(self, address: str) -> None:
+        self.library.SendEmptyResp(address)
+
+
+LISTENING: set[str] = set()
+
+
+def listen(library: Any, address: str) -> None:
+    if address in LISTENING:
+        return
+    server = library.server_manager.Add(address)
+    if not server or server.Reset(address) < 0:
+        raise RuntimeError(f"cannot listen at {address}")
+    LISTENING.add(address)
+
+
+def described(frame: Any, heroes: list[dict[str, Any]]) -> dict[str, Any]:
+    fallen = [organ.camp for organ in frame.organ_list if organ.type == CRYSTAL and organ.hp <= 0]
+    return {
+        "frame": frame.frame_no,
+        "over": bool(frame.gameover),
+        "heroes": heroes,
+        "lost_camp": int(fallen[0]) if fallen else None,
+    }
+
+
+class Bridge:
+    def __init__(self, camps: Any) -> None:
+        self.camps = camps
+        self.addresses: list[str] = []
+        self.turn = 0
+        """The camp that is shown a frame next."""
+        self.deciding = 0
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["type"] == "open":
+            self.addresses, self.turn = request["addresses"], 0
+            self.camps.open(self.addresses, request["eval"])
+            return {"open": True}
+        if request["type"] == "act":
+            self.camps.act(self.addresses[self.deciding], request["actions"])
+            return {"acted": True}
+        while True:
+            camp, self.turn = self.turn, (self.turn + 1) % len(self.addresses)
+            frame = self.camps.receive(self.addresses[camp])
+            if frame is not None:
+                self.deciding = camp
+                if frame["over"]:
+                    self.camps.end(self.addresses[camp])
+                return {"camp": camp, **frame}
+
+
+def main(mode: str) -> None:
+    # Whatever the library prints must not get between the lines of JSON.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    bridge = None
+    for line in sys.stdin:
+        try:
+            if bridge is None:
+                bridge = Bridge(Camps1v1() if mode == "1v1" else Camps3v3())
+            answer = bridge.answer(json.loads(line))
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

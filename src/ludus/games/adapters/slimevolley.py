@@ -1,0 +1,187 @@
+"""SlimeVolley (slimevolleygym 0.1): volleyball of two slimes, one a side.
+
+The game's own `Game` object is stepped directly: its environment class computes every observation four times.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
+from ludus.data.trees import IntArray, Tree
+from ludus.games.adapters.slimevolley_drawing import draw
+from ludus.games.bots import RandomBot
+from ludus.games.game import Actions, Bot, GameBatch, TableView
+
+LIVES = 5
+MOVES = ((0, 0, 0), (1, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 1), (0, 1, 0))
+"""What can be told apart of the buttons (forward, backward, jump): stand, forward, forward and jump, jump,
+backward and jump, backward."""
+_MOVE_OF_BUTTONS = np.zeros((2, 2, 2), np.int32)
+for _move, _buttons in enumerate(MOVES):
+    _MOVE_OF_BUTTONS[_buttons] = _move
+_MOVE_OF_BUTTONS[1, 1] = _MOVE_OF_BUTTONS[0, 0]  # forward and backward cancel each other
+
+_PARTS = ("x", "y", "vx", "vy", "bx", "by", "bvx", "bvy", "ox", "oy", "ovx", "ovy")
+_SCALE = 10.0
+"""As the game shows it: 12 numbers of the size of 1: own place and speed, the ball's, the opponent's."""
+_OTHER_SIDE = [8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3]
+_OTHER_SIGN = np.array([1, 1, 1, 1, -1, 1, -1, 1, 1, 1, 1, 1]) / _SCALE
+"""Each side sees itself first and x away from the net, so that only the ball's x turns round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlimeVolley:
+    """Seat 0 plays on the right, seat 1 on the left; both see the court from their own side.
+
+    A point is worth 1 to whoever makes it and -1 to the other; who loses five has lost. Most frames are
+    cut off at `max_length`: the clock is not seen, so that the future still has value.
+    """
+
+    max_length: int = 3_000
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return GameSpec.symmetric(
+            name="slimevolley",
+            num_seats=2,
+            observation=ObservationSpec(parts={"court": Vector(size=len(_PARTS))}),
+            action=ActionSpec(heads={"move": Choice(num=len(MOVES), masked=False)}),
+            max_length=self.max_length,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return SlimeVolleyTables(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"random": RandomBot(), "baseline": BaselineBot()}
+
+    def tree(self) -> None:
+        """None: the tree cannot be walked."""
+
+
+class SlimeVolleyTables:
+    """One game object per table."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self.spec = spec
+        self.num_tables = num_tables
+        self.view = TableView.allocate(spec, num_tables)
+        self.view.over[:] = True  # until the first reset nothing can be stepped
+        self._library = _load_library()
+        self._games: list[Any] = [None] * num_tables
+        self._frames = np.zeros(num_tables, np.int64)
+        self._lives = np.zeros((num_tables, 2), np.int64)
+        baseline = self._library.BaselinePolicy()
+        self._weight, self._bias = baseline.weight, baseline.bias
+        self.baseline = np.zeros((num_tables, 2, len(self._bias)))
+        """[tables, seats, outputs] of the game's own player: three buttons, then what it remembers. Kept for
+        every seat in every step, so that it follows from seed and actions."""
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
+            self._games[table] = self._library.Game(np_random=np.random.default_rng(seed))
+        view = self.view
+        view.over[tables] = view.truncated[tables] = False
+        view.to_act[tables] = True
+        view.reward[tables] = view.score[tables] = 0.0
+        self._frames[tables] = 0
+        self._lives[tables] = LIVES
+        self.baseline[tables] = 0.0
+        self._show(tables, [_read(self._games[table].agent_right.state) for table in tables.tolist()])
+
+    def step(self, actions: Actions) -> None:
+        tables = np.flatnonzero(self.view.to_act[:, 0])
+        moves = actions[0]["move"][tables]
+        wrong = np.argwhere((moves < 0) | (moves >= len(MOVES)))
+        if len(wrong):
+            row, seat = wrong[0].tolist()
+            raise ValueError(
+                f"slimevolley: table {tables[row]}, seat {seat}: move {moves[row, seat]} is not of 0 to "
+                f"{len(MOVES) - 1}"
+            )
+        points, seen = [], []
+        for table, (right, left) in zip(tables.tolist(), moves.tolist(), strict=True):
+            game = self._games[table]
+            game.agent_right.setAction(MOVES[right])
+            game.agent_left.setAction(MOVES[left])
+            points.append(game.step())
+            seen.append(_read(game.agent_right.state))
+        if seen:
+            self._count(tables, np.array(points))
+            self._show(tables, seen)
+
+    def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
+        """A picture [240, 480, 3] of the court, which both seats see whole."""
+        return draw(self._games[table], self._lives[table].tolist())
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _count(self, tables: IntArray, points: NDArray[np.int64]) -> None:
+        """Row i: whether the right (1), the left (-1) or nobody (0) made a point at `tables[i]`."""
+        view = self.view
+        self._frames[tables] += 1
+        view.reward[tables, 0], view.reward[tables, 1] = points, -points
+        self._lives[tables, 0] -= points < 0
+        self._lives[tables, 1] -= points > 0
+        over = (self._lives[tables] == 0).any(axis=1)
+        cut = ~over & (self._frames[tables] >= self.spec.max_length)
+        ended = tables[over | cut]
+        if len(ended):
+            view.over[tables], view.truncated[tables] = over, cut
+            view.to_act[ended] = False
+            lead = self._lives[ended, 0] - self._lives[ended, 1]
+            view.score[ended] = np.stack([lead, -lead], axis=1)
+
+    def _show(self, tables: IntArray, seen: list[tuple[float, ...]]) -> None:
+        right = np.array(seen)
+        court = np.stack([right / _SCALE, right[:, _OTHER_SIDE] * _OTHER_SIGN], axis=1)
+        self.view.observation[0]["court"][tables] = court
+        inputs = np.concatenate([court[:, :, :8], self.baseline[tables]], axis=2)
+        # einsum, since the order in which a product of matrices adds up depends on how many tables there are.
+        self.baseline[tables] = np.tanh(np.einsum("tsi,oi->tso", inputs, self._weight) + self._bias)
+
+
+@dataclass(frozen=True)
+class BaselineBot:
+    """The game's own player: a network of 120 weights, four of whose outputs are its memory."""
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        outputs = getattr(game, "baseline", None)  # the tables may be wrapped, to be recorded
+        if outputs is None:
+            raise TypeError(f"bot 'baseline' plays only at tables of slimevolley, not {type(game).__name__}")
+        forward, backward, jump = (outputs[tables, seats, :3] > 0.75).T.astype(np.int64)
+        return {"move": _MOVE_OF_BUTTONS[forward, backward, jump]}
+
+
+_read = attrgetter(*_PARTS)
+
+
+def _load_library() -> Any:
+    """Without what it does to a process that imports it: messages, warnings, other rules for printing
+    arrays. OpenCV, which it needs for pictures only, may be missing."""
+    with np.printoptions(), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            import cv2  # noqa: F401
+        except ImportError:
+            sys.modules["cv2"] = ModuleType("cv2")
+        try:
+            from slimevolleygym import slimevolley
+        finally:
+            if not hasattr(sys.modules["cv2"], "__file__"):
+                del sys.modules["cv2"]
+    return slimevolley

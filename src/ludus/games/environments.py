@@ -1,0 +1,213 @@
+"""Environments of their own for games whose libraries do not go together with ours, or with one another's.
+
+`ludus games --install NAME` makes one; a game is then played in it by its usual address. Nothing of Ludus is
+installed there: a process of the game needs numpy and msgspec.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_STAMP = "installed.json"
+_LOG = "install.log"
+_LAST_LINES = 12
+"""Of a step that failed, shown in the error."""
+
+
+class InstallError(RuntimeError):
+    """An environment cannot be made; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """What is in the environment of a game."""
+
+    steps: tuple[tuple[str, ...], ...]
+    """Arguments of `pip install`, a call each, with exact versions."""
+    check: str
+    """The address of a game that shows whether it works."""
+    system_packages: Mapping[str, str] = field(default_factory=dict)
+    """Debian package -> what shows that it is there: a program, or a file (`*` allowed)."""
+
+
+_HOST = ("numpy==2.4.6", "msgspec==0.22.0")
+"""What a process of a game needs; a library from before numpy 2 brings its own numpy."""
+
+ENVIRONMENTS: Mapping[str, Environment] = {
+    "slimevolley": Environment(
+        steps=(
+            _HOST,
+            ("gym==0.26.2", "gym-notices==0.1.0", "cloudpickle==3.1.2", "slimevolleygym==0.1.0"),
+        ),
+        check="slimevolley",
+    ),
+    "microrts": Environment(
+        # Only its jars are used: what its Python code needs would be an environment of 2021.
+        steps=((*_HOST, "JPype1==1.7.1"), ("--no-deps", "gym-microrts==0.4.3")),
+        check="microrts:8x8",
+        system_packages={"default-jre-headless": "java"},
+    ),
+    "football": Environment(
+        # Built from its sources, in about a quarter of an hour.
+        steps=(
+            (
+                *_HOST,
+                "setuptools==65.5.0",
+                "wheel==0.38.4",
+                "psutil==7.2.2",
+                "six==1.17.0",
+                "absl-py==2.5.1",
+                "cloudpickle==3.1.2",
+                "opencv-python-headless==4.10.0.84",
+            ),
+            ("--no-build-isolation", "--no-deps", "gym==0.21.0"),
+            ("--no-build-isolation", "--no-deps", "gfootball==2.10.2"),
+        ),
+        check="football:academy_3_vs_1_with_keeper",
+        system_packages={
+            "cmake": "cmake",
+            "g++": "g++",
+            "libgl1-mesa-dev": "/usr/include/GL/gl.h",
+            "libsdl2-dev": "/usr/include/SDL2/SDL.h",
+            "libsdl2-image-dev": "/usr/include/SDL2/SDL_image.h",
+            "libsdl2-ttf-dev": "/usr/include/SDL2/SDL_ttf.h",
+            "libsdl2-gfx-dev": "/usr/include/SDL2/SDL2_gfxPrimitives.h",
+            "libboost-python-dev": "/usr/include/boost/python.hpp",
+            "libboost-thread-dev": "/usr/include/boost/thread.hpp",
+            "libboost-system-dev": "/usr/include/boost/system/error_code.hpp",
+            "libboost-filesystem-dev": "/usr/include/boost/filesystem.hpp",
+        },
+    ),
+}
+"""By the prefix of their addresses (see `catalog.ADAPTERS`)."""
+
+
+def environments_folder() -> Path:
+    """`$LUDUS_GAMES`, or a folder among the user's data."""
+    named = os.environ.get("LUDUS_GAMES")
+    if named:
+        return Path(named).expanduser()
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "ludus" / "games"
+
+
+def environment_python(name: str, folder: Path | None = None) -> Path | None:
+    """The interpreter of a game's environment; None if it has none, or not as it is now defined."""
+    environment = ENVIRONMENTS.get(name)
+    if environment is None:
+        return None
+    place = (folder or environments_folder()) / name
+    python = _python(place)
+    return python if python.exists() and _done(place, environment) == len(environment.steps) else None
+
+
+def missing_packages(environment: Environment) -> list[str]:
+    """Debian packages that have to be installed first."""
+    return [package for package, proof in environment.system_packages.items() if not _is_there(proof)]
+
+
+def install(name: str, folder: Path | None, say: Callable[[str], None]) -> Path:
+    """Make the environment of a game and give its interpreter; `say` gets a line for each step.
+
+    Goes on after the last step that was finished, and does nothing where all are. A step that fails leaves
+    the finished ones, or nothing if it was the first.
+    """
+    environment = ENVIRONMENTS[name]
+    missing = missing_packages(environment)
+    if missing:
+        raise InstallError(
+            f"{name} needs programs that are not installed: apt-get install {' '.join(missing)}"
+        )
+    place = (folder or environments_folder()) / name
+    python, number = _python(place), len(environment.steps)
+    done = _done(place, environment) if python.exists() else 0
+    if done == number:
+        say(f"already in {place}")
+        return python
+    if not done:
+        say(f"a virtual environment in {place}")
+        _make(place)
+    for index, step in enumerate(environment.steps[done:], done):
+        say(f"[{index + 1}/{number}] pip install {' '.join(step)}")
+        try:
+            _pip(place, step)
+        except InstallError:
+            if not index:
+                shutil.rmtree(place, ignore_errors=True)
+            raise
+        _write_stamp(place, environment, index + 1)
+    return python
+
+
+def _is_there(proof: str) -> bool:
+    return bool(glob.glob(proof)) if "/" in proof else shutil.which(proof) is not None
+
+
+def _python(place: Path) -> Path:
+    return place / "bin" / "python"
+
+
+def _done(place: Path, environment: Environment) -> int:
+    """Steps that are finished; 0 if they were others."""
+    try:
+        stamp = json.loads((place / _STAMP).read_text())
+        same = stamp["steps"] == [list(step) for step in environment.steps]
+        return int(stamp["done"]) if same else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _write_stamp(place: Path, environment: Environment, done: int) -> None:
+    fresh = place / f"{_STAMP}.new"
+    fresh.write_text(json.dumps({"steps": environment.steps, "done": done}))
+    fresh.replace(place / _STAMP)
+
+
+def _make(place: Path) -> None:
+    if place.exists() and any(place.iterdir()) and not (place / "pyvenv.cfg").exists():
+        raise InstallError(f"{place} has something else in it; name another folder with --where")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", "--clear", str(place)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        shutil.rmtree(place, ignore_errors=True)
+        words = (made.stdout + made.stderr).strip()
+        raise InstallError(f"no virtual environment in {place} (apt-get install python3-venv?):\n{words}")
+
+
+def _pip(place: Path, step: tuple[str, ...]) -> None:
+    """What pip says goes into a log; its last lines into the error."""
+    surroundings = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    # As if activated: some libraries call programs of the environment while they are built.
+    surroundings |= {"VIRTUAL_ENV": str(place), "PATH": f"{place / 'bin'}:{os.environ.get('PATH', '')}"}
+    command = [
+        str(_python(place)),
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+        *step,
+    ]
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    with (place / _LOG).open("a") as log:
+        log.write(f"$ {' '.join(command)}\n")
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=surroundings
+        ) as pip:
+            assert pip.stdout is not None
+            for line in pip.stdout:
+                log.write(line)
+                last.append(line.rstrip())
+    if pip.returncode:
+        raise InstallError(f"pip install {' '.join(step)} failed:\n" + "\n".join(last))

@@ -1,0 +1,41 @@
+"""Games that are played on a server instead of here. What speaks to servers is loaded only for these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ludus.data.files import load_address
+from ludus.games.game import GameSource
+from ludus.games.seat_rows import GameError
+
+REMOTE = "remote://"
+SERVER_VARIABLE = "LUDUS_GAME_SERVER"
+_SOURCE = "ludus.games.remote.source"
+
+
+def server_is_named() -> bool:
+    return bool(os.environ.get(SERVER_VARIABLE))
+
+
+def pointed(game: GameSource) -> GameSource:
+    """The game at the server that LUDUS_GAME_SERVER names; as it is if that names none."""
+    return _of_remote("at_server")(game) if server_is_named() else game
+
+
+def remote_game(address: str, options: Mapping[str, Any]) -> GameSource:
+    """The game at `remote://HOST:PORT/GAME`; with any other address that game at the server that
+    LUDUS_GAME_SERVER names."""
+    if address.startswith(REMOTE):
+        return _of_remote("from_address")(address, **options)  # type: ignore[no-any-return]
+    return _of_remote("Remote")(game=address, options=options)  # type: ignore[no-any-return]
+
+
+def _of_remote(name: str) -> Any:
+    try:
+        return load_address(f"{_SOURCE}:{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "grpc":
+            raise
+        raise GameError("a game on a server needs 'grpcio'; pip install 'ludus[server]' adds it") from error

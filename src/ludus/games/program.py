@@ -1,0 +1,146 @@
+"""Another program that is asked and answers, a line of JSON each."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_GUARD = Path(__file__).with_name("program_guard.py")
+_LAST_LINES = 5
+"""Of what it wrote to its standard error, told when it is lost."""
+_LONGEST_LINE = 2**26
+"""Bytes of an answer."""
+_ENDING_S = 1.0
+"""How long the exit code of a program that has closed its output is waited for."""
+_CLOSING_S = 3.0
+"""How long the guard may take to end everything."""
+
+
+class ProgramLost(RuntimeError):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
+    """A program crashed, hung or answered nonsense."""
+
+    def __init__(self, reason: str, *, again: bool = True) -> None:
+        super().__init__(reason)
+        self.again = again
+        """Whether it may go better when it is started again."""
+
+
+class Program:
+    """One run of a program. What it writes to its standard error goes to ours, line by line."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self._name = name
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        guarded, self._life = os.pipe()
+        try:
+            # The guard is in a session of its own, so that Ctrl-C reaches the owner alone.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(guarded), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(guarded,),
+                start_new_session=True,
+                bufsize=0,
+            )
+        except BaseException:
+            os.close(self._life)
+            raise
+        finally:
+            os.close(guarded)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        for pipe in (self._to, self._from):
+            os.set_blocking(pipe.fileno(), False)
+        self._read = bytearray()
+        self._closed = False
+        self._log = threading.Thread(target=self._keep_log, daemon=True)
+        self._log.start()
+
+    def ask(self, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """The answer to a message; raises `ProgramLost`."""
+        deadline = time.monotonic() + limit_s
+        waiting = memoryview(msgspec.json.encode(message) + b"\n")
+        while (end := self._read.find(b"\n")) < 0:
+            left = deadline - time.monotonic()
+            writes = [self._to] if len(waiting) else []
+            readable, writable, _ = select.select([self._from], writes, [], max(left, 0.0))
+            if left <= 0 and not readable:
+                raise ProgramLost(f"gave no answer within {limit_s:g} s")
+            if writable:
+                try:
+                    waiting = waiting[os.write(self._to.fileno(), waiting[: select.PIPE_BUF]) :]
+                except BrokenPipeError:
+                    raise self._gone() from None
+            if readable:
+                self._read_some()
+        line = bytes(self._read[:end])
+        del self._read[: end + 1]
+        return self._parse(line)
+
+    def close(self) -> None:
+        """End it and all that it has started."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(OSError):
+            self._to.close()
+        os.close(self._life)
+        try:
+            self._process.wait(_CLOSING_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._from.close()
+        self._log.join(_CLOSING_S)
+
+    def _read_some(self) -> None:
+        found = os.read(self._from.fileno(), 2**16)
+        if not found:
+            raise self._gone()
+        self._read += found
+        if len(self._read) > _LONGEST_LINE:
+            raise ProgramLost(f"writes a line longer than {_LONGEST_LINE:,} bytes")
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        shown = line[:80].decode(errors="replace")
+        try:
+            answer = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise ProgramLost(f"answered {shown!r}, which is no JSON: {error}") from None
+        if not isinstance(answer, dict):
+            raise ProgramLost(f"answered {shown!r}, which is no JSON object")
+        if "error" in answer:
+            raise ProgramLost(f"says: {answer['error']}")
+        return answer
+
+    def _gone(self) -> ProgramLost:
+        """It has closed its output or input: with a code if it has ended."""
+        try:
+            code = self._process.wait(_ENDING_S)
+        except subprocess.TimeoutExpired:
+            return ProgramLost("closed its standard input or output")
+        self._log.join(_CLOSING_S)
+        words = f"; its last words: {' | '.join(self._last)}" if self._last else ""
+        return ProgramLost(f"has ended with exit code {code}{words}", again=code != 127)
+
+    def _keep_log(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                self._last.append(text)
+                with suppress(ValueError, OSError):
+                    print(f"[{self._name}] {text}", file=sys.stderr, flush=True)

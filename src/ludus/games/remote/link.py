@@ -1,0 +1,195 @@
+"""A client's way to a game server: the channel, and streams of requests that are each answered in time."""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from weakref import finalize
+
+import grpc
+import msgspec
+
+from ludus.games.remote.frames import Buffer, WireError, pack, read_header, unpack
+from ludus.games.remote.messages import LONGEST_MESSAGE_BYTES, SERVICE, AnyAnswer, Request
+from ludus.games.seat_rows import GameError
+
+TOKEN_VARIABLE = "LUDUS_GAME_TOKEN_FILE"
+CA_VARIABLE = "LUDUS_GAME_CA_FILE"
+_LONGEST_TOKEN = 4096
+
+_REFUSALS = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+"""With these the server says that the client is wrong, so that trying again is of no use."""
+
+
+class ServerLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
+    """The server is gone, silent, or has ended the stream. The text says why."""
+
+
+class Refused(GameError):  # noqa: N818 - what has happened
+    """The server does not do what it was asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Where a server is, and what opens it."""
+
+    server: str
+    """HOST:PORT."""
+    token_file: str | None = None
+    """A file with the token; None: the one that LUDUS_GAME_TOKEN_FILE names, if any."""
+    ca_file: str | None = None
+    """The certificates that a server with TLS is known by (PEM); None: the file that LUDUS_GAME_CA_FILE
+    names. Without either the connection is in the clear."""
+    timeout_s: float = 60.0
+    """How long an answer may take."""
+
+    def __post_init__(self) -> None:
+        host, colon, port = self.server.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
+            raise ValueError(f"a game server is HOST:PORT, such as 127.0.0.1:23432, got {self.server!r}")
+        if not 0 < self.timeout_s < math.inf:
+            raise ValueError(f"timeout_s must be above 0 and finite, got {self.timeout_s}")
+
+    def channel(self) -> grpc.Channel:
+        options = [
+            ("grpc.max_receive_message_length", LONGEST_MESSAGE_BYTES),  # the server sets the limit
+            ("grpc.max_send_message_length", LONGEST_MESSAGE_BYTES),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.enable_http_proxy", 0),  # games are near: a proxy for the web is not meant for them
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 5_000),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        ca_file = self.ca_file or os.environ.get(CA_VARIABLE)
+        if ca_file is None:
+            return grpc.insecure_channel(self.server, options)
+        credentials = grpc.ssl_channel_credentials(Path(ca_file).read_bytes())
+        return grpc.secure_channel(self.server, credentials, options)
+
+    def metadata(self) -> list[tuple[str, str]]:
+        file = self.token_file or os.environ.get(TOKEN_VARIABLE)
+        return [] if file is None else [("authorization", f"Bearer {read_token(file)}")]
+
+    def require_answer(self, error: grpc.RpcError) -> NoReturn:
+        """The error in our words: `Refused` if it is our fault, else `ServerLost`."""
+        code, details = error.code(), " ".join((error.details() or "").split())
+        if code in _REFUSALS:
+            raise Refused(f"game server {self.server}: {details}") from error
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            raise Refused(
+                f"game server {self.server}: {details}: use fewer tables, or serve with a larger --message-mb"
+            ) from error
+        if code == grpc.StatusCode.UNAVAILABLE:
+            why = details.rpartition("connect: ")[2].rstrip(")") or "no reason given"
+            raise ServerLost(f"no game server answers at {self.server}: {why}") from error
+        raise ServerLost(f"game server {self.server}: {details or code}") from error
+
+
+def read_token(file: str | Path) -> str:
+    """The first line; raises ValueError if that can be no token."""
+    text = Path(file).read_text(encoding="utf-8")[:_LONGEST_TOKEN].strip()
+    token = text.partition("\n")[0].strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f"{file}: holds no token: one line of printable ASCII without spaces")
+    return token
+
+
+class PlayStream:
+    """One stream of play. Not safe to use from several threads."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._channel = access.channel()
+        self._call: Any = self._channel.stream_stream(f"/{SERVICE}/Play")(
+            iter(self._requests.get, None), metadata=access.metadata()
+        )
+        self._watch = _Deadline(self._call, access.timeout_s)
+        self.close = finalize(self, _close, self._requests, self._watch, self._call, self._channel)
+
+    def ask(self, request: Request, arrays: Sequence[Buffer] = ()) -> tuple[AnyAnswer, memoryview]:
+        """The answer; raises `ServerLost`, or `Refused`."""
+        self._requests.put(pack(request, arrays))
+        return self.listen()
+
+    def listen(self) -> tuple[AnyAnswer, memoryview]:
+        self._watch.begin()
+        try:
+            frame = next(self._call)
+        except StopIteration:
+            raise ServerLost(f"game server {self._access.server} has ended the stream") from None
+        except grpc.RpcError as error:
+            if self._watch.expired:
+                raise ServerLost(
+                    f"game server {self._access.server} gave no answer within {self._access.timeout_s:g} s"
+                ) from None
+            self._access.require_answer(error)
+        finally:
+            self._watch.end()
+        try:
+            header, body = unpack(frame)
+            answer: AnyAnswer = read_header(header, AnyAnswer)
+        except WireError as error:
+            raise ServerLost(f"game server {self._access.server} answered nonsense: {error}") from error
+        return answer, body
+
+
+class _Deadline:
+    """Cancels a call whose answer takes too long. A thread that looks now and then costs a step nothing."""
+
+    def __init__(self, call: Any, limit_s: float) -> None:
+        self._call, self._limit_s = call, limit_s
+        self._asked_at = math.inf
+        self._closed = threading.Event()
+        self.expired = False
+        threading.Thread(target=self._look, name="deadline", daemon=True).start()
+
+    def begin(self) -> None:
+        self._asked_at = time.monotonic()
+
+    def end(self) -> None:
+        self._asked_at = math.inf
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _look(self) -> None:
+        while not self._closed.wait(min(1.0, self._limit_s / 4)):
+            if time.monotonic() - self._asked_at > self._limit_s:
+                self.expired = True
+                self._call.cancel()
+                return
+
+
+def _close(requests: queue.SimpleQueue[bytes | None], watch: _Deadline, call: Any, channel: Any) -> None:
+    watch.close()
+    requests.put(None)  # the thread that waits for requests ends
+    call.cancel()
+    channel.close()
+
+
+def call(
+    access: Access, channel: Any, method: str, request: msgspec.Struct, kind: Any, wait_s: float = 0.0
+) -> Any:
+    """One call outside of play; raises `Refused` or `ServerLost`."""
+    try:
+        frame = channel.unary_unary(f"/{SERVICE}/{method}")(
+            pack(request), timeout=access.timeout_s + wait_s, metadata=access.metadata()
+        )
+    except grpc.RpcError as error:
+        access.require_answer(error)
+    header, _ = unpack(frame)
+    return read_header(header, kind)

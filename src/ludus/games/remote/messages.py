@@ -1,0 +1,189 @@
+"""What game servers and their clients say to each other: the headers of frames."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+PROTOCOL = 1
+"""Counts up when a message, or how arrays lie, changes its meaning."""
+SERVICE = "ludus.GameServer"
+DEFAULT_PORT = 23432
+MESSAGE_BYTES = 64 * 2**20
+"""The longest frame that a server takes and sends, unless told otherwise."""
+LONGEST_MESSAGE_BYTES = 2**30
+"""What it may be told at most."""
+
+
+class Request(msgspec.Struct, frozen=True, tag_field="message"):
+    """From a client, in a stream of play."""
+
+
+class Hello(Request, frozen=True, tag="hello"):
+    """Asks for tables; with none of them, only for what the game is like."""
+
+    protocol: int
+    game: str
+    """As the server names it; empty: whatever it serves."""
+    options: dict[str, Any]
+    tables: int
+
+
+class Join(Request, frozen=True, tag="join"):
+    """Takes a camp of a match that waits for its player."""
+
+    protocol: int
+    match: str
+    camp: int
+
+
+class Reset(Request, frozen=True, tag="reset"):
+    """Arrays: int64 tables [rows], uint64 seeds [rows]. Answered with the view of these tables."""
+
+    rows: int
+
+
+class Step(Request, frozen=True, tag="step"):
+    """Arrays: the actions of all tables. Answered with the view of all tables."""
+
+
+class Act(Request, frozen=True, tag="act"):
+    """Arrays: int64 tables [rows], int64 seats [rows], uint64 seed [1]. Answered with actions."""
+
+    bot: str
+    rows: int
+
+
+class Draw(Request, frozen=True, tag="draw"):
+    """Answered with a picture."""
+
+    table: int
+    seat: int | None = None
+
+
+AnyRequest = Hello | Join | Reset | Step | Act | Draw
+
+
+class Answer(msgspec.Struct, frozen=True, tag_field="message"):
+    """From the server, one to each request."""
+
+
+class Welcome(Answer, frozen=True, tag="welcome"):
+    protocol: int
+    server: str
+    game: str
+    spec: dict[str, Any]
+    bots: list[str]
+    pictures: bool
+
+
+class View(Answer, frozen=True, tag="view"):
+    """Arrays: the view of the tables that were asked about."""
+
+    lost: dict[str, str] = {}
+    """Every table that is lost now, and why."""
+
+
+class Actions(Answer, frozen=True, tag="actions"):
+    """Arrays: the actions of the rows, by head."""
+
+
+class Picture(Answer, frozen=True, tag="picture"):
+    """Arrays: uint8 [height, width, 3], RGB."""
+
+    height: int
+    width: int
+
+
+AnyAnswer = Welcome | View | Actions | Picture
+
+
+class Camp(msgspec.Struct, frozen=True, kw_only=True):
+    """Who plays one side of a match."""
+
+    bot: str | None = None
+    """A bot of the server's; None: a player that joins from elsewhere."""
+    heroes: tuple[int | str, ...] = ()
+    """For a game with the option `heroes`: which ones, seat by seat."""
+
+
+class MatchConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A match that the server plays by itself and keeps the result of."""
+
+    camps: tuple[Camp, ...]
+    options: dict[str, Any] = {}
+    """Of the game, such as its mode."""
+    episodes: int = 1
+    frame_limit: int | None = None
+    """Steps after which an episode is cut off."""
+    evaluation: bool = False
+    """Told in the result: such games show how strong somebody is, and train nobody."""
+    seed: int = 0
+    join_seconds: float = 60.0
+    """How long the match waits for players from elsewhere."""
+    move_seconds: float = 60.0
+    """How long it waits for a decision of theirs."""
+
+
+MatchState = Literal["waiting", "playing", "finished", "stopped", "void"]
+ENDED = ("finished", "stopped", "void")
+
+
+class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a match stands, or how it ended."""
+
+    match: str
+    state: MatchState
+    reason: str | None = None
+    """Why it is void or was stopped."""
+    scores: tuple[tuple[float, ...], ...] = ()
+    """Per finished episode, the score of each camp."""
+    steps: int = 0
+    """Of all episodes."""
+    cut_off: int = 0
+    """Episodes that met a limit instead of their end."""
+    evaluation: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+
+class StartRequest(msgspec.Struct, frozen=True):
+    match: str
+    config: MatchConfig
+
+
+class MatchRequest(msgspec.Struct, frozen=True):
+    match: str
+    seconds: float = 0.0
+    """How long to wait for its end, at most 30."""
+
+
+class ExistsAnswer(msgspec.Struct, frozen=True):
+    exists: bool
+
+
+class MatchList(msgspec.Struct, frozen=True):
+    matches: tuple[MatchResult, ...]
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """An empty object."""
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server is and does at the moment."""
+
+    protocol: int
+    server: str
+    game: str
+    spec: dict[str, Any]
+    bots: list[str]
+    clients: int
+    tables: int
+    tables_max: int
+    message_bytes: int
+    program: str | None = None
+    """How the outside program is, if the server has one."""

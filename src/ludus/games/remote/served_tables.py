@@ -1,0 +1,161 @@
+"""The tables of one client, on the server: does what its requests say and answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.trees import IntArray, put
+from ludus.games.bots import RandomBot
+from ludus.games.game import CanLoseTables, GameBatch, GameSource, HasPicture
+from ludus.games.remote.frames import WireError, pack
+from ludus.games.remote.layout import SharedActions, in_order, read_integers, view_parts
+from ludus.games.remote.messages import Act, Actions, AnyRequest, Draw, Picture, Reset, Step, View
+
+
+class ServedTables:
+    """Made when a client says hello, closed when its stream ends. What the game raises costs the client its
+    tables, with the reason; `reset` makes them anew."""
+
+    def __init__(
+        self, source: GameSource, num_tables: int, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """`tell` hears why tables are lost."""
+        self._tell = tell
+        self._told: set[str] = set()
+        self._source = source
+        self._spec = source.spec
+        self._num_tables = num_tables
+        self._bots = source.bots()
+        self._actions = SharedActions(source.spec, num_tables)
+        self._rng = np.random.default_rng(0)
+        self._lost: dict[int, str] = {}
+        self._batch: GameBatch | None = None
+        self._open()
+
+    @property
+    def has_pictures(self) -> bool:
+        return isinstance(self._batch, HasPicture)
+
+    def answer(self, request: AnyRequest, body: memoryview) -> bytes:
+        """Raises `WireError` for what cannot be asked."""
+        if isinstance(request, Step):
+            self._step(body)
+            return self._view(None)
+        if isinstance(request, Reset):
+            if not 0 <= request.rows <= self._num_tables:
+                raise WireError(f"reset of {request.rows} tables; there are {self._num_tables}")
+            tables, seeds = read_integers(body, tables=request.rows, seeds=request.rows)
+            self._require_tables(tables)
+            self._reset(tables, seeds.astype(np.uint64))
+            return self._view(tables)
+        if isinstance(request, Act):
+            return self._act(request, body)
+        if isinstance(request, Draw):
+            return self._draw(request)
+        raise WireError(f"{type(request).__name__.lower()} comes first or not at all")
+
+    def close(self) -> None:
+        if self._batch is not None:
+            with suppress(Exception):  # a game that fails to close is gone all the same
+                self._batch.close()
+            self._batch = None
+
+    def _open(self) -> None:
+        self._batch = self._source.tables(self._num_tables)
+        self._losing = self._batch if isinstance(self._batch, CanLoseTables) else None
+        self._begun = False
+        self._parked = np.ones(self._num_tables, np.bool_)
+        """Tables that the client has not reset since the batch was made: nobody decides for them, so they
+        are played at random, which no game refuses."""
+
+    def _reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        try:
+            if self._batch is None:
+                self._open()
+            assert self._batch is not None
+            if not self._begun:
+                rest = np.setdiff1d(np.arange(self._num_tables), tables)
+                if len(rest):
+                    self._batch.reset(rest, np.zeros(len(rest), np.uint64))
+                self._begun = True
+            self._batch.reset(tables, seeds)
+        except Exception as error:
+            self._fail(error)
+            return
+        self._parked[tables] = False
+        for table in tables.tolist():
+            self._lost.pop(table, None)
+
+    def _step(self, body: memoryview) -> None:
+        self._actions.take(body)
+        if self._batch is None or not self._begun:
+            return
+        try:
+            if self._parked.any():
+                self._play_parked(self._batch)
+            self._batch.step(self._actions.actions)
+        except Exception as error:
+            self._fail(error)
+
+    def _play_parked(self, batch: GameBatch) -> None:
+        for kind, seats in enumerate(self._spec.seats_of_kind):
+            tables, columns = np.nonzero(batch.view.to_act[:, seats] & self._parked[:, None])
+            if len(tables):
+                chosen = RandomBot().act(batch, tables, np.asarray(seats)[columns], self._rng)
+                put(self._actions.actions[kind], (tables, columns), chosen)
+
+    def _fail(self, error: Exception) -> None:
+        self.close()
+        reason = f"raised: {type(error).__name__}: {' '.join(str(error).split())}"
+        self._lost = dict.fromkeys(range(self._num_tables), reason)
+
+    def _view(self, tables: IntArray | None) -> bytes:
+        lost: Mapping[int, str] = self._lost
+        if self._losing is not None and self._batch is not None and self._losing.lost:
+            lost = {**lost, **self._losing.lost}
+        if lost and (news := set(lost.values()) - self._told):
+            for reason in news:
+                self._tell(f"lost tables: {reason}")
+        self._told = set(lost.values()) if lost else set()
+        shown = View(lost={str(table): reason for table, reason in lost.items()})
+        if self._batch is None:
+            return pack(shown)
+        return pack(shown, view_parts(self._batch.view, tables))
+
+    def _act(self, request: Act, body: memoryview) -> bytes:
+        bot = self._bots.get(request.bot)
+        if bot is None:
+            raise WireError(f"there is no bot {request.bot!r}; there are {', '.join(sorted(self._bots))}")
+        most = self._num_tables * self._spec.num_seats
+        if not 1 <= request.rows <= most:
+            raise WireError(f"a bot acts for 1 to {most} rows, not {request.rows}")
+        tables, seats, seeds = read_integers(body, tables=request.rows, seats=request.rows, seeds=1)
+        self._require_tables(tables)
+        if seats.min() < 0 or seats.max() >= self._spec.num_seats:
+            raise WireError(f"seats are 0 to {self._spec.num_seats - 1}")
+        kinds = {self._spec.seats[seat] for seat in seats.tolist()}
+        if len(kinds) > 1:
+            raise WireError("a bot acts for seats of one kind at a time")
+        if self._batch is None:
+            raise WireError("the tables are lost: reset them first")
+        chosen = bot.act(self._batch, tables, seats, np.random.default_rng(int(seeds[0])))
+        order = self._spec.kinds[kinds.pop()].action.arrays
+        return pack(Actions(), in_order(chosen[head].astype(np.int32, copy=False) for head in order))
+
+    def _draw(self, request: Draw) -> bytes:
+        batch: object = self._batch
+        if not isinstance(batch, HasPicture):
+            raise WireError("the tables of this game cannot be drawn now")
+        seats = [None, *range(self._spec.num_seats)]
+        if not 0 <= request.table < self._num_tables or request.seat not in seats:
+            raise WireError(f"there is no table {request.table} with a seat {request.seat}")
+        picture = np.ascontiguousarray(batch.render(request.table, request.seat), np.uint8)
+        return pack(Picture(height=picture.shape[0], width=picture.shape[1]), [picture.reshape(-1)])
+
+    def _require_tables(self, tables: IntArray) -> None:
+        if len(tables) and (tables.min() < 0 or tables.max() >= self._num_tables):
+            raise WireError(f"tables are 0 to {self._num_tables - 1}")

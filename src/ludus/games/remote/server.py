@@ -1,0 +1,307 @@
+"""The game server: tables for many clients and matches between bots, over gRPC."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+import grpc
+import msgspec
+
+from ludus.data.kind_json import spec_to_json
+from ludus.games.game import GameSource
+from ludus.games.remote.frames import WireError, pack, read_header, unpack
+from ludus.games.remote.match_book import MatchBook, UnknownMatch
+from ludus.games.remote.match_table import MatchRefused
+from ludus.games.remote.messages import (
+    PROTOCOL,
+    SERVICE,
+    AnyRequest,
+    Description,
+    ExistsAnswer,
+    Hello,
+    Join,
+    MatchList,
+    MatchRequest,
+    Nothing,
+    StartRequest,
+    Step,
+    Welcome,
+)
+from ludus.games.remote.served_tables import ServedTables
+from ludus.games.remote.server_config import ServedGame, ServerConfig
+
+SERVER = f"ludus {version('ludus')}"
+_KEEPALIVE_MS = 30_000
+"""A client whose machine has gone without a word is noticed after this long."""
+_STOPPING_S = 5.0
+
+
+class _Refused(Exception):  # noqa: N818 - no error of ours
+    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.reason = code, reason
+
+
+class GameServer:
+    """Serves from `start` to `stop`."""
+
+    def __init__(
+        self,
+        game: ServedGame,
+        config: ServerConfig,
+        *,
+        program_state: Callable[[], str | None] = lambda: None,
+        why_not_ready: Callable[[], str | None] = lambda: None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`why_not_ready`: why no client can be let in now; `tell` hears what happens, a line each."""
+        self._game = game
+        self._config = config
+        self._program_state, self._why_not_ready, self._tell = program_state, why_not_ready, tell
+        self._matches = MatchBook(game.chosen, config.matches_max)
+        self._lock = threading.Condition()
+        self._clients = self._tables = 0
+        # A match thread or a stream of play holds a thread for as long as it lasts; calls need some more.
+        self._threads = ThreadPoolExecutor(config.clients_max + 32, "client")
+        self._server = grpc.server(
+            self._threads,
+            handlers=[_Methods(self)],
+            options=[
+                ("grpc.max_receive_message_length", config.message_bytes),
+                ("grpc.max_send_message_length", config.message_bytes),
+                ("grpc.so_reuseport", 0),  # a second server at the same port must fail
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+                ("grpc.http2.bdp_probe", 0),
+            ],
+            maximum_concurrent_rpcs=config.clients_max + 32,
+        )
+
+    def start(self) -> int:
+        """Listens; returns the port. Raises OSError if it cannot."""
+        config = self._config
+        place = f"{f'[{config.host}]' if ':' in config.host else config.host}:{config.port}"
+        try:
+            if config.tls is None:
+                port = self._server.add_insecure_port(place)
+            else:
+                port = self._server.add_secure_port(place, grpc.ssl_server_credentials([config.tls]))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen at {place}: is another server there already?") from error
+        if port == 0:
+            raise OSError(f"cannot listen at {place}")
+        self._server.start()
+        return int(port)
+
+    def stop(self) -> bool:
+        """Whether all that it did has ended; a game that hangs in this very process does not."""
+        self._matches.close()
+        ended: bool = self._server.stop(grace=0.5).wait(_STOPPING_S)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:  # their tables are closed by their own threads
+            return self._lock.wait_for(lambda: self._clients == 0, _STOPPING_S) and ended
+
+    def handler(self, method: str) -> grpc.RpcMethodHandler | None:
+        if method == "Play":
+            return grpc.stream_stream_rpc_method_handler(self._play)
+        call = self._calls.get(method)
+        return None if call is None else grpc.unary_unary_rpc_method_handler(partial(self._call, call))
+
+    def _call(self, call: tuple[Any, Callable[..., msgspec.Struct]], frame: bytes, context: Any) -> bytes:
+        kind, answer = call
+        try:
+            self._require_token(context)
+            header, _ = unpack(frame)
+            return pack(answer(self, read_header(header, kind)))
+        except Exception as error:
+            _abort(context, error)
+
+    def _play(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        try:
+            self._require_token(context)
+            request, _ = _next_request(frames)
+            if isinstance(request, Hello):
+                yield from self._serve_tables(request, frames, context.peer().partition(":")[2])
+            elif isinstance(request, Join):
+                yield from self._serve_camp(request, frames)
+            elif request is not None:
+                raise WireError("a stream begins with hello or join")
+        except grpc.RpcError:
+            return  # the client is gone
+        except Exception as error:
+            _abort(context, error)
+
+    def _serve_tables(self, hello: Hello, frames: Iterator[bytes], peer: str) -> Iterator[bytes]:
+        _require_protocol(hello.protocol)
+        if (reason := self._why_not_ready()) is not None:
+            raise _Refused(grpc.StatusCode.UNAVAILABLE, reason)
+        source = _made(self._game, hello.game, hello.options)
+        with self._room_for(hello.tables):
+            tables = None
+            if hello.tables:
+                tables = ServedTables(source, hello.tables, lambda why: self._tell(f"{peer}: {why}"))
+                self._tell(f"{peer}: has {hello.tables} tables")
+            try:
+                yield pack(
+                    Welcome(
+                        protocol=PROTOCOL,
+                        server=SERVER,
+                        game=self._game.name,
+                        spec=spec_to_json(source.spec),
+                        bots=list(source.bots()),
+                        pictures=tables is not None and tables.has_pictures,
+                    )
+                )
+                while True:
+                    request, body = _next_request(frames)
+                    if request is None:
+                        return
+                    if tables is None:
+                        raise WireError("hello has asked for no tables")
+                    yield tables.answer(request, body)
+            finally:
+                if tables is not None:
+                    tables.close()
+                    self._tell(f"{peer}: gone")
+
+    def _serve_camp(self, join: Join, frames: Iterator[bytes]) -> Iterator[bytes]:
+        _require_protocol(join.protocol)
+        table = self._matches.table(join.match)
+        player = table.join(join.camp)
+        try:
+            source = table.source
+            yield pack(
+                Welcome(
+                    protocol=PROTOCOL,
+                    server=SERVER,
+                    game=self._game.name,
+                    spec=spec_to_json(source.spec),
+                    bots=list(source.bots()),
+                    pictures=False,
+                )
+            )
+            while (shown := player.next_view()) is not None:
+                yield shown
+                request, body = _next_request(frames)
+                if request is None:
+                    return
+                if not isinstance(request, Step):
+                    raise WireError("a camp of a match takes steps only")
+                player.decide(body)
+        finally:
+            player.leave()
+
+    @contextmanager
+    def _room_for(self, num_tables: int) -> Iterator[None]:
+        most = self._config.tables_max
+        if num_tables < 0:
+            raise WireError(f"{num_tables} tables")
+        with self._lock:
+            if self._clients >= self._config.clients_max or self._tables + num_tables > most:
+                raise _Refused(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"no room for {num_tables} tables: {self._tables} of {most} tables and {self._clients} "
+                    f"of {self._config.clients_max} clients are here",
+                )
+            self._clients += 1
+            self._tables += num_tables
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._clients -= 1
+                self._tables -= num_tables
+                self._lock.notify_all()
+
+    def _require_token(self, context: Any) -> None:
+        if self._config.token is None:
+            return
+        told = dict(context.invocation_metadata()).get("authorization", "")
+        if not hmac.compare_digest(told.encode(), f"Bearer {self._config.token}".encode()):
+            raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "a token is needed, and this is not it")
+
+    def _describe(self, _: Nothing) -> Description:
+        source = self._game.source
+        with self._lock:
+            clients, tables = self._clients, self._tables
+        return Description(
+            protocol=PROTOCOL,
+            server=SERVER,
+            game=self._game.name,
+            spec=spec_to_json(source.spec),
+            bots=list(source.bots()),
+            clients=clients,
+            tables=tables,
+            tables_max=self._config.tables_max,
+            message_bytes=self._config.message_bytes,
+            program=self._program_state(),
+        )
+
+    _calls: Mapping[str, tuple[Any, Callable[..., msgspec.Struct]]] = {
+        "Describe": (Nothing, _describe),
+        "StartGame": (StartRequest, lambda self, told: self._matches.start(told.match, told.config)),
+        "StopGame": (MatchRequest, lambda self, told: self._matches.stop(told.match)),
+        "Exists": (MatchRequest, lambda self, told: ExistsAnswer(self._matches.exists(told.match))),
+        "WaitGame": (MatchRequest, lambda self, told: self._matches.wait(told.match, told.seconds)),
+        "Result": (MatchRequest, lambda self, told: self._matches.result(told.match)),
+        "List": (Nothing, lambda self, _: MatchList(self._matches.all())),
+    }
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Requests and answers stay bytes: frames are read and written by hand."""
+
+    def __init__(self, server: GameServer) -> None:
+        self._server = server
+
+    def service(self, details: Any) -> grpc.RpcMethodHandler | None:
+        service, _, method = details.method.removeprefix("/").rpartition("/")
+        return self._server.handler(method) if service == SERVICE else None
+
+
+def _next_request(frames: Iterator[bytes]) -> tuple[AnyRequest | None, memoryview]:
+    """None at the end of the stream."""
+    frame = next(frames, None)
+    if frame is None:
+        return None, memoryview(b"")
+    header, body = unpack(frame)
+    return read_header(header, AnyRequest), body
+
+
+def _require_protocol(spoken: int) -> None:
+    if spoken != PROTOCOL:
+        raise _Refused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"this server speaks protocol {PROTOCOL} ({SERVER}), the client {spoken}: "
+            "use the same version of ludus on both sides",
+        )
+
+
+def _made(game: ServedGame, name: str, options: Mapping[str, Any]) -> GameSource:
+    try:
+        source = game.chosen(name, options)
+        _ = source.spec  # options that the game does not take may show only now
+        return source
+    except (ValueError, TypeError) as error:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+
+def _abort(context: Any, error: Exception) -> NoReturn:
+    """Ends the call with what is wrong; never with more of the server than that."""
+    if isinstance(error, _Refused):
+        context.abort(error.code, error.reason)
+    if isinstance(error, UnknownMatch):
+        context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+    if isinstance(error, MatchRefused):
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    if isinstance(error, WireError):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    text = " ".join(str(error).split())
+    context.abort(grpc.StatusCode.ABORTED, f"{type(error).__name__}: {text}")
+    raise error
