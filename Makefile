@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SC2 := .venv-sc2
+# Environments of games whose libraries do not go with ours; see `ludus games`.
+export LUDUS_GAMES ?= $(CURDIR)/.games
 PEERS := .peers
 RECIPE ?= connect_four
 ARGS ?=
@@ -17,7 +19,7 @@ PYTEST := $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile
 help:
 	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
 	@echo "make test      the quick tests, a few minutes"
-	@echo "make test-all  every test, with the optional games"
+	@echo "make test-all  every test, with other people's games (football: after ludus games --install football)"
 	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
 	@echo "make bench-league  every league preset beside plain self-play, about an hour on two cores"
@@ -28,11 +30,12 @@ help:
 # A stamp per set of packages: installed again only when what is asked for has changed.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,web,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,pettingzoo,openspiel,web,server,dev]'
 	touch $@
 
-$(VENV)/.installed-openspiel: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,web,dev,openspiel]'
+$(VENV)/.installed-games: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi_atari,slimevolley,vizdoom]'
+	$(BIN)/ludus games --install microrts
 	touch $@
 
 # PySC2 needs an old protobuf, so it lies beside the environment and sees the rest of it.
@@ -49,7 +52,7 @@ train: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.installed-openspiel test-sc2
+test-all: $(VENV)/.installed-games test-sc2
 	$(PYTEST) $(ARGS)
 
 test-sc2: $(SC2)/.installed
@@ -77,5 +80,5 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy src
 
 clean:
-	rm -rf $(VENV) $(SC2) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(SC2) $(PEERS) .games .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -62,10 +62,15 @@ FENCED: dict[str, tuple[str, ...]] = {
     "click": ("cli/",),
     "gymnasium": ("games/adapters/gymnasium",),
     "pettingzoo": ("games/adapters/pettingzoo",),
+    "ale_py": ("games/adapters/atari", "games/adapters/pettingzoo"),
     "pyspiel": ("games/adapters/openspiel",),
     "open_spiel": ("games/adapters/openspiel",),
     "pysc2": ("games/adapters/pysc2",),
     "gfootball": ("games/adapters/football",),
+    "jpype": ("games/adapters/microrts",),
+    "slimevolleygym": ("games/adapters/slimevolley",),
+    "pyftg": ("games/adapters/fightingice",),
+    "hok": ("games/adapters/gamecore_bridge.py",),
 }
 """Library -> how the paths of the only files begin that import it."""
 

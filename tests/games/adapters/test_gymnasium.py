@@ -15,17 +15,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ludus.data.files import address_of
 from ludus.data.specs import Planes, Vector
-from ludus.games.adapters.gymnasium import (
-    DEFAULT_MAX_LENGTH,
-    Gymnasium,
-    SingleTables,
-    VectorTables,
-)
+from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.adapters.gymnasium_spaces import (
     ActionCodec,
     observation_leaves,
     observation_spec,
 )
+from ludus.games.adapters.gymnasium_tables import DEFAULT_MAX_LENGTH, SingleTables, VectorTables
 from ludus.games.check import check_game
 from ludus.games.game import allocate_actions
 
@@ -39,6 +35,7 @@ from ludus.games.game import allocate_actions
         Gymnasium(env_id="Acrobot-v1", max_length=30),
         Gymnasium(env_id="FrozenLake-v1", options={"is_slippery": True}),
         Gymnasium(env_id="Blackjack-v1"),
+        Gymnasium(env_id="Pendulum-v1", bins=3, max_length=20),
     ],
     ids=repr,
 )
@@ -134,8 +131,22 @@ def test_action_spaces() -> None:
     assert shifted.decode({"move": np.array([[0], [2]], np.int32)}).tolist() == [-1, 1]
 
 
+def test_bins_cover_a_box_of_actions() -> None:
+    space = spaces.Box(np.array([[-1.0, 0.0]], np.float32), np.array([[1.0, 4.0]], np.float32))
+    codec = ActionCodec.of(space, "x", bins=5)
+    assert [head.num for head in codec.spec.heads.values()] == [5, 5]  # type: ignore[union-attr]
+    chosen = {"move_0": np.array([[0], [4]], np.int32), "move_1": np.array([[1], [2]], np.int32)}
+    assert codec.decode(chosen).tolist() == [[[-1.0, 1.0]], [[1.0, 2.0]]]
+    with pytest.raises(ValueError, match="x: bins need a lowest and a highest value"):
+        ActionCodec.of(spaces.Box(-np.inf, np.inf, (1,)), "x", bins=5)
+    with pytest.raises(ValueError, match="x: bins must be at least 2, got 1"):
+        ActionCodec.of(space, "x", bins=1)
+    with pytest.raises(ValueError, match="x: bins are for a Box of actions"):
+        ActionCodec.of(spaces.Discrete(2), "x", bins=5)
+
+
 def test_what_is_not_supported_says_so() -> None:
-    with pytest.raises(ValueError, match=r"Pendulum-v1: continuous actions are not supported yet"):
+    with pytest.raises(ValueError, match=r"Pendulum-v1: continuous actions are not supported as they are"):
         _ = Gymnasium(env_id="Pendulum-v1").spec
     with pytest.raises(ValueError, match=r"observation space Text\(.*is not supported"):
         observation_leaves(spaces.Text(5))
@@ -181,21 +192,12 @@ class VectorCountdown(VectorEnv[Any, Any, Any]):
         return self.left.copy(), actions.astype(np.float64), self.left == 0, never, {}
 
 
-class StubbornVector(VectorCountdown):
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
-
-
 @pytest.mark.parametrize(("env", "batch"), [(Countdown, SingleTables), (VectorCountdown, VectorTables)])
 def test_environments_of_a_user_by_address(env: type, batch: type) -> None:
     source = Gymnasium(env_id=address_of(env), max_length=20)
     assert isinstance(source.tables(2), batch)
     report = check_game(source, episodes=16, max_steps=300)
     assert report.ok, str(report)
-
-
-def test_a_vector_environment_that_resets_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"StubbornVector has autoreset_mode AutoresetMode.NEXT_STEP"):
-        _ = Gymnasium(env_id=address_of(StubbornVector)).spec
 
 
 def test_a_source_can_be_sent_to_another_process() -> None:

@@ -1,0 +1,201 @@
+"""What a game server costs: table-steps a second and round trips on loopback, beside the same game in this
+process and a bare TCP connection.
+
+python benchmarks/game_server.py                 about a minute
+python benchmarks/game_server.py --seconds 0.2   to see that it runs; writes no report
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import multiprocessing
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from _report import parser, write
+
+from ludus.games.catalog import resolve
+from ludus.games.game import GameBatch, allocate_actions
+from ludus.games.remote.source import from_address
+
+QUOTED_SECONDS = 3.0
+TABLES = 64
+GAMES = ("kuhn", "connect_four")
+STEPS_WANTED, ROUND_TRIP_WANTED_US = 100_000, 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    median_us: float
+    """Of one step of all tables, with the resets that follow from it."""
+    best_us: float
+    """The tenth part that was quickest: what it takes when nothing else runs."""
+    client_us: float
+    """Processor time."""
+    server_us: float
+    tables: int
+
+    def row(self, game: str, place: str) -> list[str]:
+        return [
+            game,
+            place,
+            str(self.tables),
+            f"{self.tables / self.median_us * 1e6:,.0f}",
+            f"{self.tables / self.best_us * 1e6:,.0f}",
+            f"{self.median_us:,.0f}",
+            f"{self.best_us:,.0f}",
+            f"{self.client_us:,.0f}",
+            f"{self.server_us:,.0f}",
+        ]
+
+
+def first_legal(batch: GameBatch) -> Callable[[], None]:
+    """Plays a turn at all tables with as little thought as can be."""
+    actions = allocate_actions(batch.spec, batch.num_tables)
+    (tree,), (legal,) = actions, batch.view.legal
+    ((head, chosen),) = tree.items()
+    seeds = iter(range(10**9))
+    batch.reset(np.arange(batch.num_tables), np.arange(batch.num_tables, dtype=np.uint64))
+
+    def turn() -> None:
+        chosen[:] = legal[head].argmax(-1)
+        batch.step(actions)
+        fresh = np.flatnonzero(batch.view.over)
+        if len(fresh):
+            batch.reset(fresh, np.array([next(seeds) for _ in fresh], np.uint64))
+
+    return turn
+
+
+def measure(turn: Callable[[], object], tables: int, seconds: float, server: int | None) -> Figures:
+    for _ in range(50):
+        turn()
+    taken: list[float] = []
+    before, own = processor_s(server), time.process_time()
+    until = time.perf_counter() + seconds
+    while (now := time.perf_counter()) < until:
+        turn()
+        taken.append(time.perf_counter() - now)
+    own, theirs = time.process_time() - own, processor_s(server) - before
+    taken.sort()
+    return Figures(
+        median_us=taken[len(taken) // 2] * 1e6,
+        best_us=taken[len(taken) // 10] * 1e6,
+        client_us=own / len(taken) * 1e6,
+        server_us=theirs / len(taken) * 1e6,
+        tables=tables,
+    )
+
+
+def processor_s(pid: int | None) -> float:
+    """Of a process and all below it."""
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    total = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        total += sum(processor_s(int(child)) for child in task.read_text().split())
+    return total
+
+
+@contextmanager
+def server(game: str, workers: int) -> Iterator[tuple[str, int]]:
+    command = [
+        sys.executable,
+        "-m",
+        "ludus.cli.main",
+        "serve",
+        game,
+        "--port",
+        "0",
+        "--workers",
+        str(workers),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().partition("remote://")[2].partition(",")[0], process.pid
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _echo(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while told := connection.recv(2**16):
+        connection.sendall(bytes(200 if len(told) < 100 else 12_000))
+
+
+def bare_tcp(tables: int, seconds: float) -> Figures:
+    """What any protocol must take: as many bytes there and back."""
+    sent, answered = (8, 200) if tables == 1 else (256, 12_000)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = multiprocessing.get_context("fork").Process(target=_echo, args=(listener,))
+        process.start()
+        with socket.create_connection(listener.getsockname()) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def turn() -> None:
+                connection.sendall(bytes(sent))
+                left = answered
+                while left:
+                    left -= len(connection.recv(left))
+
+            figures = measure(turn, tables, seconds, process.pid)
+        process.join()
+    return figures
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=QUOTED_SECONDS, help="for each line")
+    arguments = options.parse_args()
+    rows = [bare_tcp(tables, arguments.seconds).row("bytes", "bare TCP") for tables in (1, TABLES)]
+    for game in GAMES:
+        for tables in (1, TABLES):
+            batch = resolve(game).tables(tables)
+            figures = measure(first_legal(batch), tables, arguments.seconds, None)
+            rows.append(figures.row(game, "this process"))
+        for workers in (0, 1):
+            with server(game, workers) as (address, pid):
+                for tables in (1, TABLES):
+                    batch = from_address(f"remote://{address}").tables(tables)
+                    figures = measure(first_legal(batch), tables, arguments.seconds, pid)
+                    rows.append(figures.row(game, f"server, --workers {workers}"))
+                    batch.close()
+    columns = [
+        "game",
+        "where",
+        "tables",
+        "table-steps/s",
+        "best tenth",
+        "a step, us",
+        "best tenth",
+        "client's processor, us",
+        "server's",
+    ]
+    write(
+        "game-server",
+        "The game server on loopback",
+        [("A step of all tables, there and back", columns, rows)],
+        notes=[
+            f"Wanted: {STEPS_WANTED:,} table-steps/s at {TABLES} tables, {ROUND_TRIP_WANTED_US} us at one. "
+            "Other load on the machine shows as the distance between the median and the best tenth."
+        ],
+        keep=arguments.seconds >= QUOTED_SECONDS,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ludus.cli.main import main
+from ludus.games.catalog import resolve
+from ludus.games.remote.client import GameClient
+from ludus.games.remote.source import Remote, from_address
+from ludus.games.seat_rows import GameError
+
+Run = Callable[..., tuple[int, str]]
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from ludus.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def ludus(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command that must fail: (exit code, standard error)."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert isinstance(end.value.code, int)
+        return end.value.code, capsys.readouterr().err
+
+    return run
+
+
+@contextmanager
+def served(*arguments: str, missing: tuple[str, ...] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A `ludus serve` at any free port: the process, and HOST:PORT."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT.format(missing=repr(missing)), "serve", *arguments, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "LUDUS_GAME_SERVER": "127.0.0.1:9"},  # of no concern to a server
+    )
+    try:
+        assert process.stdout is not None
+        first = ""
+        while "remote://" not in first:
+            line = process.stdout.readline()
+            assert line, f"ended: {first}"
+            first += line
+        yield process, first.partition("remote://")[2].partition("/")[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    found = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in task.read_text().split()
+    ]
+    return found + [grandchild for child in found for grandchild in children(child)]
+
+
+def end_soon(pids: list[int]) -> bool:
+    """Whether none of them is left after a moment: some are ended by others."""
+    until = time.monotonic() + 10.0
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_it_needs_no_torch_and_ends_with_all_its_processes(number: signal.Signals, code: int) -> None:
+    missing = ("torch", "scipy", "openskill", "gymnasium")
+    with served("connect_four", "--workers", "2", missing=missing) as (process, server):
+        batch = Remote(server=server, game="connect_four").tables(4)
+        batch.reset(np.arange(4), np.arange(4, dtype=np.uint64))
+        assert batch.view.to_act.any(axis=1).all()
+        below = children(process.pid)
+        assert len(below) >= 4  # two hosts, each with its guard
+        process.send_signal(number)
+        assert process.wait(30.0) == code
+        assert end_soon(below)
+        batch.close()
+
+
+def test_clients_may_set_harmless_options_only(tmp_path: Path) -> None:
+    with served("skirmish", "--workers", "0") as (_, server):
+        assert (
+            from_address(f"remote://{server}/skirmish?mode=3v3").spec == resolve("skirmish", mode="3v3").spec
+        )
+        for value, said in (("os:system", "plain words"), ("../../etc", "plain words"), ("2v2", "1v1")):
+            with pytest.raises(GameError, match=said):
+                _ = Remote(server=server, options={"mode": value}).spec
+        with pytest.raises(GameError, match=r"mod.*did you mean 'mode'"):
+            _ = Remote(server=server, options={"mod": "3v3"}).spec
+        with pytest.raises(GameError, match="plain words"):
+            _ = Remote(server=server, options={"mode": {"$ref": "os:system"}}).spec
+
+
+def test_other_machines_are_let_in_with_a_token_only(ludus: Run) -> None:
+    for host in ("0.0.0.0", "::", "games.example"):
+        code, err = ludus("serve", "kuhn", "--host", host)
+        assert code == 2
+        assert "--token-file" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("khun",), 2, "did you mean 'kuhn'?"),
+        (("kuhn", "--token-file", "none"), 1, "none"),
+        (("kuhn", "--tls-cert", "some.pem"), 2, "go together"),
+        (("kuhn", "--program", "none.yaml"), 1, "none.yaml"),
+        (("skirmish", "--set", "mode=2v2"), 2, "1v1"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    ludus: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, err = ludus("serve", *arguments)
+    assert found == code
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("command: [wine, game.exe]\nfiles: [licence.dat]", "licence.dat' does not exist"),
+        ("comand: [true]", "did you mean 'command'?"),
+        ("- true", "write `command: [...]`"),
+    ],
+)
+def test_a_program_that_cannot_run_is_said_before_it_is_served(
+    ludus: Run, tmp_path: Path, content: str, said: str
+) -> None:
+    file = tmp_path / "game.yaml"
+    file.write_text(content)
+    code, err = ludus("serve", "kuhn", "--workers", "0", "--program", str(file))
+    assert code == 2
+    assert said in err
+
+
+def test_a_program_runs_beside_the_server(tmp_path: Path) -> None:
+    (tmp_path / "game.yaml").write_text("command: [sh, -c, 'echo up; sleep 1000']\nready_line: up\n")
+    with served("kuhn", "--workers", "0", "--program", str(tmp_path / "game.yaml")) as (process, server):
+        until = time.monotonic() + 20.0
+        with GameClient(server) as client:
+            while client.describe().program != "start 1, ready":
+                assert time.monotonic() < until
+        Remote(server=server).tables(1).close()
+        below = children(process.pid)
+        assert below
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30.0) == 130
+        assert end_soon(below)
+    assert (tmp_path / "program.log").read_text() == "up\n"

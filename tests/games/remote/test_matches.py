@@ -1,0 +1,209 @@
+"""Matches that a server plays by itself, as the client of a game core asks for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from game_servers import eventually, serving
+from troubled_games import Trouble, TroubledKuhn
+
+from ludus.data.trees import put
+from ludus.games.bots import RandomBot
+from ludus.games.catalog import resolve
+from ludus.games.game import allocate_actions
+from ludus.games.remote import Camp, GameClient, MatchConfig
+from ludus.games.remote.client import CampSeats
+from ludus.games.remote.match_book import MatchBook
+from ludus.games.remote.messages import MatchResult
+from ludus.games.seat_rows import GameError
+
+TWO_BOTS = MatchConfig(camps=(Camp(bot="random"), Camp(bot="random")), episodes=3, evaluation=True)
+
+
+@pytest.fixture
+def client() -> Iterator[GameClient]:
+    with serving("connect_four") as server, GameClient(server) as client:
+        yield client
+
+
+def decide(seats: CampSeats, rng: np.random.Generator) -> None:
+    """At random for the own seats that are to act."""
+    actions = allocate_actions(seats.spec, 1)
+    for seat in np.flatnonzero(seats.view.to_act[0]).tolist():
+        assert seat in seats.seats
+        game: CampSeats = seats
+        chosen = RandomBot().act(game, np.array([0]), np.array([seat]), rng)  # type: ignore[arg-type]
+        put(actions[seats.spec.seats[seat]], ([0], [seats.spec.column_of_seat[seat]]), chosen)
+    seats.step(actions)
+
+
+def test_bots_play_a_match_and_the_result_is_kept(client: GameClient) -> None:
+    client.start_game("one", TWO_BOTS)
+    result = client.wait_game("one", timeout_s=30.0)
+    assert result.state == "finished"
+    assert len(result.scores) == 3
+    assert all(sum(score) == 0.0 for score in result.scores)
+    assert result.evaluation
+    assert result.steps >= 3 * 7
+    assert client.result("one") == result
+    assert client.list() == (result,)
+    assert not client.exists("one")
+
+
+def test_a_match_is_the_same_for_the_same_seed(client: GameClient) -> None:
+    scores = []
+    for number in range(2):
+        client.start_game(str(number), TWO_BOTS)
+        scores.append(client.wait_game(str(number), 30.0).scores)
+    assert scores[0] == scores[1]
+
+
+def test_a_match_that_is_started_twice_is_played_once(client: GameClient) -> None:
+    client.start_game("one", TWO_BOTS)
+    first = client.wait_game("one", 30.0)
+    assert client.start_game("one", TWO_BOTS) == first
+    with pytest.raises(GameError, match="already, with another configuration"):
+        client.start_game("one", MatchConfig(camps=TWO_BOTS.camps))
+    assert client.list() == (first,)
+
+
+def test_a_frame_limit_cuts_an_episode_off(client: GameClient) -> None:
+    config = MatchConfig(camps=TWO_BOTS.camps, frame_limit=2, episodes=2)
+    client.start_game("short", config)
+    result = client.wait_game("short", 30.0)
+    assert (result.steps, result.cut_off, result.scores) == (4, 2, ((0.0, 0.0), (0.0, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (MatchConfig(camps=(Camp(bot="random"),)), "2 camps, not 1"),
+        (MatchConfig(camps=(Camp(bot="rnadom"), Camp(bot="random"))), "no bot 'rnadom'"),
+        (MatchConfig(camps=TWO_BOTS.camps, episodes=0), "episodes"),
+        (MatchConfig(camps=TWO_BOTS.camps, frame_limit=-1), "frame_limit"),
+        (MatchConfig(camps=TWO_BOTS.camps, options={"mode": "3v3"}), "mode"),
+        (MatchConfig(camps=(Camp(bot="random", heroes=(190,)), Camp(bot="random"))), "heroes"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(client: GameClient, config: MatchConfig, said: str) -> None:
+    with pytest.raises(GameError, match=said):
+        client.start_game("wrong", config)
+    assert client.list() == ()
+
+
+def test_a_match_that_nobody_knows(client: GameClient) -> None:
+    assert not client.exists("none")
+    for ask in (client.result, client.stop_game, client.wait_game):
+        with pytest.raises(GameError, match="no match 'none'"):
+            ask("none")  # type: ignore[operator]
+
+
+def test_options_choose_the_mode() -> None:
+    config = MatchConfig(camps=(Camp(bot="random"),) * 2, options={"mode": "3v3"}, frame_limit=3)
+    with serving("skirmish") as server, GameClient(server) as client:
+        client.start_game("heroes", config)
+        assert client.wait_game("heroes", 60.0).state == "finished"
+
+
+def test_a_match_is_stopped(client: GameClient) -> None:
+    config = MatchConfig(camps=(Camp(), Camp(bot="random")))
+    assert client.start_game("one", config).state == "waiting"
+    assert client.exists("one")
+    with pytest.raises(TimeoutError, match="waiting"):
+        client.wait_game("one", 0.0)
+    stopped = client.stop_game("one")
+    assert (stopped.state, stopped.reason) == ("stopped", "asked for by a client")
+    assert not client.exists("one")
+
+
+def test_nobody_is_waited_for_without_end(client: GameClient) -> None:
+    client.start_game("alone", MatchConfig(camps=(Camp(), Camp(bot="random")), join_seconds=0.1))
+    result = client.wait_game("alone", 30.0)
+    assert (result.state, result.reason) == ("void", "nobody joined camp 0 within 0.1 s")
+    client.start_game("slow", MatchConfig(camps=(Camp(), Camp(bot="random")), move_seconds=0.1))
+    seats = client.join("slow", 0)
+    result = client.wait_game("slow", 30.0)
+    assert (result.state, result.reason) == ("void", "camp 0 did not decide within 0.1 s")
+    seats.close()
+
+
+def test_a_player_joins_and_plays_against_a_bot(client: GameClient) -> None:
+    client.start_game("one", MatchConfig(camps=(Camp(bot="random"), Camp()), episodes=2, seed=4))
+    rng = np.random.default_rng(0)
+    seats = client.join("one", 1)
+    assert seats.seats == (1,)
+    ends = []
+    while seats.playing:
+        if seats.view.over[0]:
+            ends.append(tuple(seats.view.score[0].tolist()))
+        decide(seats, rng)
+    result = client.wait_game("one", 30.0)
+    assert result.state == "finished"
+    assert list(result.scores) == ends
+
+
+def test_two_players_meet_and_neither_sees_what_the_other_sees() -> None:
+    shown: dict[int, list[bool]] = {0: [], 1: []}
+    with serving("kuhn") as server, GameClient(server) as client:
+        client.start_game("duel", MatchConfig(camps=(Camp(), Camp()), episodes=4))
+
+        def play(camp: int) -> None:
+            seats, rng = client.join("duel", camp), np.random.default_rng(camp)
+            while seats.playing:
+                (observation,) = seats.view.observation
+                other = [array[0, 1 - camp] for array in observation.values()]
+                shown[camp].append(any(np.asarray(array).any() for array in other))
+                decide(seats, rng)
+
+        players = [threading.Thread(target=play, args=(camp,)) for camp in (0, 1)]
+        for player in players:
+            player.start()
+        for player in players:
+            player.join(30.0)
+        result = client.wait_game("duel", 30.0)
+    assert result.state == "finished", result
+    assert len(result.scores) == 4
+    assert shown[0]
+    assert shown[1]
+    assert not any(shown[0] + shown[1])
+
+
+def test_a_camp_has_one_player_and_a_bot_has_none(client: GameClient) -> None:
+    client.start_game("one", MatchConfig(camps=(Camp(), Camp(bot="random"))))
+    seats = client.join("one", 0)
+    for camp, said in ((0, "has its player"), (1, "played by bot"), (2, "camps 0 to 1")):
+        with pytest.raises(GameError, match=said):
+            client.join("one", camp)
+    seats.close()
+    result = client.wait_game("one", 30.0)
+    assert (result.state, result.reason) == ("void", "camp 0 has left")
+    with pytest.raises(GameError, match="has ended: void"):
+        client.join("one", 0)
+
+
+def test_a_game_that_fails_voids_the_match() -> None:
+    trouble = Trouble(before_step=lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    with serving(TroubledKuhn(trouble)) as server, GameClient(server) as client:
+        client.start_game("one", TWO_BOTS)
+        result = client.wait_game("one", 30.0)
+        assert result.state == "void"
+        assert result.reason is not None
+        assert "ZeroDivisionError" in result.reason
+        assert eventually(lambda: trouble.opened == trouble.closed)
+
+
+def test_only_the_latest_results_are_kept_and_only_so_many_are_played() -> None:
+    book = MatchBook(lambda name, options: resolve("kuhn"), most_at_once=1, kept=3)
+    for number in range(5):
+        book.start(str(number), TWO_BOTS)
+        book.wait(str(number), 30.0)
+    assert [result.match for result in book.all()] == ["2", "3", "4"]
+    book.start("waits", MatchConfig(camps=(Camp(), Camp())))
+    with pytest.raises(ValueError, match="1 matches are going on"):
+        book.start("more", TWO_BOTS)
+    book.close()
+    ended: MatchResult = book.result("waits")
+    assert (ended.state, ended.reason) == ("stopped", "the server ends")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from game_servers import serving
+
+from ludus.games.remote.client import GameClient
+from ludus.games.remote.link import Access, read_token
+from ludus.games.remote.source import Remote
+from ludus.games.seat_rows import GameError
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    file = tmp_path / "token"
+    file.write_text("correct-horse\n")
+    return str(file)
+
+
+def test_a_token_opens_the_server_and_nothing_else_does(token_file: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("battery-staple")
+    with serving("kuhn", token="correct-horse") as server:
+        assert Remote(server=server, token_file=token_file).tables(1).num_tables == 1
+        for given in (None, str(wrong)):
+            with pytest.raises(GameError, match="token is needed"):
+                Remote(server=server, token_file=given).tables(1)
+            with GameClient(server, token_file=given) as client, pytest.raises(GameError, match="token"):
+                client.list()
+        with GameClient(server, token_file=token_file) as client:
+            assert client.list() == ()
+
+
+def test_the_token_may_come_from_the_environment(token_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUDUS_GAME_TOKEN_FILE", token_file)
+    with serving("kuhn", token="correct-horse") as server:
+        assert Remote(server=server).spec.name == "kuhn"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two words", "bad\x07bell", "naïve"])
+def test_what_is_no_token_is_said(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match="holds no token"):
+        read_token(file)
+
+
+@pytest.mark.parametrize("server", ["localhost", "localhost:", ":23432", "localhost:99999", "localhost:x"])
+def test_a_server_is_host_and_port(server: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        Access(server=server)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls_hides_the_game_and_proves_the_server(tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        subprocess.run(
+            shlex.split(
+                "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+                f"-keyout {name}.key -out {name}.pem -subj /CN=localhost "
+                "-addext subjectAltName=DNS:localhost,IP:127.0.0.1"
+            ),
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
+    tls = ((tmp_path / "mine.key").read_bytes(), (tmp_path / "mine.pem").read_bytes())
+    with serving("kuhn", tls=tls) as server:
+        assert Remote(server=server, ca_file=str(tmp_path / "mine.pem")).tables(2).num_tables == 2
+        for wrong in (None, str(tmp_path / "other.pem")):
+            with pytest.raises(GameError, match="no game server answers"):
+                Remote(server=server, ca_file=wrong, timeout_s=5.0).tables(1)
