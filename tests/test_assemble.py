@@ -39,14 +39,16 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.goofspiel import Goofspiel
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.siege import Siege
+from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameSource, Turn
+from ludus.games.isolation.source import Isolation
 from ludus.games.lift import Lifted
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.payoff import PayoffRules
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
-from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.runtime.program import IDLE, Progress, StopTraining, Worker
 from ludus.runtime.serial import FINISHED, STOPPED
 from ludus.store.ledger import Ledger
 from ludus.store.metrics_file import read_metrics
@@ -216,6 +218,51 @@ def test_stopping_and_going_on_changes_nothing(
     assert piece > 1
     assert training.learner.decisions < experiment.budget
     assert_same(uninterrupted(name), run_whole(tmp_path, experiment))
+
+
+BY_SEED = """
+import json, sys
+sys.stdin.readline()
+print(json.dumps({"protocol": 1}), flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    legal = [row["legal"]["move"] for row in request["rows"]]
+    chosen = [options[request["seed"] % len(options)] for options in legal]
+    print(json.dumps({"id": request["id"], "actions": chosen}), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_games_and_bots_in_other_processes_go_on_exactly_too(tmp_path: Path) -> None:
+    program = tmp_path / "by_seed.py"
+    program.write_text(BY_SEED)
+    experiment = tiny(
+        TicTacToe(),
+        budget=240,
+        isolation=Isolation(processes=2),
+        bots={"by_seed": f"program:{program}"},
+        league=LeagueRules(
+            roles={"main": Role(matchmaking=PFSP(include_scripted=True), promotion=BySteps(every=80))},
+            bots=("perfect", "by_seed"),
+        ),
+    )
+
+    def stop_at_hand_over(worker: Worker, step: Callable[[], Progress]) -> Progress:
+        """Between what bots have chosen and the step that plays it."""
+        progress = step()
+        if worker.name == "actor" and progress == IDLE:
+            raise StopTraining
+        return progress
+
+    for _ in range(3):
+        training = open_training(tmp_path / "cut", replace(experiment, middleware=(stop_at_hand_over,)))
+        with closing(training):
+            assert training.run() == STOPPED
+    whole = run_whole(tmp_path / "whole", experiment)
+    assert_same(whole, run_whole(tmp_path / "cut", experiment))
+    issued = [event.match for event in whole.events if isinstance(event, MatchIssued)]
+    met = {player for match in issued for side in match.sides for player in side.players}
+    assert {"perfect", "by_seed"} <= met
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

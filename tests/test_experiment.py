@@ -10,8 +10,10 @@ import pytest
 from ludus.config import apply_overrides, decode, encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.isolation.source import Isolated, Isolation
 from ludus.league.rules import LeagueRules, Role
 from ludus.recipes.kuhn import experiment
+from ludus.runtime.supervision import Supervision
 
 
 @pytest.mark.parametrize("game", ["kuhn", Kuhn, None])
@@ -30,11 +32,26 @@ def test_a_game_that_is_none_is_named(game: Any) -> None:
         ({"runtime": "cluster"}, "serial, local"),
         ({"policies": "per_sea"}, "policies must be one of shared, per_seat"),
         ({"policies": {"seat0": "a"}}, "policies for kuhn: no pattern fits team1/seat0"),
+        (
+            {"isolation": Isolation(step_seconds=40.0)},
+            r"isolation.step_seconds \(40\) and isolation.start_seconds \(30\) together must be below "
+            r"supervision.hung_after_s \(60\)",
+        ),
+        ({"game": Isolated("kuhn", start_seconds=40.0)}, r"game.step_seconds \(20\) and game.start_seconds"),
     ],
 )
 def test_impossible_values_are_named(change: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         replace(experiment(), **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"runtime": "serial"}, {"supervision": Supervision(hung_after_s=71.0)}],
+    ids=["serial", "local"],
+)
+def test_a_slow_game_may_be_waited_for_where_nobody_takes_that_for_a_hang(change: dict[str, Any]) -> None:
+    replace(experiment(), isolation=Isolation(step_seconds=40.0), **change)
 
 
 def test_policies_are_a_setting_like_any_other() -> None:

@@ -14,8 +14,9 @@ from ludus.config.annotations import field_hints, live_fields
 from ludus.config.errors import nearest
 from ludus.data.live import LiveField
 from ludus.games.game import GameSource
-from ludus.games.isolation.source import Isolation, isolate
+from ludus.games.isolation.source import Isolated, Isolation, isolate
 from ludus.games.pointing import pointed
+from ludus.games.recording import innermost
 from ludus.games.seat_groups import SeatPolicies, group_seats
 from ludus.games.with_bots import with_bots
 from ludus.league.line_ups import check_line_up
@@ -105,6 +106,7 @@ class Experiment:
                 f"actor.num_tables ({self.actor.num_tables}) must be a multiple of actor.matches "
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
+        self._check_patience()
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()
@@ -128,6 +130,19 @@ class Experiment:
             self._check_line_up(f"league.roles.{name}", role)
             if role.population is not None:
                 self._check_population(f"league.roles.{name}.population", role.population)
+
+    def _check_patience(self) -> None:
+        """An actor that waits for its game must not be taken for one that hangs."""
+        game, limit = innermost(self.grouped_game), self.supervision.hung_after_s
+        if self.runtime != "local" or not isinstance(game, Isolated):
+            return
+        if game.step_seconds + game.start_seconds >= limit:
+            place = "isolation" if self.isolation is not None else "game"
+            raise ValueError(
+                f"{place}.step_seconds ({game.step_seconds:g}) and {place}.start_seconds "
+                f"({game.start_seconds:g}) together must be below supervision.hung_after_s ({limit:g}): an "
+                "actor that waits for its game shows no sign of life"
+            )
 
     def _check_line_up(self, place: str, role: Role) -> None:
         rules = self.league

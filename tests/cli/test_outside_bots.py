@@ -136,6 +136,17 @@ def test_one_is_checked_beside_the_game(trained: Path, capsys: pytest.CaptureFix
     assert "bot 'bad' answered an action that is not legal" in capsys.readouterr().out
 
 
+def test_a_program_that_always_fails_ends_the_command_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "bad.py"
+    program.write_text("raise SystemExit('no licence')")
+    words = ("record", "tic_tac_toe", "rules", f"program:{program}", "--out", str(tmp_path / "replays"))
+    assert ludus(*words, "-n", "2", "--tables", "1", "--quiet") == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "error: bot 'bad' has ended with exit code 1; its last words: no licence"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

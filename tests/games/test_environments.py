@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +119,15 @@ def test_a_game_is_played_where_its_library_is(monkeypatch: pytest.MonkeyPatch) 
     assert entry.python == "/toys"
     with pytest.raises(ValueError, match="name a game after the colon"):
         resolve("toy")
+
+
+def test_a_broken_environment_does_not_look_for_the_game_in_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of the game would start one of its own, and so on."""
+    monkeypatch.setattr(catalog.importlib.util, "find_spec", lambda name: None)
+    here = Path(sys.prefix) / "bin" / "python"
+    monkeypatch.setattr(catalog, "environment_python", lambda name: here)
+    with pytest.raises(ModuleNotFoundError, match="'gym_microrts' is not installed"):
+        resolve("microrts:8x8")
 
 
 @pytest.mark.parametrize(

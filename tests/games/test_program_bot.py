@@ -99,7 +99,6 @@ def told(tmp_path: Path) -> list[dict[str, Any]]:
     step(tables, 0, 0)
     step(tables, 3, 3)
     assert act(bot, tables) == [1, 1]
-    assert act(bot, tables) == [1, 1]  # before anything has happened: the program is not asked again
     step(tables, 1, 1)
     step(tables, 4, 4)
     step(tables, 2, 2)  # three in a row: seat 0 wins
@@ -203,6 +202,7 @@ def test_a_program_that_always_fails_is_an_error(tmp_path: Path) -> None:
     [
         ("say({'protocol': 7})", "speaks protocol 7, and this is protocol 1"),
         ("say({'protocol': 1, 'time_limit_s': 'long'})", "time_limit_s of 'long'"),
+        ("say({'protocol': 1, 'time_limit_s': 1e300})", "from 0 to 3600"),
     ],
 )
 def test_a_program_that_can_never_play_is_an_error_at_once(tmp_path: Path, code: str, message: str) -> None:

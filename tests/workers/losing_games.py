@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec
 from ludus.data.tree_game import TreeState
-from ludus.data.trees import IntArray
+from ludus.data.trees import IntArray, Tree
+from ludus.games.bots import HostedBot
 from ludus.games.game import Actions, Bot, GameBatch, GameSource
 
 
@@ -24,6 +25,8 @@ class Losing:
     """Step of the tables -> those that are lost in it; step 0 is the first reset."""
     always: bool = False
     """Table 0 is lost at every step."""
+    by_bots: frozenset[int] = frozenset()
+    """In which of their calls bots lose the first table that they act at."""
 
     @property
     def spec(self) -> GameSpec:
@@ -33,7 +36,7 @@ class Losing:
         return LosingTables(self, self.game.tables(num_tables))
 
     def bots(self) -> Mapping[str, Bot]:
-        return self.game.bots()
+        return {name: HostedBot(name) for name in self.game.bots()}
 
     def tree(self) -> TreeState | None:
         return None
@@ -41,7 +44,8 @@ class Losing:
 
 class LosingTables:
     def __init__(self, source: Losing, batch: GameBatch) -> None:
-        self._source, self._batch, self._steps = source, batch, 0
+        self._source, self._batch, self._steps, self._calls = source, batch, 0, 0
+        self._bots = source.game.bots()
         self.spec, self.num_tables, self.view = batch.spec, batch.num_tables, batch.view
         self.lost: dict[int, str] = {}
         self.resets = 0
@@ -54,20 +58,27 @@ class LosingTables:
         for table in tables.tolist():
             self.lost.pop(table, None)
         if self.resets == 0:
-            self._lose(self._source.when.get(0, ()))
+            self.lose(self._source.when.get(0, ()))
         self.resets += 1
 
     def step(self, actions: Actions) -> None:
         self._batch.step(actions)
         self._steps += 1
-        self._lose(self._source.when.get(self._steps, ()))
+        self.lose(self._source.when.get(self._steps, ()))
         if self._source.always:
-            self._lose([0])
+            self.lose([0])
+
+    def bot_act(self, bot: str, tables: IntArray, seats: IntArray, seed: int) -> Tree:
+        self._calls += 1
+        chosen = self._bots[bot].act(self._batch, tables, seats, np.random.default_rng(seed))
+        if self._calls in self._source.by_bots:
+            self.lose(tables[:1].tolist())
+        return chosen
 
     def close(self) -> None:
         self._batch.close()
 
-    def _lose(self, tables: Sequence[int]) -> None:
+    def lose(self, tables: Sequence[int]) -> None:
         view = self.view
         for table in tables:
             if table < self.num_tables:

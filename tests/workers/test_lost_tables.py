@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from losing_games import Losing
+from losing_games import Losing, LosingTables
 
 from ludus.assemble import SerialTraining
 from ludus.config import encode
@@ -15,21 +17,24 @@ from ludus.data.moments import Moment
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
 from ludus.data.replay import Replay
 from ludus.data.trajectory import SlotPool, TrajectoryLayout, TrajectoryWriter
+from ludus.data.trees import IntArray
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.games.game import GameSource
+from ludus.games.game import GameBatch, GameSource
 from ludus.games.seat_rows import GameError
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
+from ludus.runtime.program import IDLE, Progress, StopTraining, Worker
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.exhibition import Exhibition
 from ludus.workers.recorder import Recorder, Wanted
 from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+from ludus.workers.table_history import TableHistory
 from ludus.workers.tournament import MOST_TRIES, Tournament
 from ludus.workers.trained_player import LearnerConfig
 
@@ -65,17 +70,70 @@ def test_every_match_of_a_league_has_exactly_one_end(tmp_path: Path) -> None:
     training.close()
     held = sum(int((writer.slot >= 0).sum()) for writer in writers)
     assert sum(writer.num_free for writer in writers) + held + _waiting(training) == total
-    with folder.ledger(read_only=True) as ledger:
-        events = [event for _, event in ledger.replay()]
-    issued = [event.match.id for event in events if isinstance(event, MatchIssued)]
-    void = {event.match_id: event.reason for event in events if isinstance(event, MatchVoid)}
-    ends = [event.result.match_id for event in events if isinstance(event, MatchFinished)] + [*void]
-    assert max(Counter(ends).values()) == 1
-    assert {*ends} | {*training.league.matches.open_matches} == {*issued}
-    lost = Counter(reason for reason in void.values() if reason.startswith("game: "))
+    lost = _void(folder, training)
     assert {*lost} == {f"game: crashed: at step {step}" for step in when}
     assert lost["game: crashed: at step 11"] == 2
     assert lost["game: crashed: at step 40"] >= 4, "at least one match on each block of tables"
+
+
+def test_a_table_lost_while_a_bot_acts_ends_its_match_once(tmp_path: Path) -> None:
+    experiment = tiny(Losing(Kuhn(), {}, by_bots=frozenset(range(1, 60, 2))))
+    folder = RunFolder.create(tmp_path / "run", encode(tiny(Kuhn())), seed=0, command=())
+    training = SerialTraining(experiment, folder)
+    assert training.run() == "finished"
+    training.close()
+    assert _void(folder, training).total() > 1
+
+
+def test_tables_lost_while_they_are_brought_back_end_their_matches_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = _StopAtHandOver()
+    experiment = tiny(Losing(Kuhn(), {}))
+    folder = RunFolder.create(tmp_path / "run", encode(tiny(Kuhn())), seed=0, command=())
+    training = SerialTraining(replace(experiment, middleware=(stop,)), folder)
+    training.run()
+    training.close()
+    assert stop.stopped
+
+    def lose_some(history: TableHistory, game: GameBatch, steps: IntArray) -> None:
+        replay(history, game, steps)
+        assert isinstance(game, LosingTables)
+        game.lose([3, 5])
+
+    replay = TableHistory.replay
+    monkeypatch.setattr(TableHistory, "replay", lose_some)
+    again = SerialTraining(experiment, RunFolder.open(folder.path))
+    assert again.run() == "finished"
+    assert again.learner.players["main"].incarnation == 0, "it went on where it was"
+    again.close()
+    assert _void(folder, again).total() > 0
+
+
+class _StopAtHandOver:
+    """When actions are made, but not yet played."""
+
+    stopped = False
+
+    def __call__(self, worker: Worker, step: Callable[[], Progress]) -> Progress:
+        progress = step()
+        if worker.name == "actor" and progress == IDLE:
+            self.stopped = True
+            raise StopTraining
+        return progress
+
+
+def _void(folder: RunFolder, training: SerialTraining) -> Counter[str]:
+    """How many matches were void for which loss of the game. Every match has one end, or is open still."""
+    with folder.ledger(read_only=True) as ledger:
+        events = [event for _, event in ledger.replay()]
+    issued = [event.match.id for event in events if isinstance(event, MatchIssued)]
+    void = [event for event in events if isinstance(event, MatchVoid)]
+    ends = [event.result.match_id for event in events if isinstance(event, MatchFinished)]
+    ends += [event.match_id for event in void]
+    assert max(Counter(ends).values()) == 1
+    assert {*ends} | {*training.league.matches.open_matches} == {*issued}
+    return Counter(event.reason for event in void if event.reason.startswith("game: "))
 
 
 def _waiting(training: SerialTraining) -> int:

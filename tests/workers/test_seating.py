@@ -213,3 +213,106 @@ def test_seats_rotate_equally() -> None:
 def test_tables_that_cannot_be_shared_out_are_refused() -> None:
     with pytest.raises(ValueError, match=r"actor.num_tables \(5\) must be a multiple of actor.matches \(2\)"):
         Seating(GAMES["kuhn"].spec, 5, 2, Desk([], 2))
+
+
+class LosingDesk(Desk):
+    def __init__(self, episodes_per_table: int) -> None:
+        super().__init__([(side("a"), side("b"))], episodes_per_table)
+        self.void: dict[int, str] = {}
+
+    def void_match(self, match_id: int, reason: str) -> None:
+        assert match_id not in self.void
+        assert match_id not in self.results
+        self.void[match_id] = reason
+
+
+class LosingTables:
+    """One block of tables, of which a test says when they end an episode and when they are lost."""
+
+    def __init__(self, num_tables: int, episodes_per_table: int = 2) -> None:
+        self.desk = LosingDesk(episodes_per_table)
+        self.seating = Seating(GAMES["kuhn"].spec, num_tables, 1, self.desk)
+        self.seating.start(np.arange(num_tables))
+
+    def end(self, *tables: int) -> None:
+        self.seating.count_step(lambda player: "")
+        ended = np.array(tables)
+        free = self.seating.finish_episodes(ended, np.zeros((len(ended), 2), np.float32), lambda player: "")
+        if len(free):
+            self.seating.start(free)
+
+    def lose(self, **reasons: str) -> list[int]:
+        tables = self.seating.void({int(name.removeprefix("table")): why for name, why in reasons.items()})
+        self.seating.start(tables)
+        return tables.tolist()
+
+    def match_ids(self) -> list[int]:
+        return self.seating.episode_seeds(np.arange(len(self.seating.match)))[:, 0].tolist()
+
+
+def test_tables_that_are_behind_skip_the_round_of_a_void_match() -> None:
+    """They would wait in a match of that round for ever: those ahead never come back to it."""
+    play = LosingTables(3)
+    play.end(0)
+    play.end(0)
+    assert play.match_ids() == [2, 1, 1]
+    assert play.lose(table0="crashed: SIGSEGV") == [0]
+    assert play.desk.void == {2: "game: crashed: SIGSEGV"}
+    assert play.match_ids() == [3, 1, 1]
+    for _ in range(2):
+        play.end(1, 2)
+    assert play.desk.results[1].episodes == 6
+    assert play.match_ids() == [3, 3, 3], "the block is together again"
+    for _ in range(2):
+        play.end(0, 1, 2)
+    assert play.desk.results[3].episodes == 6
+    assert len(play.desk.issued) == 4
+
+
+def test_a_void_match_frees_all_its_tables_and_leaves_those_ahead_alone() -> None:
+    play = LosingTables(3)
+    play.end(0)
+    play.end(0)
+    assert play.lose(table2="hung") == [1, 2]
+    assert play.match_ids() == [2, 2, 2]
+    assert play.desk.void == {1: "game: hung"}
+    for _ in range(2):
+        play.end(0, 1, 2)
+    assert play.desk.results[2].episodes == 6
+
+
+def test_matches_of_two_rounds_are_lost_at_once() -> None:
+    play = LosingTables(3)
+    play.end(0)
+    play.end(0)
+    assert play.lose(table0="hung", table1="crashed") == [0, 1, 2]
+    assert play.desk.void == {1: "game: crashed", 2: "game: hung"}
+    assert play.match_ids() == [3, 3, 3]
+
+
+def test_what_is_kept_of_void_matches_does_not_grow() -> None:
+    play = LosingTables(2, episodes_per_table=2)
+    for _ in range(50):
+        play.end(0)
+        play.end(0)  # it is ahead now, alone in its match
+        play.lose(table0="crashed")
+        play.end(1)
+        play.end(1)
+    assert len(play.desk.void) == 50
+    _, facts = play.seating.save()
+    assert len(facts["rounds"][0]) <= 3
+    assert len(facts["matches"]) <= 2
+
+
+def test_rounds_that_are_skipped_are_remembered_over_a_stop() -> None:
+    play = LosingTables(2)
+    play.end(0)
+    play.end(0)
+    play.lose(table0="crashed")
+    arrays, facts = play.seating.save()
+    again = LosingTables(2)
+    again.desk.issued[:] = play.desk.issued
+    again.seating.load({name: array.copy() for name, array in arrays.items()}, facts)
+    for _ in range(2):
+        again.end(1)
+    assert again.match_ids() == [3, 3]

@@ -75,6 +75,7 @@ def _install(name: str, where: Path | None) -> int:
     report = check_game(game, episodes=2, tables=2, max_steps=200, bot_seconds=0.2)
     if not report.ok:
         click.echo(str(report))
+        click.echo(f"If something was changed there, remove {python.parent.parent} and install it again.")
         return FAILED
     if folder is not None and folder != environments_folder().absolute():
         click.echo(f"It is found where LUDUS_GAMES={folder} is set.")

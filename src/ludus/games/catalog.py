@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 import reprlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -223,7 +224,8 @@ def _in_own_environment(adapter: Adapter, prefix: str, name: str, options: Mappi
     if server_is_named():
         return remote_game(f"{prefix}:{name}" if name else prefix, options)
     python = environment_python(prefix)
-    if python is None:
+    here = Path(sys.prefix)
+    if python is None or python.parent.parent.resolve() == here.resolve():  # broken: not to be asked again
         raise ModuleNotFoundError(
             f"{adapter.library!r} is not installed; {adapter.install} adds it", name=adapter.library
         )

@@ -29,8 +29,6 @@ class CountedTables:
         self.num_tables: int = game.num_tables
         self.episodes = np.zeros(game.num_tables, np.int64)
         """[tables]: how many episodes have begun there."""
-        self.moves = 0
-        """Changes of any table: as long as it stays, whoever is asked again is asked the same."""
         self._scores: dict[int, tuple[int, list[float]]] = {}
         """Table -> number and final score of the latest episode that was played to its end."""
         self._lost: dict[int, str] = {}
@@ -78,7 +76,6 @@ class CountedTables:
         self.game.close()
 
     def _show(self) -> None:
-        self.moves += 1
         shown, inner = self.view, self.game.view
         pairs: list[tuple[Any, Any]] = [
             (shown.to_act, inner.to_act),

@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from ludus.games.seat_rows import GameError
+
 _GUARD = Path(__file__).with_name("program_guard.py")
 _LAST_LINES = 5
 """Of what it wrote to its standard error, told when it is lost."""
@@ -27,7 +29,7 @@ _CLOSING_S = 3.0
 """How long the guard may take to end everything."""
 
 
-class ProgramLost(RuntimeError):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
+class ProgramLost(GameError):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
     """A program crashed, hung or answered nonsense."""
 
     def __init__(self, reason: str, *, again: bool = True) -> None:
@@ -73,7 +75,7 @@ class Program:
         """The answer to a message; raises `ProgramLost`."""
         deadline = time.monotonic() + limit_s
         waiting = memoryview(msgspec.json.encode(message) + b"\n")
-        while (end := self._read.find(b"\n")) < 0:
+        while (end := self._read.find(b"\n")) < 0 or len(waiting):
             left = deadline - time.monotonic()
             writes = [self._to] if len(waiting) else []
             readable, writable, _ = select.select([self._from], writes, [], max(left, 0.0))

@@ -18,10 +18,12 @@ from ludus.games.game import GameBatch
 from ludus.games.program import Program, ProgramLost
 
 PROTOCOL = 1
-START_LIMIT_S = 60.0
-"""For the answer to `hello`: a program may load a model first."""
+START_LIMIT_S = 40.0
+"""For the answer to `hello`: a program may load a model first. Below `Supervision.hung_after_s`, after which
+an actor that waits would be taken for one that hangs."""
 TIME_LIMIT_S = 10.0
 """For an answer to `act`, unless the program asks for more in its `hello`."""
+LONGEST_TIME_LIMIT_S = 3600.0
 MOST_LOSSES = 3
 """Losses in a row, without an answer between them, after which a program is not started again."""
 _SAFE_INTEGERS = 2**53
@@ -45,8 +47,6 @@ class ProgramBot:
         self._tables: ref[GameBatch] | None = None
         self._episodes: dict[tuple[int, int], int] = {}
         """(table, seat) -> number of the episode that it plays there."""
-        self._answered: dict[tuple[int, bytes, bytes], Tree] = {}
-        """By moves of the tables, tables and seats: an actor may ask twice before it plays."""
         self._requests = 0
         self._losses = 0
 
@@ -67,12 +67,9 @@ class ProgramBot:
         """End the program; it would be started again."""
         if self._end is not None:
             self._end()
-        self._program, self._end, self._episodes, self._answered = None, None, {}, {}
+        self._program, self._end, self._episodes = None, None, {}
 
     def _decide(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
-        asked = (game.moves if isinstance(game, CountedTables) else -1, tables.tobytes(), seats.tobytes())
-        if asked in self._answered and asked[0] >= 0 and self._plays_at(game):
-            return self._answered[asked]
         rows = Rows.of(game, tables, seats)
         seed = int(rng.integers(_SAFE_INTEGERS))
         try:
@@ -86,15 +83,13 @@ class ProgramBot:
         except ProgramLost as error:
             return self._lose(game, tables, seats, rng, error)
         self._losses = 0
-        self._answered = {key: kept for key, kept in self._answered.items() if key[0] == asked[0]}
-        self._answered[asked] = actions
         return actions
 
     def _started(self, game: GameBatch) -> Program:
         if self._spec is not None and self._spec != game.spec:
             self.close()
-        if not self._plays_at(game):
-            self._episodes, self._answered = {}, {}
+        if self._tables is None or self._tables() is not game:
+            self._episodes = {}
             self._tables = ref(game)
         if self._program is None:
             self._program = Program(self.name, self._command)
@@ -110,14 +105,13 @@ class ProgramBot:
                 said = answer.get("protocol")
                 raise ProgramLost(f"speaks protocol {said!r}, and this is protocol {PROTOCOL}", again=False)
             limit = answer.get("time_limit_s", TIME_LIMIT_S)
-            if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
-                raise ProgramLost(f"asks for a time_limit_s of {limit!r}, which is no time", again=False)
+            is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if not is_number or not 0 < limit <= LONGEST_TIME_LIMIT_S:
+                longest = f"{LONGEST_TIME_LIMIT_S:g}"
+                raise ProgramLost(f"asks for a time_limit_s of {limit!r}: from 0 to {longest}", again=False)
             self._time_limit_s = float(limit)
             self._spec = game.spec
         return self._program
-
-    def _plays_at(self, game: GameBatch) -> bool:
-        return self._tables is not None and self._tables() is game
 
     def _request(self, game: GameBatch, rows: Rows, tables: IntArray, seats: IntArray) -> dict[str, Any]:
         counted = game if isinstance(game, CountedTables) else None

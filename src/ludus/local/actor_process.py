@@ -67,9 +67,12 @@ class RingDesk:
 class ControlDesk:
     """An actor's way to the controller: asks and waits for the answer."""
 
-    def __init__(self, control: Connection, models: ModelPool) -> None:
+    def __init__(
+        self, control: Connection, models: ModelPool, show_life: Callable[[], None] = lambda: None
+    ) -> None:
         self._control = control
         self._models = models
+        self._show_life = show_life
 
     def next_match(self, tables: int) -> Match:
         answer = self._ask(NextMatch(tables))
@@ -94,7 +97,9 @@ class ControlDesk:
 
     def _ask(self, request: FromActor) -> Any:
         send(self._control, request)
-        return receive(self._control, ToActor)
+        answer = receive(self._control, ToActor)
+        self._show_life()  # within a step, too: a game may be lost again and again, and takes its time
+        return answer
 
 
 def _new_inference(
@@ -132,7 +137,6 @@ def _new_inference(
 def run_actor(launch: Launch) -> None:
     """The main loop of an actor process: play, unless the learner is too far behind."""
     experiment, folder, parts, signals, control = open_parts(launch)
-    desk = ControlDesk(control, folder.models)
     ring = RingDesk(parts, launch.index, wake_learner=signals[-1], max_lag=experiment.learner.lag)
 
     def show_life() -> None:
@@ -140,6 +144,7 @@ def run_actor(launch: Launch) -> None:
         if control.poll(0):
             raise PeerGone("nothing is said without being asked: the controller is gone")
 
+    desk = ControlDesk(control, folder.models, show_life)
     actor = Actor(
         name=f"actor-{launch.index}",
         game=experiment.grouped_game.tables(experiment.actor.num_tables),

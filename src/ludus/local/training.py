@@ -357,7 +357,8 @@ class LocalTraining:
                     return
                 send(process.control, Done())
             elif isinstance(request, VoidMatch):
-                self._void(place, request)
+                if not self._void(place, request):
+                    return
                 send(process.control, Done())
             elif isinstance(request, FindFrozen):
                 send(process.control, self._find_frozen(request))
@@ -400,11 +401,16 @@ class LocalTraining:
             working.forgive(self.learner.decisions)
         return True
 
-    def _void(self, place: WorkerPlace, request: VoidMatch) -> None:
-        """A game was lost; the actor that plays it goes on."""
-        self.controller.void_match(request.match_id, request.reason)
+    def _void(self, place: WorkerPlace, request: VoidMatch) -> bool:
+        """A game was lost; the actor that plays it goes on, unless it has no such match."""
+        try:
+            self.controller.void_match(request.match_id, request.reason)
+        except (ValueError, LookupError) as error:
+            self._replace_actor(place, Fault("bad_result", str(error)))
+            return False
         fault = Fault("game_lost", request.reason)
         self.faults.note(fault, place.name, "the match is void", matches=[request.match_id])
+        return True
 
     def _note_progress(self) -> None:
         for decisions, statistics in self.learner.news:

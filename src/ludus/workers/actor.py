@@ -125,7 +125,10 @@ class Actor:
         self._history = TableHistory(game.spec, config.num_tables)
         self._ranks = np.zeros(0, np.int64)
         self._acted = False
-        """Actions were made, but a hand-over came before they were played: they are made again."""
+        """Actions were made, but a hand-over came before they were played: policies, which may have learned
+        from it, make theirs again."""
+        self._bots_acted = False
+        """Then bots have made theirs. They are asked once for each, since they may remember what they did."""
         self._started = False
         self._watch = watch
         self.episodes = 0
@@ -142,10 +145,9 @@ class Actor:
             self._begin()
         self._inference.refresh()
         decisions = self._act()
-        if self._hand_over_due():
-            self._acted = True
+        self._acted = self._bots_acted = self._hand_over_due()
+        if self._acted:
             return IDLE
-        self._acted = False
         self.seating.count_step(self._inference.model_name)
         self._history.played(self._actions)
         self._game.step(self._actions)
@@ -205,7 +207,7 @@ class Actor:
             tables, columns = tables[order], columns[order]
         num_rows = groups[-1].stop if groups else 0
         asked = [self._ask(kind, tables[:num_rows], columns[:num_rows], groups)] if num_rows else []
-        for bot in bots:
+        for bot in () if self._bots_acted else bots:
             at = (tables[bot.start : bot.stop], columns[bot.start : bot.stop])
             acts = self._inference.bot(bot.player)
             assert acts is not None
@@ -343,6 +345,7 @@ class Actor:
         """Matches at tables that were lost are void: nothing of what is open there is trained on, and their
         tables go on with the next ones. The game gives up if tables are lost again and again."""
         while lost := lost_tables(self._game):
+            self._bots_acted = False  # not in the episodes that begin here
             tables = self.seating.void(lost)
             for kind, seats_of_kind in enumerate(self._seats):
                 self.writers[kind].drop(self._streams_at(kind, tables, seats_of_kind)[2])
@@ -423,6 +426,7 @@ class Actor:
             saved |= {f"writer.{kind}.{name}": array for name, array in writer.save().items()}
             saved |= {f"rows.{kind}.{name}": array for name, array in pool.rows.items()}
             saved |= {f"slots.{kind}.{name}": array for name, array in pool.slots.items()}
+            saved |= {f"actions.{kind}.{name}": array for name, array in self._actions[kind].items()}
         saved |= self._memory.save()
         saved |= self._history.save()
         return saved, {
@@ -445,6 +449,11 @@ class Actor:
         self._rng.bit_generator.state = facts["rng"]
         self._collected = {int(owner): count for owner, count in facts["collected"].items()}
         self._acted = facts["acted"]
+        actions = [under(f"actions.{kind}.", saved) for kind in range(len(self._actions))]
+        self._bots_acted = self._acted and all(actions)  # older checkpoints have none
+        if self._bots_acted:
+            for target, made in zip(self._actions, actions, strict=True):
+                put(target, ..., made)
         self._started = facts["started"]
         self.episodes = facts["episodes"]
         if self._started:

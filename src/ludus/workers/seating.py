@@ -145,17 +145,15 @@ class Seating:
 
         Returns all tables that were still playing them, for which there is nothing to do now.
         """
-        reasons = {int(self.match[table]): reason for table, reason in lost.items()}
-        tables = np.flatnonzero(np.isin(self.match, list(reasons)))
-        for number, reason in reasons.items():
-            # Tables of a block that are behind would otherwise wait in a new match for those ahead of them.
-            void = [
-                (rounds, key) for rounds in self._rounds for key, held in rounds.items() if held == number
-            ]
+        where = {int(self.match[table]): table for table in lost}
+        tables = np.flatnonzero(np.isin(self.match, list(where)))
+        for number, table in where.items():
             match = self._forget(number)
-            for rounds, key in void:
-                rounds[key] = _VOID
-            self._desk.void_match(match.id, f"game: {reason}")
+            block = int(self._block_of_table[table])
+            # Tables of a block that are behind would otherwise wait in a new match for those ahead of them.
+            self._rounds[block][int(self.round[table])] = _VOID
+            self._drop_past_voids(block)
+            self._desk.void_match(match.id, f"game: {lost[table]}")
         return tables
 
     # --- what survives a stop ---
@@ -247,6 +245,13 @@ class Seating:
                 del rounds[key]
         self._first_models.pop(number, None)
         return self._matches.pop(number)
+
+    def _drop_past_voids(self, block: int) -> None:
+        """A round that every table of the block has reached is asked for no more."""
+        slowest = self.round[self._block_of_table == block].min()
+        rounds = self._rounds[block]
+        for past in [key for key, held in rounds.items() if held == _VOID and key <= slowest]:
+            del rounds[past]
 
     def _report(self, number: int, models: ModelNames) -> None:
         match, first_models = self._matches[number], self._first_models[number]

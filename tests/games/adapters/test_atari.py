@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ale_py", reason="ale-py is not installed: pip install 'ludus[atari]'")
 
 from ludus.games.adapters.atari import Atari
-from ludus.games.adapters.atari_tables import AtariTables, _shares
+from ludus.games.adapters.atari_tables import AtariTables, averaging
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
@@ -76,9 +76,9 @@ def test_a_decision_is_four_frames_and_the_pictures_move_up() -> None:
 
 
 def test_places_are_the_mean_of_what_they_cover() -> None:
-    halves = _shares(4, 2)
+    halves = averaging(4, 2)
     assert halves.tolist() == [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]
-    assert _shares(5, 2).tolist() == pytest.approx(np.array([[0.4, 0.4, 0.2, 0, 0], [0, 0, 0.2, 0.4, 0.4]]))
+    assert averaging(5, 2).tolist() == pytest.approx(np.array([[0.4, 0.4, 0.2, 0, 0], [0, 0, 0.2, 0.4, 0.4]]))
 
 
 def test_pictures_are_those_of_opencv() -> None:

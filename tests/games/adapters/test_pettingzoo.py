@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from ludus.data.specs import Planes, Vector
 from ludus.games.adapters.pettingzoo import DEFAULT_MAX_LENGTH, PettingZoo
-from ludus.games.adapters.pettingzoo_library import make_env
+from ludus.games.adapters.pettingzoo_library import make_env, quiet
 from ludus.games.adapters.pettingzoo_teams import team_of_each
 from ludus.games.bots import RandomBot
 from ludus.games.catalog import resolve
@@ -36,7 +37,9 @@ HERE = str(Path(__file__).resolve())
         PettingZoo(env_name="classic.go_v5", options={"board_size": 5}, max_length=30),
         PettingZoo(env_name="classic.leduc_holdem_v4"),
         PettingZoo(env_name="classic.texas_holdem_no_limit_v6", options={"num_players": 3}),
-        PettingZoo(env_name="classic.hanabi_v5", max_length=8),
+        PettingZoo(
+            env_name="classic.hanabi_v5", options={"colors": 2, "ranks": 2, "hand_size": 2}, max_length=6
+        ),
         PettingZoo(env_name="classic.rps_v2", options={"max_cycles": 5}),
         PettingZoo(env_name="classic.rps_v2", api="aec"),
         PettingZoo(env_name="butterfly.knights_archers_zombies_v11", options={"max_cycles": 25}),
@@ -87,6 +90,60 @@ def test_connect_four_plays_as_the_environment_does() -> None:
             total[agent] += env._cumulative_rewards[agent]
         assert batch.view.score[0].tolist() == list(total.values())
         assert sorted(total.values()) in ([-1.0, 1.0], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("classic.tictactoe_v3", {}),
+        ("classic.leduc_holdem_v4", {}),
+        ("classic.texas_holdem_v4", {"num_players": 3}),
+        ("classic.go_v5", {"board_size": 5}),
+        ("classic.rps_v2", {"max_cycles": 5}),
+        ("mpe2.simple_adversary_v3", {"max_cycles": 5}),
+    ],
+)
+def test_each_seat_sees_and_is_paid_what_pettingzoos_own_loop_gives(
+    name: str, options: dict[str, Any]
+) -> None:
+    """The loop of its documentation, with its wrappers and its steps of agents that are out."""
+    batch = PettingZoo(env_name=name, api="aec", options=options).tables(2)
+    spec, view, rng = batch.spec, batch.view, np.random.default_rng(0)
+    paid = np.zeros((2, spec.num_seats))
+    decisions: list[list[Any]] = [[], []]
+    batch.reset(np.arange(2), np.array([5, 6], np.uint64))
+    while view.to_act.any():
+        actions = _random(batch, rng)
+        for table, seat in np.argwhere(view.to_act).tolist():
+            kind, column = spec.seats[seat], spec.column_of_seat[seat]
+            seen = view.observation[kind]["observation"][table, column].copy()
+            decisions[table].append((seat, seen, int(actions[kind]["move"][table, column])))
+        stepped = view.to_act.any(axis=1)
+        batch.step(actions)
+        paid[stepped] += view.reward[stepped]
+    with quiet():
+        env = importlib.import_module(f"{'' if name.startswith('mpe2') else 'pettingzoo.'}{name}").env(
+            **options
+        )
+    for table, seed in enumerate((5, 6)):
+        env.reset(seed=seed)
+        given = dict.fromkeys(env.possible_agents, 0.0)
+        moves = iter(decisions[table])
+        for agent in env.agent_iter():
+            observation, reward, over, cut, _ = env.last()
+            given[agent] += reward
+            if over or cut:
+                env.step(None)
+                continue
+            seat, seen, move = next(moves)
+            assert env.possible_agents[seat] == agent
+            theirs = observation["observation"] if isinstance(observation, dict) else observation
+            if np.ndim(theirs) == 0:  # the number of a choice
+                theirs = np.arange(len(seen)) == theirs
+            np.testing.assert_allclose(seen, np.moveaxis(theirs, -1, 0), rtol=1e-6)
+            env.step(move)
+        assert next(moves, None) is None
+        np.testing.assert_allclose(paid[table], list(given.values()), rtol=1e-5)
 
 
 def test_tag_plays_as_the_environment_does() -> None:
@@ -186,7 +243,9 @@ def test_mistakes_are_named(name: str, options: dict[str, Any], message: str) ->
 
 
 def test_an_unknown_family_says_which_there_are() -> None:
-    with pytest.raises(ModuleNotFoundError, match="families are atari, butterfly, classic and mpe2"):
+    with pytest.raises(
+        ModuleNotFoundError, match="the families are atari, butterfly, classic, mpe2, sisl, not 'clasic'"
+    ):
         _ = resolve("pettingzoo:clasic.connect_four_v3").spec
 
 
@@ -361,6 +420,61 @@ def test_turns_go_round_without_the_dead_and_pay_what_came_between() -> None:
 def test_turns_keep_the_promises() -> None:
     report = check_game(PettingZoo(env_name=f"{HERE}:Duel"), episodes=4, tables=2, bot_seconds=0.1)
     assert report.ok, str(report)
+
+
+class FaultyDuel(Duel):
+    """Breaks a promise at a turn of `blue_0`, only if its seed is 1."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault = fault
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Dict({"board": spaces.Box(0, 9, (2,)), "action_mask": spaces.MultiBinary(2)})
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed)
+        self.faulty = seed == 1
+        if self.faulty and self.fault == "paid":
+            self._cumulative_rewards["red_0"] = 2.0
+
+    def observe(self, agent: str) -> Any:
+        fault = self.fault if self.faulty and agent == "blue_0" else ""
+        mask = np.zeros(2, np.int8) if fault == "mask" else np.ones(2, np.int8)
+        return {"board": np.zeros(3 if fault == "shape" else 2), "action_mask": mask}
+
+    def step(self, action: Any) -> None:
+        super().step(action)
+        if self.faulty and self.fault == "name":
+            self.terminations["blu_0"] = self.truncations["blu_0"] = False
+            self._cumulative_rewards["blu_0"], self.infos["blu_0"] = 0.0, {}
+            self.agent_selection = "blu_0"
+        if self.faulty and self.fault == "crash":
+            raise RuntimeError("out of memory")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("mask", r"table 1, seat 1: head 'move' has no legal option"),
+        ("shape", r"table 1, seat 1: part 'board': expected float32\[2\], got float64\[3\]"),
+        ("paid", "table 1: a reward at reset"),
+        ("name", "agent 'blu_0' is not one of possible_agents; did you mean 'blue_0'"),
+        ("crash", "out of memory"),
+    ],
+)
+def test_what_an_environment_with_turns_does_wrong_is_named_with_its_table(fault: str, message: str) -> None:
+    batch = PettingZoo(env_name=f"{HERE}:FaultyDuel", options={"fault": fault}).tables(3)
+
+    def play() -> None:
+        batch.reset(np.arange(3), np.arange(3, dtype=np.uint64))
+        batch.step(allocate_actions(batch.spec, 3))
+
+    with pytest.raises((GameError, RuntimeError), match=message) as raised:
+        play()
+    if fault in ("name", "crash"):
+        (note,) = raised.value.__notes__
+        assert "FaultyDuel, table 1, in" in note
 
 
 def _random(batch: GameBatch, rng: np.random.Generator) -> Any:

@@ -12,8 +12,9 @@ pytest.importorskip("multi_agent_ale_py", reason="needs `pip install 'ludus[mult
 pytest.importorskip("ale_py", reason="needs `pip install 'ludus[multi_atari]'`")
 
 from ludus.data.specs import Planes, Vector
+from ludus.games.adapters.atari_tables import averaging
 from ludus.games.adapters.pettingzoo import PettingZoo
-from ludus.games.adapters.pettingzoo_atari import MultiAtari, averaging
+from ludus.games.adapters.pettingzoo_atari import MultiAtari
 from ludus.games.adapters.pettingzoo_library import make_env
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game

@@ -165,7 +165,7 @@ def test_tables_that_were_not_reset_stay_lost(tmp_path: Path) -> None:
 def test_a_process_that_takes_too_much_memory_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated_batch, "_LOOK_AT_MEMORY_S", 0.0)
+    monkeypatch.setattr(isolated_batch, "_LOOK_EVERY_S", 0.0)
     batch = hostile("leak", tmp_path, memory_mb=300).tables(2)
     try:
         reset(batch, [0, 1])

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 from game_servers import eventually, serving
 from troubled_games import Trouble, TroubledKuhn
 
+from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.trees import put
 from ludus.games.bots import RandomBot
 from ludus.games.catalog import resolve
-from ludus.games.game import allocate_actions
+from ludus.games.game import Action, Turn, allocate_actions
+from ludus.games.lift import Lifted
 from ludus.games.remote import Camp, GameClient, MatchConfig
 from ludus.games.remote.client import CampSeats
+from ludus.games.remote.link import ServerLost
 from ludus.games.remote.match_book import MatchBook
 from ludus.games.remote.messages import MatchResult
 from ludus.games.seat_rows import GameError
@@ -83,6 +86,9 @@ def test_a_frame_limit_cuts_an_episode_off(client: GameClient) -> None:
         (MatchConfig(camps=(Camp(bot="random"),)), "2 camps, not 1"),
         (MatchConfig(camps=(Camp(bot="rnadom"), Camp(bot="random"))), "no bot 'rnadom'"),
         (MatchConfig(camps=TWO_BOTS.camps, episodes=0), "episodes"),
+        (MatchConfig(camps=TWO_BOTS.camps, episodes=10**9), "episodes must be 1 to 1000"),
+        (MatchConfig(camps=TWO_BOTS.camps, join_seconds=1e300), "join_seconds"),
+        (MatchConfig(camps=TWO_BOTS.camps, move_seconds=-1.0), "move_seconds"),
         (MatchConfig(camps=TWO_BOTS.camps, frame_limit=-1), "frame_limit"),
         (MatchConfig(camps=TWO_BOTS.camps, options={"mode": "3v3"}), "mode"),
         (MatchConfig(camps=(Camp(bot="random", heroes=(190,)), Camp(bot="random"))), "heroes"),
@@ -143,6 +149,69 @@ def test_a_player_joins_and_plays_against_a_bot(client: GameClient) -> None:
     result = client.wait_game("one", 30.0)
     assert result.state == "finished"
     assert list(result.scores) == ends
+
+
+def test_a_player_sees_that_the_frame_limit_has_cut_its_episode_off(client: GameClient) -> None:
+    client.start_game("short", MatchConfig(camps=(Camp(), Camp(bot="random")), frame_limit=3, episodes=2))
+    seats, rng, cuts = client.join("short", 0), np.random.default_rng(0), 0
+    while seats.playing:
+        if seats.view.truncated[0]:
+            assert not seats.view.to_act.any()
+            cuts += 1
+        decide(seats, rng)
+    result = client.wait_game("short", 30.0)
+    assert (cuts, result.cut_off, result.steps) == (2, 2, 6)
+
+
+class PaysLater:
+    """Seats 0, 1, 1 and 0 take turns; seat 0 is paid 1 for every turn of seat 1."""
+
+    spec = GameSpec.symmetric(
+        name="pays_later",
+        num_seats=2,
+        observation=ObservationSpec(parts={"turn": Vector(size=1)}),
+        action=ActionSpec(heads={"move": Choice(num=2)}),
+        max_length=4,
+        zero_sum=False,
+    )
+    seats = (0, 1, 1, 0)
+
+    def reset(self, seed: int) -> Turn:
+        self.turn = 0
+        return self._turn((0.0, 0.0))
+
+    def step(self, actions: Mapping[int, Action]) -> Turn:
+        paid = (float(self.seats[self.turn]), 5.0)
+        self.turn += 1
+        return self._turn(paid)
+
+    def _turn(self, paid: tuple[float, float]) -> Turn:
+        over = self.turn == len(self.seats)
+        to_act = {} if over else {self.seats[self.turn]: np.full(1, self.turn, np.float32)}
+        return Turn(observations=to_act, reward=paid, over=over, score=(2.0, 20.0) if over else None)
+
+
+def test_a_player_is_shown_what_it_earned_while_others_decided() -> None:
+    with serving(Lifted(PaysLater)) as server, GameClient(server) as client:
+        client.start_game("one", MatchConfig(camps=(Camp(), Camp(bot="random")), episodes=2))
+        seats, rng, shown = client.join("one", 0), np.random.default_rng(0), []
+        while seats.playing:
+            shown.append(seats.view.reward[0].tolist())
+            decide(seats, rng)
+    # Its first turn, its second, the end; what the other earns is not shown.
+    assert shown == [[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]] * 2
+
+
+def test_a_player_is_told_that_the_server_is_lost() -> None:
+    """Which is not the end of the match."""
+    trouble = Trouble()
+    trouble.before_step = trouble.wait
+    with serving(TroubledKuhn(trouble)) as server, GameClient(server) as client:
+        client.start_game("one", MatchConfig(camps=(Camp(), Camp(bot="random"))))
+        seats = client.join("one", 0, turn_seconds=0.5)
+        with pytest.raises(ServerLost, match=r"no answer within 0\.5 s"):
+            decide(seats, np.random.default_rng(0))
+        trouble.going_on.set()
 
 
 def test_two_players_meet_and_neither_sees_what_the_other_sees() -> None:
@@ -207,3 +276,37 @@ def test_only_the_latest_results_are_kept_and_only_so_many_are_played() -> None:
     book.close()
     ended: MatchResult = book.result("waits")
     assert (ended.state, ended.reason) == ("stopped", "the server ends")
+
+
+def test_no_match_begins_before_the_program_of_the_game_is_ready() -> None:
+    with (
+        serving("kuhn", why_not_ready=lambda: "the game's program is not ready: starting") as server,
+        GameClient(server) as client,
+        pytest.raises(ServerLost, match="not ready: starting"),
+    ):
+        client.start_game("early", TWO_BOTS)
+
+
+def test_a_game_that_hangs_keeps_no_player_and_no_other_match() -> None:
+    trouble, hanging = Trouble(), threading.Event()
+
+    def hang() -> None:
+        hanging.set()
+        trouble.wait()
+
+    trouble.before_step = hang
+    config = MatchConfig(camps=(Camp(), Camp(bot="random")))
+    book = MatchBook(lambda name, options: TroubledKuhn(trouble), most_at_once=4)
+    book.start("hangs", config)
+    book.start("waits", config)
+    player = book.table("hangs").join(0)
+    assert player.next_view() is not None
+    player.decide(memoryview(bytes(8)))
+    assert hanging.wait(20.0)
+    book.table("hangs").ask_to_stop("enough")
+    assert not book.table("hangs").wait_stopped(0.2).ended
+    assert player.next_view() is None
+    book.table("waits").ask_to_stop("enough")
+    assert book.table("waits").wait_stopped(20.0).state == "stopped"
+    trouble.going_on.set()
+    assert book.wait("hangs", 20.0).state == "stopped"

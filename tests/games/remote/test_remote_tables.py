@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +24,10 @@ from ludus.games.isolation.shared_tables import named_arrays
 from ludus.games.remote.client import GameClient
 from ludus.games.remote.source import Remote, from_address
 from ludus.games.seat_rows import GameError
+
+ROOT = Path(__file__).parents[3]
+NIM_JS = ROOT / "examples" / "game_server" / "nim.js"
+PROTO = ROOT / "src" / "ludus" / "games" / "remote" / "game_server.proto"
 
 
 def play_beside(one: GameBatch, other: GameBatch, steps: int, seed: int = 0) -> int:
@@ -58,7 +66,7 @@ def test_episodes_are_those_of_the_game_itself(game: str, steps: int) -> None:
 
 def test_the_conformance_check_passes_from_afar() -> None:
     with serving("connect_four") as server:
-        report = check_game(from_address(f"remote://{server}"), episodes=8, bot_seconds=0.2)
+        report = check_game(from_address(f"remote://{server}"), episodes=4, bot_seconds=0.2)
     assert report.ok, str(report)
 
 
@@ -178,14 +186,39 @@ def test_clients_share_a_server_but_no_tables() -> None:
         other.close()
 
 
-def test_a_server_written_from_the_document_alone_is_understood() -> None:
-    script = str(Path(__file__).with_name("bare_server.py"))
-    process = subprocess.Popen([sys.executable, "-I", script, "0"], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def other_server(*command: str | Path) -> Iterator[str]:
+    """HOST:PORT of a program that prints where it listens."""
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        port = int(process.stdout.readline())
-        report = check_game(from_address(f"remote://127.0.0.1:{port}/nim"), episodes=8, bot_seconds=0.2)
-        assert report.ok, str(report)
+        yield f"127.0.0.1:{re.findall('[0-9]+', process.stdout.readline().removesuffix('/nim'))[-1]}"
     finally:
         process.kill()
         process.communicate()
+
+
+def check_nim(server: str) -> None:
+    source = from_address(f"remote://{server}/nim")
+    assert set(source.bots()) == {"random", "perfect"}
+    report = check_game(source, episodes=8, bot_seconds=0.2)
+    assert report.ok, str(report)
+
+
+def test_a_server_written_from_the_document_alone_is_understood() -> None:
+    with other_server(sys.executable, "-I", Path(__file__).with_name("bare_server.py"), "0") as server:
+        check_nim(server)
+
+
+def has_node_packages() -> bool:
+    """Where the script looks for them: beside it, or in NODE_PATH."""
+    if shutil.which("node") is None:
+        return False
+    ask = "require('@grpc/grpc-js'); require('@grpc/proto-loader')"
+    return subprocess.run(["node", "-e", ask], cwd=NIM_JS.parent, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_node_packages(), reason="node, @grpc/grpc-js and @grpc/proto-loader run it")
+def test_a_server_in_another_language_is_understood() -> None:
+    with other_server("node", NIM_JS, "0", PROTO) as server:
+        check_nim(server)

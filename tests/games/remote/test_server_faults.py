@@ -8,6 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -18,13 +21,28 @@ from hypothesis import strategies as st
 from test_remote_tables import play_beside
 from troubled_games import Trouble, TroubledKuhn
 
+from ludus.data.kind_json import spec_to_json
 from ludus.games.catalog import resolve
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.isolation.source import Isolated
 from ludus.games.remote import batch as remote_batch
 from ludus.games.remote.client import GameClient
-from ludus.games.remote.frames import pack
-from ludus.games.remote.messages import PROTOCOL, SERVICE, Act, Draw, Hello, Join, Reset, Step
+from ludus.games.remote.frames import Buffer, pack
+from ludus.games.remote.layout import view_parts
+from ludus.games.remote.messages import (
+    PROTOCOL,
+    SERVICE,
+    Act,
+    Draw,
+    Hello,
+    Join,
+    Picture,
+    Reset,
+    Step,
+    View,
+    Welcome,
+)
+from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
 
@@ -169,12 +187,110 @@ def test_a_broken_bot_loses_the_tables_and_still_answers() -> None:
         batch.close()
 
 
-def test_reasons_of_an_isolated_game_reach_the_client() -> None:
-    isolated = Isolated("kuhn", processes=2, step_seconds=10.0)
-    with serving(isolated, name="kuhn") as server:
+def test_reasons_of_an_isolated_game_reach_the_client(tmp_path: Path) -> None:
+    """It crashes in one of the server's two processes: only the tables there are lost, and come back."""
+    game = f"{Path(__file__).parents[1] / 'isolation' / 'hostile_games.py'}:Hostile"
+    isolated = Isolated(game, {"act": "segfault", "marks": str(tmp_path)}, processes=2, step_seconds=30.0)
+    told: list[str] = []
+    with serving(isolated, name="kuhn", told=told) as server:
         batch = kuhn_at(server).tables(4)
-        assert play_beside(resolve("kuhn").tables(4), batch, 6) > 0
+        begin(batch)
+        while not batch.lost:  # type: ignore[attr-defined]
+            idle_step(batch)
+            if (ended := np.flatnonzero(batch.view.over)).size:
+                batch.reset(ended, ended.astype(np.uint64))
+        lost = dict(batch.lost)  # type: ignore[attr-defined]
+        assert set(lost) in ({0, 1}, {2, 3})
+        assert all("SIGSEGV" in reason for reason in lost.values()), lost
+        assert any("SIGSEGV" in line for line in told)
+        assert not batch.view.to_act[[*lost]].any()
+        begin(batch)
+        assert not batch.lost  # type: ignore[attr-defined]
+        assert play_beside(resolve("kuhn").tables(4), batch, 4) > 0
         batch.close()
+
+
+class Foreign(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A server that answers hello as it should, and anything after that with the same frame."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def service(self, details: object) -> grpc.RpcMethodHandler:
+        return grpc.stream_stream_rpc_method_handler(self._play)
+
+    def _play(self, frames: Iterator[bytes], context: object) -> Iterator[bytes]:
+        next(frames)
+        spec = spec_to_json(resolve("kuhn").spec)
+        yield pack(Welcome(protocol=1, server="x", game="kuhn", spec=spec, bots=["odd"], pictures=True))
+        for _ in frames:
+            yield self._answer
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    server = grpc.server(ThreadPoolExecutor(4), handlers=[Foreign(answer)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+def kuhn_view(**changes: object) -> list[Buffer]:
+    batch = resolve("kuhn").tables(2)
+    begin(batch)
+    for name, value in changes.items():
+        getattr(batch.view, name)[1] = value
+    return view_parts(batch.view)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"\xff" * 40, "nonsense"),
+        (pack(Chosen()), "actions to reset"),
+        (pack(View(), [bytes(7)]), "7 bytes"),
+        (pack(View()), "0 bytes"),
+        (pack(View(lost={"two": "x"}), kuhn_view()), "lost tables are 0 to 1"),
+        (pack(View(lost={"2": "x"}), kuhn_view()), "lost tables are 0 to 1"),
+        (pack(View(lost={"-1": "x"}), kuhn_view()), "lost tables are 0 to 1"),
+        (pack(View(), kuhn_view(reward=np.nan)), "reward of table 1"),
+        (pack(View(), kuhn_view(to_act=False)), "table 1 has not ended, but nobody is to act"),
+    ],
+)
+def test_nonsense_from_a_server_loses_the_tables(answer: bytes, said: str) -> None:
+    with answering(answer) as server:
+        batch = kuhn_at(server).tables(2)
+        begin(batch)
+        all_lost(batch, said)
+        batch.close()
+
+
+def test_nonsense_from_a_bot_loses_the_tables() -> None:
+    with answering(pack(Chosen(), [bytes(3)])) as server:
+        source = kuhn_at(server)
+        batch = source.tables(2)
+        batch.view.legal[0]["move"][:] = True
+        source.bots()["odd"].act(batch, np.arange(2), np.zeros(2, np.int64), np.random.default_rng(0))
+        all_lost(batch, "nonsense")
+        batch.close()
+
+
+def test_nonsense_instead_of_a_picture_loses_the_tables() -> None:
+    with answering(pack(Picture(height=2, width=2), [bytes(11)])) as server:
+        batch = kuhn_at(server).tables(2)
+        with pytest.raises(GameError, match="2 x 2 in 11 bytes"):
+            batch.render(0, None)  # type: ignore[attr-defined]
+        all_lost(batch, "nonsense")
+        batch.close()
+
+
+def test_a_refusal_is_short_whatever_was_asked(raw: grpc.Channel) -> None:
+    code, details = send(raw, pack(Join(protocol=PROTOCOL, match="m" * 10_000, camp=0)))
+    assert code == grpc.StatusCode.NOT_FOUND
+    assert len(details) < 2_000
 
 
 def test_tables_are_closed_when_their_client_vanishes() -> None:

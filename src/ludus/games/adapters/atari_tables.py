@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -57,7 +56,7 @@ class AtariTables:
         self._frames = np.zeros((self.num_tables, 2, height, width), np.uint8)
         self._screen = self.view.observation[0]["screen"][:, 0]
         size = self._screen.shape[-1]
-        self._down, self._across = _shares(height, size), _shares(width, size).T
+        self._down, self._across = averaging(height, size), averaging(width, size).T
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         view = self.view
@@ -144,12 +143,10 @@ class AtariTables:
         return small
 
 
-def _shares(length: int, size: int) -> NDArray[np.float32]:
-    """[size, length]: how much of each place each line covers."""
-    shares = np.zeros((size, length), np.float32)
-    for place in range(size):
-        first, last = place * length / size, (place + 1) * length / size
-        for line in range(int(first), min(length, math.ceil(last))):
-            shares[place, line] = min(last, line + 1) - max(first, line)
-    shares /= shares.sum(axis=1, keepdims=True)
-    return shares
+def averaging(length: int, size: int) -> NDArray[np.float32]:
+    """[size, length]: each row means over its share of a line, with pixels cut where shares meet."""
+    edges = np.linspace(0, length, size + 1)
+    starts, ends = edges[:-1, None], edges[1:, None]
+    pixels = np.arange(length)
+    covered = np.minimum(ends, pixels + 1) - np.maximum(starts, pixels)
+    return (covered.clip(0) * (size / length)).astype(np.float32)

@@ -118,6 +118,7 @@ class Gamecore:
             zero_sum=False,
             reward_is_score=False,
             timed=True,
+            repeatable=False,
         )
 
     def tables(self, num_tables: int) -> GameBatch:

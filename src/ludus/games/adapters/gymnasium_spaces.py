@@ -6,7 +6,7 @@ them are all understood, and none of these libraries need be there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,12 @@ class Leaf:
         for key in self.path:
             observation = observation[key]
         return self.encode(observation)
+
+    def read_all(self, observations: Sequence[Any]) -> Array:
+        """Of several tables: [tables, ...]."""
+        for key in self.path:
+            observations = [observation[key] for observation in observations]
+        return self.encode(np.array(observations))
 
 
 def observation_leaves(space: Any) -> list[Leaf]:

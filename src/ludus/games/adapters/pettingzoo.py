@@ -13,8 +13,9 @@ from typing import Any, Literal
 from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec, SeatKind
 from ludus.data.tree_game import TreeState
 from ludus.games.adapters.pettingzoo_library import ParallelEnv, close_env, make_env, quiet
-from ludus.games.adapters.pettingzoo_tables import MASK, AgentForm, ParallelTable, TurnTable
+from ludus.games.adapters.pettingzoo_tables import MASK, AgentForm, Agents, ParallelTable
 from ludus.games.adapters.pettingzoo_teams import ZERO_SUM, base_name, group_name, team_of_each
+from ludus.games.adapters.pettingzoo_turns import TurnBatch
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch
 from ludus.games.lift import LiftedBatch
@@ -59,9 +60,10 @@ class PettingZoo:
 
     def tables(self, num_tables: int) -> GameBatch:
         envs = [self._make() for _ in range(num_tables)]
-        forms = self._forms(envs[0])
-        table = ParallelTable if isinstance(envs[0], ParallelEnv) else TurnTable
-        return LiftedBatch(self.spec, [table(self.spec, env, forms) for env in envs])
+        agents = Agents(self._forms(envs[0]))
+        if isinstance(envs[0], ParallelEnv):
+            return LiftedBatch(self.spec, [ParallelTable(self.spec, env, agents) for env in envs])
+        return TurnBatch(self.spec, envs, agents)
 
     def bots(self) -> Mapping[str, Bot]:
         return {"random": RandomBot()}
@@ -87,7 +89,12 @@ class PettingZoo:
             started = env.reset(seed=0)
             infos = started[1] if isinstance(env, ParallelEnv) else env.infos
             in_info = any(MASK in info for info in infos.values())
-            return {agent: AgentForm.of(env, agent, in_info, self.bins) for agent in env.possible_agents}
+            forms: dict[str, AgentForm] = {}
+            for agent in env.possible_agents:
+                alike = (other for other in forms if _same_spaces(env, agent, other))
+                other = next(alike, None)
+                forms[agent] = forms[other] if other else AgentForm.of(env, agent, in_info, self.bins)
+            return forms
 
     def _limit(self, env: Any) -> int:
         own = getattr(env.unwrapped, "max_cycles", None)
@@ -95,6 +102,11 @@ class PettingZoo:
             own = own if isinstance(env, ParallelEnv) else own * len(env.possible_agents)
         limits = [limit for limit in (self.max_length, own) if isinstance(limit, int)]
         return min(limits, default=DEFAULT_MAX_LENGTH)
+
+
+def _same_spaces(env: Any, one: str, other: str) -> bool:
+    same_view: bool = env.observation_space(one) == env.observation_space(other)
+    return same_view and bool(env.action_space(one) == env.action_space(other))
 
 
 def _kinds(forms: Mapping[str, AgentForm]) -> tuple[tuple[SeatKind, ...], tuple[int, ...]]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
 from ludus.data.tree_game import TreeState
+from ludus.games.adapters.atari_tables import averaging
 from ludus.games.adapters.pettingzoo_library import make_env
 from ludus.games.adapters.pettingzoo_teams import ZERO_SUM, base_name, team_of_each
 from ludus.games.bots import RandomBot
@@ -192,12 +193,3 @@ class AtariTable:
         if not self._settings.agent_indicator:
             return {seat: screens[self._flips[seat]] for seat in seats}
         return {seat: {"screen": screens[self._flips[seat]], "seat": self._indicator[seat]} for seat in seats}
-
-
-def averaging(length: int, size: int) -> NDArray[np.float32]:
-    """[size, length]: each row means over its share of a line, with pixels cut where shares meet."""
-    edges = np.linspace(0, length, size + 1)
-    starts, ends = edges[:-1, None], edges[1:, None]
-    pixels = np.arange(length)
-    covered = np.minimum(ends, pixels + 1) - np.maximum(starts, pixels)
-    return (covered.clip(0) * (size / length)).astype(np.float32)

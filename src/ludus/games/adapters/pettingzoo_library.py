@@ -48,6 +48,15 @@ _DONE_HERE = (TerminateIllegalWrapper, AssertOutOfBoundsWrapper, OrderEnforcingW
 
 _ATARI = "pettingzoo.atari."
 
+_EXTRAS = {
+    "atari": "ludus[multi_atari]",
+    "butterfly": "ludus[pettingzoo]",
+    "classic": "ludus[pettingzoo]",
+    "mpe2": "ludus[pettingzoo]",
+    "sisl": "pettingzoo[sisl]",
+}
+"""What holds each family of PettingZoo."""
+
 
 @contextmanager
 def quiet() -> Iterator[None]:
@@ -133,10 +142,9 @@ def _missing(module: str) -> bool:
 
 
 def _install(family: str) -> str:
-    extra = "multi_atari" if family == "atari" else "pettingzoo"
-    if family in ("atari", "butterfly", "classic", "mpe2"):
-        return f"pip install 'ludus[{extra}]' adds it"
-    return f"PettingZoo's own families are atari, butterfly, classic and mpe2, not {family!r}"
+    if family in _EXTRAS:
+        return f"pip install '{_EXTRAS[family]}' adds it"
+    return f"the families are {', '.join(_EXTRAS)}, not {family!r}"
 
 
 def _nearest(name: str, package: str) -> str:

@@ -1,9 +1,9 @@
-"""One table of a PettingZoo environment: agents in turn (AEC) or all at once (parallel)."""
+"""What PettingZoo's agents see and do in our terms, and one table at which all act at once (parallel)."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ MASK = "action_mask"
 """Where PettingZoo's games keep legal moves: in the observation, or in the info beside it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AgentForm:
     """What one agent sees and does, in the environment's terms and in ours."""
 
@@ -63,8 +63,14 @@ class AgentForm:
             return leaves[0].read(observation)
         return {leaf.name: leaf.read(observation) for leaf in leaves}
 
+    def masks(self, observations: Sequence[Any], infos: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """As the environment gives them; None where it gives none."""
+        if self.mask_in_observation:
+            return [observation[MASK] for observation in observations]
+        return [info.get(MASK) for info in infos]
+
     def mask(self, observation: Any, info: Mapping[str, Any]) -> NDArray[np.bool_] | None:
-        mask = observation[MASK] if self.mask_in_observation else info.get(MASK)
+        (mask,) = self.masks([observation], [info])
         return None if mask is None else np.asarray(mask).astype(np.bool_)
 
     def move(self, action: Action) -> Any:
@@ -74,128 +80,75 @@ class AgentForm:
         return self.codec.decode({name: np.array([[number]]) for name, number in chosen.items()})[0]
 
 
-class _Table:
-    """What both APIs share: seats by the names of the agents, and what agents that have left last saw."""
+class Agents:
+    """The seats of the agents, by their names."""
 
-    def __init__(self, spec: GameSpec, env: Any, forms: Mapping[str, AgentForm]) -> None:
+    def __init__(self, forms: Mapping[str, AgentForm]) -> None:
+        self.names = tuple(forms)
+        self.forms = tuple(forms.values())
+        self.seats = {name: seat for seat, name in enumerate(forms)}
+
+    def seat(self, agent: str) -> int:
+        try:
+            return self.seats[agent]
+        except KeyError:
+            close = difflib.get_close_matches(str(agent), self.names, n=1)
+            known = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names)}"
+            raise GameError(f"agent {agent!r} is not one of possible_agents; {known}") from None
+
+    def observe(self, agent: str, observation: Any) -> Observation:
+        return self.forms[self.seat(agent)].observe(observation)
+
+    def keep(self, agent: str, observation: Any) -> Observation:
+        """A copy of what an agent sees at its end: a table that is cut off later needs it."""
+        seen = self.observe(agent, observation)
+        if isinstance(seen, Mapping):
+            return {name: np.array(part) for name, part in seen.items()}
+        return np.array(seen)
+
+
+class ParallelTable:
+    """A parallel environment: every agent that is there acts at each step."""
+
+    def __init__(self, spec: GameSpec, env: Any, agents: Agents) -> None:
         self.spec = spec
-        self.env = env
-        self.max_length = spec.max_length
-        self.steps = 0
-        self._names = tuple(forms)
-        self._forms = tuple(forms.values())
-        self._seats = {name: seat for seat, name in enumerate(forms)}
+        self._env = env
+        self._agents = agents
+        self._steps = 0
         self._left: dict[int, Observation] = {}
+        """What agents that are gone saw last."""
         if getattr(env, "render_mode", None) == "rgb_array":
             self.render = self._render  # with this, and only then, tables have pictures
 
-    def close(self) -> None:
-        close_env(self.env)
-
-    def _render(self, seat: int | None) -> NDArray[np.uint8]:
-        picture: NDArray[np.uint8] = np.asarray(self.env.render(), np.uint8)
-        return picture
-
-    def _begin(self) -> None:
-        self.steps = 0
+    def reset(self, seed: int) -> Turn:
+        self._steps = 0
         self._left = {}
-
-    def _seat(self, agent: str) -> int:
-        try:
-            return self._seats[agent]
-        except KeyError:
-            close = difflib.get_close_matches(str(agent), self._names, n=1)
-            known = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self._names)}"
-            raise GameError(f"agent {agent!r} is not one of possible_agents; {known}") from None
-
-    def _leave(self, agent: str, observation: Any) -> None:
-        """Keep what an agent sees at its end: a table that is cut off later needs it."""
-        seat = self._seat(agent)
-        seen = self._forms[seat].observe(observation)
-        copied = {name: np.array(part) for name, part in seen.items()} if isinstance(seen, Mapping) else None
-        self._left[seat] = np.array(seen) if copied is None else copied
-
-    def _cut_off(self, observations: Mapping[int, Observation], reward: Mapping[int, float]) -> Turn:
-        return Turn(observations={**self._left, **observations}, reward=reward, truncated=True)
-
-
-class TurnTable(_Table):
-    """An AEC environment: one agent acts at a time.
-
-    Rewards are those of `last()`: all that an agent was given since it acted last, when its turn comes.
-    """
-
-    def reset(self, seed: int) -> Turn:
-        self._begin()
-        self.env.reset(seed=small(seed))
-        return self._turn()
+        observations, infos = self._env.reset(seed=small(seed))
+        return self._turn(observations, infos, {}, self._env.agents)
 
     def step(self, actions: Mapping[int, Action]) -> Turn:
-        ((seat, action),) = actions.items()
-        self.env.step(self._forms[seat].move(action))
-        self.steps += 1
-        return self._turn()
-
-    def _turn(self) -> Turn:
-        env = self.env
-        reward: dict[int, float] = {}
-        agent = env.agent_selection
-        while env.terminations.get(agent, True) or env.truncations[agent]:
-            if all(env.terminations[one] or env.truncations[one] for one in env.agents):
-                cut = any(env.truncations[one] and not env.terminations[one] for one in env.agents)
-                return self._end(reward, cut)
-            observation, paid, *_ = env.last()
-            reward[self._seat(agent)] = paid
-            self._leave(agent, observation)
-            env.step(None)
-            agent = env.agent_selection
-        if self.steps >= self.max_length:
-            return self._end(reward, cut=True)
-        observation, paid, _, _, info = env.last()
-        seat = self._seat(agent)
-        reward[seat] = paid
-        form = self._forms[seat]
-        legal = form.mask(observation, info) if form.masked else None
-        return Turn(
-            observations={seat: form.observe(observation)},
-            legal={} if legal is None else {seat: legal},
-            reward=reward,
-        )
-
-    def _end(self, reward: dict[int, float], cut: bool) -> Turn:
-        env = self.env
-        for agent, paid in env._cumulative_rewards.items():
-            reward[self._seat(agent)] = paid
-        if not cut:
-            return Turn(observations={}, reward=reward, over=True)
-        seats = {self._seat(agent): agent for agent in env.agents}
-        seen = {seat: self._forms[seat].observe(env.observe(agent)) for seat, agent in seats.items()}
-        return self._cut_off(seen, reward)
-
-
-class ParallelTable(_Table):
-    """A parallel environment: every agent that is there acts at each step."""
-
-    def reset(self, seed: int) -> Turn:
-        self._begin()
-        observations, infos = self.env.reset(seed=small(seed))
-        return self._turn(observations, infos, {}, self.env.agents)
-
-    def step(self, actions: Mapping[int, Action]) -> Turn:
-        names, forms = self._names, self._forms
-        moves = {names[seat]: forms[seat].move(action) for seat, action in actions.items()}
-        observations, rewards, terminations, truncations, infos = self.env.step(moves)
-        self.steps += 1
+        agents = self._agents
+        moves = {agents.names[seat]: agents.forms[seat].move(action) for seat, action in actions.items()}
+        observations, rewards, terminations, truncations, infos = self._env.step(moves)
+        self._steps += 1
         # Some environments leave agents that were cut off in their list.
-        here = [agent for agent in self.env.agents if not (terminations.get(agent) or truncations.get(agent))]
-        reward = {self._seat(agent): paid for agent, paid in rewards.items()}
+        here = [
+            agent for agent in self._env.agents if not (terminations.get(agent) or truncations.get(agent))
+        ]
+        reward = {agents.seat(agent): paid for agent, paid in rewards.items()}
         for agent in observations.keys() - set(here):
-            self._leave(agent, observations[agent])
+            self._left[agents.seat(agent)] = agents.keep(agent, observations[agent])
         if not here:
             if any(cut and not terminations.get(agent) for agent, cut in truncations.items()):
-                return self._cut_off({}, reward)
+                return Turn(observations=self._left, reward=reward, truncated=True)
             return Turn(observations={}, reward=reward, over=True)
         return self._turn(observations, infos, reward, here)
+
+    def close(self) -> None:
+        close_env(self._env)
+
+    def _render(self, seat: int | None) -> NDArray[np.uint8]:
+        return np.asarray(self._env.render(), np.uint8)
 
     def _turn(
         self,
@@ -207,14 +160,14 @@ class ParallelTable(_Table):
         seen: dict[int, Observation] = {}
         legal: dict[int, Array] = {}
         for agent in here:
-            seat = self._seat(agent)
-            form, observation = self._forms[seat], observations[agent]
+            seat = self._agents.seat(agent)
+            form, observation = self._agents.forms[seat], observations[agent]
             seen[seat] = form.observe(observation)
             mask = form.mask(observation, infos.get(agent, {})) if form.masked else None
             if mask is not None:
                 legal[seat] = mask
-        if self.steps >= self.max_length:
-            return self._cut_off(seen, reward)
+        if self._steps >= self.spec.max_length:
+            return Turn(observations={**self._left, **seen}, reward=reward, truncated=True)
         return Turn(observations=seen, legal=legal, reward=reward)
 
 

@@ -20,7 +20,9 @@ KNOWN_TEAMS: Mapping[str, Teams] = {
     "entombed_cooperative": TOGETHER,
     "hanabi": TOGETHER,
     "knights_archers_zombies": TOGETHER,
+    "multiwalker": TOGETHER,
     "pistonball": TOGETHER,
+    "pursuit": TOGETHER,
     "simple_crypto": (("eve_*",), ("alice_*", "bob_*")),
     "simple_formation": TOGETHER,
     "simple_line": TOGETHER,
@@ -50,8 +52,8 @@ ZERO_SUM = frozenset(
         "tictactoe",
     }
 )
-"""Games in which one side always wins what the others lose. Pong and its kin are not among them: whoever
-does not serve in time loses a point that nobody wins."""
+"""Games in which one side always wins what the others lose. Pong and its kin are not among them, as their
+documentation says: whoever does not serve in time loses a point that nobody wins."""
 
 
 def base_name(game: str) -> str:

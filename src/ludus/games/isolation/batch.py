@@ -31,7 +31,8 @@ MOST_LOSSES = 10
 """Losses of a process in a row, without an episode that was finished, after which the game is given up."""
 _BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.05, 2.0
 """Pause before the third start in a row; twice as long before each further one."""
-_LOOK_AT_MEMORY_S = 1.0
+_LOOK_EVERY_S = 1.0
+"""How often it is looked what a process takes of the machine."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,7 +75,7 @@ class IsolatedBatch:
         self._by_fd: dict[int, _Place] = {}
         self._lost: dict[int, str] = {}
         self._columns = np.array(self.spec.column_of_seat)
-        self._look_at_memory = time.monotonic()
+        self._looked = time.monotonic()
         self._region: Region | None = None
         try:
             hellos = self._start(self._places)
@@ -109,9 +110,6 @@ class IsolatedBatch:
         shared.fresh[tables] = True
         shared.seeds[tables] = seeds
         running = [place for place in asked if place.host is not None]
-        for place in running:
-            assert place.host is not None
-            place.host.trim_log()
         self._command(running, RESET, "reset", self._source.start_seconds)
         if self._lost:
             for table in tables.tolist():
@@ -124,8 +122,8 @@ class IsolatedBatch:
             put(target, ..., given)
         running = [place for place in self._places if place.host is not None]
         self._command(running, STEP, "step", self._source.step_seconds)
-        if self._source.memory_mb is not None:
-            self._end_large(self._source.memory_mb)
+        if time.monotonic() - self._looked >= _LOOK_EVERY_S:
+            self._look_after()
         for place in self._places:
             if place.losses and place.host is not None:
                 ended = self.view.over[place.tables] | self.view.truncated[place.tables]
@@ -236,14 +234,16 @@ class IsolatedBatch:
         for reward in (view.reward, *view.rewards):
             reward[tables] = 0.0
 
-    def _end_large(self, most_mb: float) -> None:
-        now = time.monotonic()
-        if now - self._look_at_memory < _LOOK_AT_MEMORY_S:
-            return
-        self._look_at_memory = now
+    def _look_after(self) -> None:
+        """What the processes print must not fill the disk, and what they take must stay within bounds."""
+        most_mb = self._source.memory_mb
         for place in self._places:
-            if place.host is not None and (used := place.host.memory_mb()) > most_mb:
+            if place.host is None:
+                continue
+            place.host.trim_log()
+            if most_mb is not None and (used := place.host.memory_mb()) > most_mb:
                 self._lose(place, f"leaked: it takes {used:,.0f} MB, more than memory_mb={most_mb:g}")
+        self._looked = time.monotonic()
 
     # --- talking to them ---
 

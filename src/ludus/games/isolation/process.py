@@ -123,7 +123,7 @@ class HostProcess:
         return sum(_resident_bytes(pid) for pid in _below(self._process.pid)) / 2**20
 
     def trim_log(self) -> None:
-        """What a game prints must not fill the disk."""
+        """Forget what it has printed if that is much."""
         if os.fstat(self._log.fileno()).st_size > _LONGEST_LOG:
             os.ftruncate(self._log.fileno(), 0)
 

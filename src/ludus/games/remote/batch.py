@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from ludus.data.specs import GameSpec
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Seat, TableView
+from ludus.games.isolation.garbage import GarbageWatch
 from ludus.games.isolation.shared_tables import named_arrays
 from ludus.games.remote.frames import WireError
 from ludus.games.remote.layout import SharedView, action_parts, in_order, read_row_actions, read_view
@@ -36,6 +38,8 @@ from ludus.games.seat_rows import GameError
 
 MOST_LOSSES = 20
 """Losses in a row, without an episode that was finished, after which the game is given up."""
+_Answer = TypeVar("_Answer", bound=AnyAnswer)
+_Read = TypeVar("_Read")
 _BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 
 
@@ -96,6 +100,7 @@ class RemoteBatch:
         self._access, self._game, self._options = access, game, options
         self._shared = SharedView(spec, num_tables)
         self.view: TableView = self._shared.view
+        self._garbage = GarbageWatch(spec, self.view)
         self._lost: dict[int, str] = {}
         self._losses = 0
         self._stream: PlayStream | None = None
@@ -120,36 +125,27 @@ class RemoteBatch:
         if self._stream is None and not self._reconnect():
             return
         arrays = in_order([tables.astype(np.int64), seeds.astype(np.uint64)])
-        body = self._view_after(Reset(rows=len(tables)), arrays)
-        if body is None:
-            return
-        if len(tables) == self.num_tables and np.array_equal(tables, np.arange(self.num_tables)):
-            self._shared.take(body)
-        else:
-            fresh = named_arrays(read_view(self.spec, len(tables), body))
-            for name, array in named_arrays(self.view).items():
-                array[tables] = fresh[name]
-        self._quiet()
+        self._ask(Reset(rows=len(tables)), arrays, View, partial(self._take_view, tables))
 
     def step(self, actions: Actions) -> None:
-        if self._stream is None:
-            return
-        body = self._view_after(Step(), action_parts(actions))
-        if body is None:
-            return
-        self._shared.take(body)
-        self._quiet()
+        self._ask(Step(), action_parts(actions), View, partial(self._take_view, None))
         if self._losses and (self.view.over.any() or self.view.truncated.any()):
             self._losses = 0
 
     def bot_act(self, bot: str, tables: IntArray, seats: IntArray, seed: int) -> Tree:
         arrays = [tables.astype(np.int64), seats.astype(np.int64), np.array([seed % 2**64], np.uint64)]
-        answered = (
-            self._ask(Act(bot=bot, rows=len(tables)), in_order(arrays), Chosen) if len(tables) else None
-        )
-        if answered is None:  # nothing comes of it at tables that are lost, but it must be legal
+        chosen: Tree | None = None
+        if len(tables):
+            kind = self.spec.seats[int(seats[0])]
+            chosen = self._ask(
+                Act(bot=bot, rows=len(tables)),
+                in_order(arrays),
+                Chosen,
+                lambda _, body: read_row_actions(self.spec, kind, len(tables), body),
+            )
+        if chosen is None:  # nothing comes of it at tables that are lost, but it must be legal
             return RandomBot().act(self, tables, seats, np.random.default_rng(seed % 2**64))
-        return read_row_actions(self.spec, self.spec.seats[int(seats[0])], len(tables), answered[1])
+        return chosen
 
     def close(self) -> None:
         if self._stream is not None:
@@ -157,12 +153,10 @@ class RemoteBatch:
             self._stream = None
 
     def _render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
-        answered = self._ask(Draw(table=table, seat=seat), [], Picture)
-        if answered is None:
+        picture = self._ask(Draw(table=table, seat=seat), [], Picture, _read_picture)
+        if picture is None:
             raise GameError(f"table {table} cannot be drawn, it was lost: {self._lost.get(table)}")
-        picture, body = answered
-        assert isinstance(picture, Picture)
-        return np.frombuffer(body, np.uint8).reshape(picture.height, picture.width, 3)
+        return picture
 
     # --- the server ---
 
@@ -192,44 +186,53 @@ class RemoteBatch:
             pause = min(2 * pause, _LONGEST_BACK_OFF_S)
 
     def _ask(
-        self, request: Request, arrays: list[Any], kind: type[AnyAnswer]
-    ) -> tuple[AnyAnswer, memoryview] | None:
-        """None if the server was lost over it."""
+        self,
+        request: Request,
+        arrays: list[Any],
+        kind: type[_Answer],
+        read: Callable[[_Answer, memoryview], _Read],
+    ) -> _Read | None:
+        """What is read from the answer; None if the server is lost, or was lost over it."""
         if self._stream is None:
             return None
         try:
             answer, body = self._stream.ask(request, arrays)
             if not isinstance(answer, kind):
-                raise ServerLost(f"game server {self._access.server} answered {type(answer).__name__}")
-            return answer, body
+                raise WireError(f"{type(answer).__name__.lower()} to {type(request).__name__.lower()}")
+            return read(answer, body)
         except ServerLost as error:
             self._lose(str(error))
         except WireError as error:
             self._lose(f"game server {self._access.server} answered nonsense: {error}")
         return None
 
-    def _view_after(self, request: Request, arrays: list[Any]) -> memoryview | None:
-        """The arrays of the answered view; None if there are none because all tables are lost."""
-        answered = self._ask(request, arrays, View)
-        if answered is None:
-            return None
-        view, body = answered
-        assert isinstance(view, View)
-        waiting = self._waiting(request, arrays)
-        told = {int(table): reason for table, reason in view.lost.items()}
+    def _take_view(self, tables: IntArray | None, shown: View, body: memoryview) -> None:
+        """Of the tables that were reset, or, after a step, of all."""
+        if not all(table.isdecimal() and int(table) < self.num_tables for table in shown.lost):
+            raise WireError(f"lost tables are 0 to {self.num_tables - 1}, not {[*shown.lost][:5]}")
+        told = {int(table): reason for table, reason in shown.lost.items()}
+        # Those that were lost with an earlier connection and have not been reset since.
+        fresh = set() if tables is None or not self._lost else set(tables.tolist())
+        waiting = {table: reason for table, reason in self._lost.items() if table not in fresh}
+        if len(body) or len(told) < self.num_tables:  # there are no arrays if all tables are lost
+            self._take_arrays(tables, body)
         self._losses += not told.keys() <= waiting.keys()
         self._lost = waiting | told
-        if not len(body):
-            self._quiet()
-            return None
-        return body
+        self._quiet()
+        if tables is not None:
+            self._garbage.started[tables] = True
+        if self._lost:
+            self._garbage.started[[*self._lost]] = False
+        if (found := self._garbage.find()) is not None:
+            raise WireError(found)
 
-    def _waiting(self, request: Request, arrays: list[Any]) -> dict[int, str]:
-        """Tables that were lost with an earlier connection and have not been reset since."""
-        if not self._lost:
-            return {}
-        fresh = set(arrays[0].tolist()) if isinstance(request, Reset) and arrays else set()
-        return {table: reason for table, reason in self._lost.items() if table not in fresh}
+    def _take_arrays(self, tables: IntArray | None, body: memoryview) -> None:
+        if tables is None or np.array_equal(tables, np.arange(self.num_tables)):
+            self._shared.take(body)
+            return
+        fresh = named_arrays(read_view(self.spec, len(tables), body))
+        for name, array in named_arrays(self.view).items():
+            array[tables] = fresh[name]
 
     def _lose(self, reason: str) -> None:
         self.close()
@@ -245,3 +248,10 @@ class RemoteBatch:
         view.to_act[tables] = view.over[tables] = view.truncated[tables] = False
         for reward in (view.reward, *view.rewards):
             reward[tables] = 0.0
+
+
+def _read_picture(picture: Picture, body: memoryview) -> NDArray[np.uint8]:
+    height, width = picture.height, picture.width
+    if min(height, width) < 1 or height * width * 3 != len(body):
+        raise WireError(f"a picture of {height} x {width} in {len(body)} bytes")
+    return np.frombuffer(body, np.uint8).reshape(height, width, 3)

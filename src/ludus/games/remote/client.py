@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from ludus.games.game import Actions, TableView
 from ludus.games.remote.batch import read_spec
+from ludus.games.remote.frames import WireError
 from ludus.games.remote.layout import SharedView, action_parts
-from ludus.games.remote.link import Access, PlayStream, Refused, ServerLost, call
+from ludus.games.remote.link import Access, PlayStream, ServerLost, StreamEnded, call
 from ludus.games.remote.messages import (
     PROTOCOL,
     Description,
@@ -92,9 +94,10 @@ class GameClient:
         answer: MatchList = self._call("List", Nothing(), MatchList)
         return answer.matches
 
-    def join(self, match: str, camp: int) -> CampSeats:
-        """Play a camp that has no bot."""
-        return CampSeats(self._access, match, camp)
+    def join(self, match: str, camp: int, turn_seconds: float = 600.0) -> CampSeats:
+        """Play a camp that has no bot. `turn_seconds`: how long the others may take between two turns of this
+        camp, before the server counts as lost."""
+        return CampSeats(replace(self._access, timeout_s=turn_seconds), match, camp)
 
     def _match(self, method: str, request: StartRequest | MatchRequest, wait_s: float = 0.0) -> MatchResult:
         result: MatchResult = self._call(method, request, MatchResult, wait_s)
@@ -107,19 +110,25 @@ class GameClient:
 class CampSeats:
     """The seats of one camp at the table of a match.
 
-    `view` shows one table, of which only the own seats are filled in. While `playing`, call `step` with
-    actions for the seats that are to act; after the end of an episode, its actions do not matter."""
+    `view` shows one table, of which only the own seats are filled in; its rewards are those since it was
+    shown last. While `playing`, call `step` with actions for the seats that are to act; after the end of an
+    episode (over, or truncated also by the frame limit), its actions do not matter. Raises `ServerLost`."""
 
     def __init__(self, access: Access, match: str, camp: int) -> None:
+        self._server = access.server
         self._stream = PlayStream(access)
-        answer, _ = self._stream.ask(Join(protocol=PROTOCOL, match=match, camp=camp))
-        if not isinstance(answer, Welcome):
-            raise Refused(f"game server {access.server} answered {type(answer).__name__}")
-        self.spec = read_spec(answer, access.server)
-        self.seats = self.spec.seats_of_team[camp]
-        self._shared = SharedView(self.spec, 1)
         self.playing = True
-        self._listen()
+        try:
+            answer, _ = self._stream.ask(Join(protocol=PROTOCOL, match=match, camp=camp))
+            if not isinstance(answer, Welcome):
+                raise ServerLost(f"game server {access.server} answered {type(answer).__name__}")
+            self.spec = read_spec(answer, access.server)
+            self.seats = self.spec.seats_of_team[camp]
+            self._shared = SharedView(self.spec, 1)
+            self._listen()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def view(self) -> TableView:
@@ -139,9 +148,10 @@ class CampSeats:
                 answer, body = self._stream.listen()
             else:
                 answer, body = self._stream.ask(Step(), action_parts(actions))
-        except ServerLost:
+            if not isinstance(answer, View):
+                raise ServerLost(f"game server {self._server} answered {type(answer).__name__}")
+            self._shared.take(body)
+        except StreamEnded:
             self.close()
-            return
-        if not isinstance(answer, View):
-            raise Refused(f"the server answered {type(answer).__name__}")
-        self._shared.take(body)
+        except WireError as error:
+            raise ServerLost(f"game server {self._server} answered nonsense: {error}") from error

@@ -17,7 +17,7 @@ import grpc
 import msgspec
 
 from ludus.games.remote.frames import Buffer, WireError, pack, read_header, unpack
-from ludus.games.remote.messages import LONGEST_MESSAGE_BYTES, SERVICE, AnyAnswer, Request
+from ludus.games.remote.messages import CHANNEL_OPTIONS, LONGEST_MESSAGE_BYTES, SERVICE, AnyAnswer, Request
 from ludus.games.seat_rows import GameError
 
 TOKEN_VARIABLE = "LUDUS_GAME_TOKEN_FILE"
@@ -36,6 +36,10 @@ _REFUSALS = (
 
 class ServerLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
     """The server is gone, silent, or has ended the stream. The text says why."""
+
+
+class StreamEnded(ServerLost):
+    """The server has nothing more to say."""
 
 
 class Refused(GameError):  # noqa: N818 - what has happened
@@ -67,7 +71,7 @@ class Access:
         options = [
             ("grpc.max_receive_message_length", LONGEST_MESSAGE_BYTES),  # the server sets the limit
             ("grpc.max_send_message_length", LONGEST_MESSAGE_BYTES),
-            ("grpc.http2.bdp_probe", 0),
+            *CHANNEL_OPTIONS,
             ("grpc.enable_http_proxy", 0),  # games are near: a proxy for the web is not meant for them
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 5_000),
@@ -130,7 +134,7 @@ class PlayStream:
         try:
             frame = next(self._call)
         except StopIteration:
-            raise ServerLost(f"game server {self._access.server} has ended the stream") from None
+            raise StreamEnded(f"game server {self._access.server} has ended the stream") from None
         except grpc.RpcError as error:
             if self._watch.expired:
                 raise ServerLost(
@@ -139,12 +143,7 @@ class PlayStream:
             self._access.require_answer(error)
         finally:
             self._watch.end()
-        try:
-            header, body = unpack(frame)
-            answer: AnyAnswer = read_header(header, AnyAnswer)
-        except WireError as error:
-            raise ServerLost(f"game server {self._access.server} answered nonsense: {error}") from error
-        return answer, body
+        return _read(self._access, frame, AnyAnswer)
 
 
 class _Deadline:
@@ -191,5 +190,12 @@ def call(
         )
     except grpc.RpcError as error:
         access.require_answer(error)
-    header, _ = unpack(frame)
-    return read_header(header, kind)
+    return _read(access, frame, kind)[0]
+
+
+def _read(access: Access, frame: bytes, kind: Any) -> tuple[Any, memoryview]:
+    try:
+        header, body = unpack(frame)
+        return read_header(header, kind), body
+    except WireError as error:
+        raise ServerLost(f"game server {access.server} answered nonsense: {error}") from error

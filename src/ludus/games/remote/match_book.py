@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ KEPT = 1_000
 """Ended matches whose results are kept."""
 LONGEST_WAIT_S = 30.0
 _LONGEST_NAME = 200
+_STOPPING_S = 5.0
 
 
 class UnknownMatch(KeyError):  # noqa: N818 - no error of ours
@@ -76,7 +78,10 @@ class MatchBook:
         return table is not None and not table.result.ended
 
     def stop(self, match: str) -> MatchResult:
-        return self.table(match).stop("asked for by a client")
+        """Waits a little for the end."""
+        table = self.table(match)
+        table.ask_to_stop("asked for by a client")
+        return table.wait_stopped(_STOPPING_S)
 
     def wait(self, match: str, seconds: float) -> MatchResult:
         """Until it has ended or the seconds are over, be they more or less than allowed."""
@@ -91,10 +96,12 @@ class MatchBook:
 
     def close(self) -> None:
         with self._lock:
-            tables = list(self._tables.values())
-        for table in tables:
-            if not table.result.ended:
-                table.stop("the server ends")
+            playing = [table for table in self._tables.values() if not table.result.ended]
+        for table in playing:
+            table.ask_to_stop("the server ends")
+        until = time.monotonic() + _STOPPING_S
+        for table in playing:
+            table.wait_stopped(max(0.0, until - time.monotonic()))
 
 
 def _same(known: MatchTable, config: MatchConfig) -> MatchResult:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.trees import put, take
-from ludus.games.game import Bot, CanLoseTables, GameBatch, GameSource, TableView, allocate_actions
-from ludus.games.remote.frames import pack
-from ludus.games.remote.layout import SharedActions, view_parts
-from ludus.games.remote.messages import MatchConfig, MatchResult, MatchState, View
+from ludus.games.game import Bot, CanLoseTables, GameBatch, GameSource, allocate_actions
+from ludus.games.remote.camp_player import CampPlayer
+from ludus.games.remote.layout import SharedActions
+from ludus.games.remote.messages import MatchConfig, MatchResult, MatchState
 from ludus.games.seeding import mix
 
 _TABLE = np.zeros(1, np.int64)
+_MOST_EPISODES = 1_000
+"""Their scores are all kept and told."""
+_LONGEST_WAIT_S = 24 * 3600.0
 
 
 class MatchRefused(ValueError):  # noqa: N818 - no error of ours
@@ -31,56 +33,6 @@ class _Stopped(Exception):  # noqa: N818 - the end of a match
     """Somebody has asked for the end."""
 
 
-class CampPlayer:
-    """A player from elsewhere, between its stream and the match: views go out, actions come in."""
-
-    def __init__(self, source: GameSource, seats: tuple[int, ...]) -> None:
-        self._spec = source.spec
-        self.seats = seats
-        self._views: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._decisions: queue.SimpleQueue[SharedActions | None] = queue.SimpleQueue()
-
-    def next_view(self) -> bytes | None:
-        """For the stream: the next frame, or None when the match has ended and all has been said."""
-        return self._views.get()
-
-    def decide(self, body: memoryview) -> None:
-        actions = SharedActions(self._spec, 1)
-        actions.take(body)
-        self._decisions.put(actions)
-
-    def leave(self) -> None:
-        """The stream has ended, in whichever way."""
-        self._decisions.put(None)
-
-    def show(self, view: TableView) -> None:
-        self._views.put(pack(View(), view_parts(self._own(view))))
-
-    def end(self) -> None:
-        self._views.put(None)
-
-    def decision(self, most_s: float) -> SharedActions | None:
-        """None if the player has left; raises `queue.Empty` if it takes longer."""
-        return self._decisions.get(timeout=most_s)
-
-    def _own(self, view: TableView) -> TableView:
-        """A copy that shows nothing of what the other seats see or must do."""
-        shown = TableView.allocate(self._spec, 1)
-        for kind, seats in enumerate(self._spec.seats_of_kind):
-            columns = [column for column, seat in enumerate(seats) if seat in self.seats]
-            for target, source in (
-                (shown.observation[kind], view.observation[kind]),
-                (shown.legal[kind], view.legal[kind]),
-                ({"": shown.rewards[kind]}, {"": view.rewards[kind]}),
-            ):
-                put(target, (slice(None), columns), take(source, (slice(None), columns)))
-        own = list(self.seats)
-        shown.to_act[:, own], shown.reward[:, own] = view.to_act[:, own], view.reward[:, own]
-        for name in ("over", "truncated", "score", "clock"):
-            getattr(shown, name)[:] = getattr(view, name)
-        return shown
-
-
 class MatchTable:
     """Plays in a thread of its own from `start` on."""
 
@@ -91,7 +43,7 @@ class MatchTable:
         self._condition = threading.Condition()
         self._stop_asked: str | None = None
         self._players: dict[int, CampPlayer] = {}
-        self._rng = np.random.default_rng(config.seed)
+        self._rng = np.random.default_rng(config.seed % 2**64)
         waiting = any(camp.bot is None for camp in config.camps)
         self._result = MatchResult(
             match=match, state="waiting" if waiting else "playing", evaluation=config.evaluation
@@ -106,14 +58,20 @@ class MatchTable:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, reason: str) -> MatchResult:
-        """Ask for the end, and wait a little for it."""
+    def ask_to_stop(self, reason: str) -> None:
         with self._condition:
             self._stop_asked = self._stop_asked or reason
             self._condition.notify_all()
             for player in self._players.values():
                 player.leave()  # whoever waits for a decision wakes up
-        return self.wait(5.0)
+
+    def wait_stopped(self, most_s: float) -> MatchResult:
+        """A game that hangs does not end; those who play it are let go all the same."""
+        result = self.wait(most_s)
+        if not result.ended:
+            for player in self._players.values():
+                player.end()
+        return result
 
     def wait(self, most_s: float) -> MatchResult:
         with self._condition:
@@ -149,9 +107,9 @@ class MatchTable:
             state, reason = "void", str(error)
         except Exception as error:
             state, reason = "void", f"raised: {type(error).__name__}: {' '.join(str(error).split())}"
+        self._tell(state=state, reason=reason)  # from here on nobody joins
         for player in self._players.values():
             player.end()
-        self._tell(state=state, reason=reason)
 
     def _tell(self, **news: object) -> None:
         with self._condition:
@@ -195,19 +153,24 @@ class MatchTable:
             if ended or cut:
                 break
             batch.step(self._decide(batch))
+            for player in self._players.values():
+                player.earn(view)
             total += view.reward[0]
             steps += 1
-        score = view.score[0] if ended else [total[list(seats)].mean() for seats in spec.seats_of_team]
+        score = [
+            float(view.score[0, team] if ended else total[list(seats)].mean())
+            for team, seats in enumerate(spec.seats_of_team)
+        ]
         was = self._result
         self._tell(
-            scores=(*was.scores, tuple(float(one) for one in score)),
+            scores=(*was.scores, tuple(score)),
             steps=was.steps + steps,
             cut_off=was.cut_off + int(cut or bool(view.truncated[0])),
         )
         for player in self._players.values():
-            if ended:
-                player.show(view)
-                self._answer_of(player)  # it says that it has seen the end
+            player.show(view, score if cut else None)
+        for player in self._players.values():
+            self._answer_of(player)  # it says that it has seen the end
 
     def _decide(self, batch: GameBatch) -> tuple[dict[str, NDArray[np.generic]], ...]:
         spec, view = self.source.spec, batch.view
@@ -231,9 +194,8 @@ class MatchTable:
 
     def _answer_of(self, player: CampPlayer) -> SharedActions:
         camp = self.source.spec.teams[player.seats[0]]
-        until = time.monotonic() + self.config.move_seconds
         try:
-            decision = player.decision(max(0.0, until - time.monotonic()))
+            decision = player.decision(self.config.move_seconds)
         except queue.Empty:
             raise _Void(f"camp {camp} did not decide within {self.config.move_seconds:g} s") from None
         self._require_going_on()
@@ -251,9 +213,15 @@ def _bots(config: MatchConfig, source: GameSource) -> dict[int, Bot]:
     spec, bots = source.spec, source.bots()
     if len(config.camps) != spec.num_teams:
         raise MatchRefused(f"{spec.name} has {spec.num_teams} camps, not {len(config.camps)}")
-    for name, value in (("episodes", config.episodes), ("frame_limit", config.frame_limit)):
-        if value is not None and value < 1:
-            raise MatchRefused(f"{name} must be at least 1, got {value}")
+    if not 1 <= config.episodes <= _MOST_EPISODES:
+        raise MatchRefused(f"episodes must be 1 to {_MOST_EPISODES}, got {config.episodes}")
+    if config.frame_limit is not None and config.frame_limit < 1:
+        raise MatchRefused(f"frame_limit must be at least 1, got {config.frame_limit}")
+    for name in ("join_seconds", "move_seconds"):
+        if not 0 < getattr(config, name) <= _LONGEST_WAIT_S:
+            raise MatchRefused(
+                f"{name} must be above 0 and at most {_LONGEST_WAIT_S:g}, got {getattr(config, name)}"
+            )
     for number, camp in enumerate(config.camps):
         if camp.bot is not None and camp.bot not in bots:
             raise MatchRefused(

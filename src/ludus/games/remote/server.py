@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import msgspec
@@ -17,9 +16,9 @@ import msgspec
 from ludus.data.kind_json import spec_to_json
 from ludus.games.game import GameSource
 from ludus.games.remote.frames import WireError, pack, read_header, unpack
-from ludus.games.remote.match_book import MatchBook, UnknownMatch
-from ludus.games.remote.match_table import MatchRefused
+from ludus.games.remote.match_book import MatchBook
 from ludus.games.remote.messages import (
+    CHANNEL_OPTIONS,
     PROTOCOL,
     SERVICE,
     AnyRequest,
@@ -29,24 +28,19 @@ from ludus.games.remote.messages import (
     Join,
     MatchList,
     MatchRequest,
+    MatchResult,
     Nothing,
     StartRequest,
     Step,
     Welcome,
 )
+from ludus.games.remote.refusals import SERVER, Refused, abort, require_protocol
 from ludus.games.remote.served_tables import ServedTables
 from ludus.games.remote.server_config import ServedGame, ServerConfig
 
-SERVER = f"ludus {version('ludus')}"
 _KEEPALIVE_MS = 30_000
 """A client whose machine has gone without a word is noticed after this long."""
 _STOPPING_S = 5.0
-
-
-class _Refused(Exception):  # noqa: N818 - no error of ours
-    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code, self.reason = code, reason
 
 
 class GameServer:
@@ -78,7 +72,7 @@ class GameServer:
                 ("grpc.max_send_message_length", config.message_bytes),
                 ("grpc.so_reuseport", 0),  # a second server at the same port must fail
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-                ("grpc.http2.bdp_probe", 0),
+                *CHANNEL_OPTIONS,
             ],
             maximum_concurrent_rpcs=config.clients_max + 32,
         )
@@ -120,7 +114,7 @@ class GameServer:
             header, _ = unpack(frame)
             return pack(answer(self, read_header(header, kind)))
         except Exception as error:
-            _abort(context, error)
+            abort(context, error)
 
     def _play(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         try:
@@ -135,29 +129,19 @@ class GameServer:
         except grpc.RpcError:
             return  # the client is gone
         except Exception as error:
-            _abort(context, error)
+            abort(context, error)
 
     def _serve_tables(self, hello: Hello, frames: Iterator[bytes], peer: str) -> Iterator[bytes]:
-        _require_protocol(hello.protocol)
-        if (reason := self._why_not_ready()) is not None:
-            raise _Refused(grpc.StatusCode.UNAVAILABLE, reason)
+        require_protocol(hello.protocol)
+        self._require_ready()
         source = _made(self._game, hello.game, hello.options)
         with self._room_for(hello.tables):
             tables = None
             if hello.tables:
                 tables = ServedTables(source, hello.tables, lambda why: self._tell(f"{peer}: {why}"))
-                self._tell(f"{peer}: has {hello.tables} tables")
+                self._tell(f"{peer}: has {hello.tables} table{'s' * (hello.tables > 1)}")
             try:
-                yield pack(
-                    Welcome(
-                        protocol=PROTOCOL,
-                        server=SERVER,
-                        game=self._game.name,
-                        spec=spec_to_json(source.spec),
-                        bots=list(source.bots()),
-                        pictures=tables is not None and tables.has_pictures,
-                    )
-                )
+                yield self._welcome(source, pictures=tables is not None and tables.has_pictures)
                 while True:
                     request, body = _next_request(frames)
                     if request is None:
@@ -171,21 +155,11 @@ class GameServer:
                     self._tell(f"{peer}: gone")
 
     def _serve_camp(self, join: Join, frames: Iterator[bytes]) -> Iterator[bytes]:
-        _require_protocol(join.protocol)
+        require_protocol(join.protocol)
         table = self._matches.table(join.match)
         player = table.join(join.camp)
         try:
-            source = table.source
-            yield pack(
-                Welcome(
-                    protocol=PROTOCOL,
-                    server=SERVER,
-                    game=self._game.name,
-                    spec=spec_to_json(source.spec),
-                    bots=list(source.bots()),
-                    pictures=False,
-                )
-            )
+            yield self._welcome(table.source, pictures=False)
             while (shown := player.next_view()) is not None:
                 yield shown
                 request, body = _next_request(frames)
@@ -197,6 +171,18 @@ class GameServer:
         finally:
             player.leave()
 
+    def _welcome(self, source: GameSource, *, pictures: bool) -> bytes:
+        return pack(
+            Welcome(
+                protocol=PROTOCOL,
+                server=SERVER,
+                game=self._game.name,
+                spec=spec_to_json(source.spec),
+                bots=list(source.bots()),
+                pictures=pictures,
+            )
+        )
+
     @contextmanager
     def _room_for(self, num_tables: int) -> Iterator[None]:
         most = self._config.tables_max
@@ -204,7 +190,7 @@ class GameServer:
             raise WireError(f"{num_tables} tables")
         with self._lock:
             if self._clients >= self._config.clients_max or self._tables + num_tables > most:
-                raise _Refused(
+                raise Refused(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"no room for {num_tables} tables: {self._tables} of {most} tables and {self._clients} "
                     f"of {self._config.clients_max} clients are here",
@@ -219,12 +205,20 @@ class GameServer:
                 self._tables -= num_tables
                 self._lock.notify_all()
 
+    def _require_ready(self) -> None:
+        if (reason := self._why_not_ready()) is not None:
+            raise Refused(grpc.StatusCode.UNAVAILABLE, reason)
+
     def _require_token(self, context: Any) -> None:
         if self._config.token is None:
             return
         told = dict(context.invocation_metadata()).get("authorization", "")
         if not hmac.compare_digest(told.encode(), f"Bearer {self._config.token}".encode()):
-            raise _Refused(grpc.StatusCode.UNAUTHENTICATED, "a token is needed, and this is not it")
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "a token is needed, and this is not it")
+
+    def _start_game(self, told: StartRequest) -> MatchResult:
+        self._require_ready()
+        return self._matches.start(told.match, told.config)
 
     def _describe(self, _: Nothing) -> Description:
         source = self._game.source
@@ -245,7 +239,7 @@ class GameServer:
 
     _calls: Mapping[str, tuple[Any, Callable[..., msgspec.Struct]]] = {
         "Describe": (Nothing, _describe),
-        "StartGame": (StartRequest, lambda self, told: self._matches.start(told.match, told.config)),
+        "StartGame": (StartRequest, _start_game),
         "StopGame": (MatchRequest, lambda self, told: self._matches.stop(told.match)),
         "Exists": (MatchRequest, lambda self, told: ExistsAnswer(self._matches.exists(told.match))),
         "WaitGame": (MatchRequest, lambda self, told: self._matches.wait(told.match, told.seconds)),
@@ -274,34 +268,10 @@ def _next_request(frames: Iterator[bytes]) -> tuple[AnyRequest | None, memoryvie
     return read_header(header, AnyRequest), body
 
 
-def _require_protocol(spoken: int) -> None:
-    if spoken != PROTOCOL:
-        raise _Refused(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            f"this server speaks protocol {PROTOCOL} ({SERVER}), the client {spoken}: "
-            "use the same version of ludus on both sides",
-        )
-
-
 def _made(game: ServedGame, name: str, options: Mapping[str, Any]) -> GameSource:
     try:
         source = game.chosen(name, options)
         _ = source.spec  # options that the game does not take may show only now
         return source
     except (ValueError, TypeError) as error:
-        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-
-
-def _abort(context: Any, error: Exception) -> NoReturn:
-    """Ends the call with what is wrong; never with more of the server than that."""
-    if isinstance(error, _Refused):
-        context.abort(error.code, error.reason)
-    if isinstance(error, UnknownMatch):
-        context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-    if isinstance(error, MatchRefused):
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-    if isinstance(error, WireError):
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-    text = " ".join(str(error).split())
-    context.abort(grpc.StatusCode.ABORTED, f"{type(error).__name__}: {text}")
-    raise error
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
