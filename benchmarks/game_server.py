@@ -213,10 +213,10 @@ def main() -> None:
         [("A step of all tables, there and back: median (quickest tenth)", columns, rows)],
         notes=[
             f"Wanted: {STEPS_WANTED:,} table-steps/s at {TABLES} tables, {ROUND_TRIP_WANTED_US} us at one. "
-            "Other load on the machine shows as the distance between the median and the quickest tenth. Tables "
-            "that have ended are reset with a message of their own, since the seed of an episode is known only "
-            "then; games of a few steps, such as kuhn, pay for it at nearly every step. Processor time is that "
-            "of a step with its resets, the server's with its workers."
+            "Other load on the machine shows as the distance between the median and the quickest tenth. "
+            "Tables that have ended are reset with a message of their own, since the seed of an episode is "
+            "known only then; games of a few steps, such as kuhn, pay for it at nearly every step. Processor "
+            "time is that of a step with its resets, the server's with its workers."
         ],
         keep=arguments.seconds >= QUOTED_SECONDS,
     )

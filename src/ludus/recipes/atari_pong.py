@@ -5,7 +5,7 @@ from __future__ import annotations
 from ludus.algorithms.ppo import PPO
 from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
-from ludus.games.adapters.atari import Atari
+from ludus.games.catalog import resolve
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
@@ -17,7 +17,7 @@ from ludus.workers.trained_player import LearnerConfig
 def experiment() -> Experiment:
     return Experiment(
         name="atari_pong",
-        game=Atari(game="pong"),
+        game=resolve("atari:pong"),
         budget=3_000_000,
         model=ActorCritic(hidden=(256,), activation="relu", separate_critic=False, channels=(8, 16, 32)),
         algorithm=PPO(gamma=0.99, lambda_=0.95, clip=0.1, entropy=0.01),

@@ -167,7 +167,7 @@ class SC2Replays:
     def _controller(self, version: str) -> ReplayController:
         if self._process is None or self._playing != version:
             self.close()
-            flags.FLAGS.sc2_timeout = self._source.time_limit_s
+            flags.FLAGS["sc2_timeout"].value = self._source.time_limit_s
             with closing_on_error():
                 self._process = run_configs.get(version=version).start(want_rgb=False)
             self._playing = version

@@ -137,7 +137,7 @@ class Session:
         if setup.mock:
             return mock_sc2_env.SC2TestEnv(**options)
         require_installed()
-        flags.FLAGS.sc2_timeout = setup.time_limit_s
+        flags.FLAGS["sc2_timeout"].value = setup.time_limit_s
         with closing_on_error():
             try:
                 return SeededEnv(fast_restart=setup.fast_restart, **options)
