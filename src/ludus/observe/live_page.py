@@ -87,7 +87,12 @@ class LivePage:
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self._app(), log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=2
+                self._app(),
+                log_config=None,  # its own would replace every handler of the process, and close some of them
+                log_level="critical",
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=2,
             )
         )
         self._thread = threading.Thread(
