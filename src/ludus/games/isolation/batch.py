@@ -185,8 +185,7 @@ class IsolatedBatch:
                 source.python,
                 None if source.logs is None else _log_file(source.logs, place.index),
             )
-            self._by_fd[place.host.fd] = place
-            self._poll.register(place.host.fd, select.POLLIN)
+            self._listen_to(place)
         hellos = []
         for hello in self._wait_for(places, "start", source.start_seconds):
             assert isinstance(hello, Hello)
@@ -198,8 +197,20 @@ class IsolatedBatch:
         for place in places:
             if place.host is not None:
                 assert self._region is not None
+                self._listen_no_more_to(place)
                 place.host.share(self._region.fd)
+                self._listen_to(place)
         return hellos
+
+    def _listen_to(self, place: _Place) -> None:
+        assert place.host is not None
+        self._by_fd[place.host.fd] = place
+        self._poll.register(place.host.fd, select.POLLIN)
+
+    def _listen_no_more_to(self, place: _Place) -> None:
+        assert place.host is not None
+        self._poll.unregister(place.host.fd)
+        del self._by_fd[place.host.fd]
 
     def _share(self, strategy: tuple[int, int] | None) -> None:
         facts = (self.spec, self.num_tables, strategy)
@@ -207,9 +218,8 @@ class IsolatedBatch:
         self._shared = SharedTables.allocate(*facts, self._region.new)
 
     def _lose(self, place: _Place, reason: str) -> None:
+        self._listen_no_more_to(place)
         assert place.host is not None
-        self._poll.unregister(place.host.fd)
-        del self._by_fd[place.host.fd]
         place.host.kill()
         place.host = None
         place.losses += 1

@@ -37,7 +37,9 @@ class GarbageWatch:
             for head, mask in legal.items():
                 if kind.action.heads[head].when is None:
                     self._masks.append((head, mask, seats))
-        self._numbers = (*self._paid.values(), *(array for _, array, _, _ in self._seen))
+        numbers = [*self._paid.values(), *(array for _, array, _, _ in self._seen)]
+        self._flat = [array.reshape(-1) for array in numbers if array.flags.c_contiguous]
+        self._scattered = [array for array in numbers if not array.flags.c_contiguous]
 
     def find(self) -> str | None:
         """The first thing that is wrong, or None."""
@@ -47,8 +49,7 @@ class GarbageWatch:
         if _TRUE in wrong.tobytes():  # several times faster than any() on a few bytes
             return self._wrong_end(int(wrong.argmax()))
         with np.errstate(over="ignore", invalid="ignore"):
-            for array in self._numbers:
-                flat = array.reshape(-1)
+            for flat in (*self._flat, *(array.reshape(-1) for array in self._scattered)):
                 if not isfinite(np.dot(flat, flat)):  # if it is, so are all its terms, in one quick pass
                     found = self._not_finite()
                     if found is not None:

@@ -43,41 +43,77 @@ _OURS = os.path.dirname(__file__)
 
 def main() -> None:
     """Until the trainer says no more. Standard input is the connection to it; the game gets none."""
-    control = Connection(os.dup(0))
+    line = Line(Connection(os.dup(0)))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.pop("LUDUS_GAME_SERVER", None)  # the game runs here
     faulthandler.enable()
-    launch = msgspec.msgpack.decode(control.recv_bytes(), type=Launch)
+    launch = line.hear(Launch)
     try:
         with ExitStack() as resources:
-            _serve(launch, control, resources)
+            _serve(launch, line, resources)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
         kind = "garbage" if isinstance(error, GameError) else "raised"
         with suppress(OSError):  # the trainer may be gone
-            _say(control, Failed(kind, _in_one_line(error)))
+            line.say(Failed(kind, _in_one_line(error)))
         raise SystemExit(1) from None
 
 
-def _serve(launch: Launch, control: Connection, resources: ExitStack) -> None:
+class Line:
+    """The host's end: single bytes go through pipes once there are some, messages through the connection."""
+
+    def __init__(self, control: Connection) -> None:
+        self._control = control
+        self._commands = self._answers = control.fileno()
+
+    def take_memory(self) -> Region:
+        """What the trainer shares, and with it the pipes."""
+        region = Region(self._take())
+        self._commands, self._answers = self._take(), self._take()
+        return region
+
+    def next_command(self) -> bytes:
+        """Empty once the trainer is gone, or has no more use for the game."""
+        try:
+            return os.read(self._commands, 1)
+        except ConnectionError:
+            return b""
+
+    def done(self) -> None:
+        os.write(self._answers, DONE)
+
+    def say(self, message: FromHost) -> None:
+        os.write(self._answers, MESSAGE)
+        self._control.send_bytes(msgspec.msgpack.encode(message))
+
+    def hear(self, kind: Any) -> Any:
+        return msgspec.msgpack.decode(self._control.recv_bytes(), type=kind)
+
+    def _take(self) -> int:
+        fd: int = recv_handle(self._control)
+        os.set_inheritable(fd, False)
+        return fd
+
+
+def _serve(launch: Launch, line: Line, resources: ExitStack) -> None:
     if launch.needs_display:
         resources.enter_context(display())
     source = resolve(launch.game, **{name: _tuples(value) for name, value in launch.options.items()})
     if not launch.needs_display and getattr(source, "needs_display", False):
         resources.enter_context(display())
     if launch.start == launch.stop:
-        _say(control, Hello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
+        line.say(Hello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
         return
     batch = source.tables(launch.stop - launch.start)
     resources.callback(batch.close)
     tables = HostedTables(source, batch)
-    _say(control, tables.hello)
-    region = Region(recv_handle(control))
+    line.say(tables.hello)
+    region = line.take_memory()
     whole = SharedTables.allocate(source.spec, launch.num_tables, tables.hello.strategy, region.new)
     region.close()
     tables.share(whole.part(launch.start, launch.stop))
-    tables.run(control)
+    tables.run(line)
 
 
 class HostedTables:
@@ -112,10 +148,10 @@ class HostedTables:
             self._copies.append((shared.strategy.build_order, strategy.build_order))
             self._copies.append((shared.strategy.built, strategy.built))
 
-    def run(self, control: Connection) -> None:
-        fd, batch, shared = control.fileno(), self._batch, self._shared
+    def run(self, line: Line) -> None:
+        batch, shared = self._batch, self._shared
         while True:
-            command = _read_command(fd)
+            command = line.next_command()
             if command == STEP:
                 batch.step(shared.actions)
             elif command == RESET:
@@ -123,12 +159,12 @@ class HostedTables:
                 batch.reset(tables, shared.seeds[tables])
                 self._watch.started[tables] = True
             elif command == MESSAGE:
-                self._answer(msgspec.msgpack.decode(control.recv_bytes(), type=ToHost), control)
+                self._answer(line.hear(ToHost), line)
                 continue
             else:
                 return
             self._show()
-            os.write(fd, DONE)
+            line.done()
 
     def _show(self) -> None:
         wrong = self._watch.find()
@@ -137,7 +173,7 @@ class HostedTables:
         for target, source in self._copies:
             target[...] = source
 
-    def _answer(self, request: ToHost, control: Connection) -> None:
+    def _answer(self, request: ToHost, line: Line) -> None:
         if isinstance(request, Draw):
             assert isinstance(self._batch, HasPicture)
             picture = np.ascontiguousarray(self._batch.render(request.table, request.seat))
@@ -145,27 +181,14 @@ class HostedTables:
                 raise GameError(
                     f"render gives {picture.dtype}{list(picture.shape)}, not uint8[height, width, 3]"
                 )
-            _say(control, Picture(picture.shape[0], picture.shape[1], picture.tobytes()))
+            line.say(Picture(picture.shape[0], picture.shape[1], picture.tobytes()))
             return
         tables, seats = np.nonzero(self._shared.asked)
         kind = self._spec.seats[int(seats[0])]
         rng = np.random.default_rng(request.seed)
         chosen = self._bots[request.bot].act(self._batch, tables, seats, rng)
         put(self._shared.chosen[kind], (tables, self._columns[seats]), chosen)
-        os.write(control.fileno(), DONE)
-
-
-def _read_command(fd: int) -> bytes:
-    """Empty once the trainer is gone, or has no more use for the game."""
-    try:
-        return os.read(fd, 1)
-    except ConnectionError:
-        return b""
-
-
-def _say(control: Connection, message: FromHost) -> None:
-    os.write(control.fileno(), MESSAGE)
-    control.send_bytes(msgspec.msgpack.encode(message))
+        line.done()
 
 
 def _tuples(value: Any) -> Any:

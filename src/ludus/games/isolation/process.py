@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -41,11 +42,15 @@ class HostProcess:
     def __init__(self, launch: Launch, python: str | None, log: str | None) -> None:
         """`log`: a file that what the game prints is added to."""
         self._log = open(log, "a+b") if log else tempfile.TemporaryFile("a+b")  # noqa: SIM115
-        self._socket, theirs = socket.socketpair()
-        self._wait_at_most(PATIENCE_S)
+        ours, theirs = socket.socketpair()
+        limit = struct.pack("ll", int(_ENDING_S), 0)  # for the rest of a message that has begun
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         guarded, self._life = os.pipe()
-        self.control = Connection(os.dup(self._socket.fileno()))
-        self.fd = self.control.fileno()
+        self.control = Connection(ours.detach())
+        self.fd = self._commands = self.control.fileno()
+        """Where its answers are listened to, and where it is told what to do."""
+        self._pipes: tuple[int, ...] = ()
+        self._listen_to(self.fd)
         guard = [sys.executable, "-I", "-S", program_guard.__file__, str(guarded)]
         # The same interpreter finds what this process finds; another one has libraries of its own.
         folders = [folder or os.getcwd() for folder in sys.path] if python is None else []
@@ -62,7 +67,6 @@ class HostProcess:
         except BaseException:
             os.close(self._life)
             self.control.close()
-            self._socket.close()
             self._log.close()
             raise
         finally:
@@ -77,13 +81,21 @@ class HostProcess:
         return self._process.pid
 
     def share(self, fd: int) -> None:
-        """Let the host see this memory."""
+        """Let the host see this memory. From now on commands and answers go through pipes: who waits at one
+        is woken where the writer runs, which for two that take turns is several times faster."""
+        theirs, self._commands = os.pipe()
+        self.fd, answers = os.pipe()
+        self._pipes = (self._commands, self.fd)
+        self._listen_to(self.fd)
         with suppress(OSError):
-            send_handle(self.control, fd, self._process.pid)
+            for handle in (fd, theirs, answers):
+                send_handle(self.control, handle, self._process.pid)
+        os.close(theirs)
+        os.close(answers)
 
     def command(self, command: bytes) -> None:
         with suppress(OSError):  # whoever waits for the answer will hear why there is none
-            os.write(self.fd, command)
+            os.write(self._commands, command)
 
     def send(self, message: ToHost) -> None:
         self.command(MESSAGE)
@@ -93,6 +105,8 @@ class HostProcess:
     def listen(self) -> bytes:
         """The first byte of the next answer: `DONE`, mostly. Nothing if the host is gone. Raises
         `BlockingIOError` if it says nothing for `PATIENCE_S`."""
+        if not self._poll.poll(PATIENCE_S * 1000):
+            raise BlockingIOError
         try:
             return os.read(self.fd, 1)
         except ConnectionError:
@@ -107,9 +121,7 @@ class HostProcess:
                 return None
             if told != MESSAGE:
                 raise EOFError
-            self._wait_at_most(_ENDING_S)  # it has begun to speak
             answer: FromHost = msgspec.msgpack.decode(self.control.recv_bytes(), type=FromHost)
-            self._wait_at_most(PATIENCE_S)
         except (OSError, EOFError):
             raise HostLost(self._how_it_ended()) from None
         except msgspec.MsgspecError as error:
@@ -132,10 +144,9 @@ class HostProcess:
         self._end()
         self._log.close()
 
-    def _wait_at_most(self, seconds: float) -> None:
-        """By the kernel's clock: one call instead of two for each answer."""
-        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    def _listen_to(self, fd: int) -> None:
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
 
     def _end(self) -> int | None:
         """Its exit code, or 256 minus the signal that ended it; None if it did not end by itself."""
@@ -143,7 +154,8 @@ class HostProcess:
             os.close(self._life)
             self._life = -1
             self.control.close()
-            self._socket.close()
+            for pipe in self._pipes:
+                os.close(pipe)
         try:
             return self._process.wait(_ENDING_S)
         except subprocess.TimeoutExpired:
