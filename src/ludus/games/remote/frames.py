@@ -38,6 +38,13 @@ def pack(header: msgspec.Struct, arrays: Sequence[Buffer] = ()) -> bytes:
 
 def unpack(frame: bytes) -> tuple[bytes, memoryview]:
     """Header and arrays; raises `WireError`."""
+    if frame[:1] == _HEADER and len(frame) > 2:  # as `pack` writes it, in a few steps
+        length, start = _read_varint(frame, 1)
+        end = start + length
+        if frame[end : end + 1] == _ARRAYS:
+            size, place = _read_varint(frame, end + 1)
+            if place + size == len(frame):
+                return frame[start:end], memoryview(frame)[place:]
     header, arrays = b"", memoryview(b"")
     for number, content in _fields(memoryview(frame)):
         if number == 1:
@@ -92,7 +99,9 @@ def _fields(frame: memoryview) -> Iterator[tuple[int, memoryview]]:
         place += size
 
 
-def _read_varint(frame: memoryview, place: int) -> tuple[int, int]:
+def _read_varint(frame: memoryview | bytes, place: int) -> tuple[int, int]:
+    if place < len(frame) and (byte := frame[place]) < 0x80:
+        return byte, place + 1
     value = 0
     for index in range(10):
         if place + index >= len(frame):

@@ -12,7 +12,7 @@ from ludus.data.trees import IntArray, put
 from ludus.games.bots import RandomBot
 from ludus.games.game import CanLoseTables, GameBatch, GameSource, HasPicture
 from ludus.games.remote.frames import WireError, pack
-from ludus.games.remote.layout import SharedActions, in_order, read_integers, view_parts
+from ludus.games.remote.layout import SharedActions, in_order, read_integers, view_arrays, view_parts
 from ludus.games.remote.messages import Act, Actions, AnyRequest, Draw, Picture, Reset, Step, View
 
 
@@ -68,6 +68,9 @@ class ServedTables:
         self._batch = self._source.tables(self._num_tables)
         self._losing = self._batch if isinstance(self._batch, CanLoseTables) else None
         self._begun = False
+        arrays = view_arrays(self._batch.view)
+        self._whole = in_order(arrays) if all(array.flags.c_contiguous for array in arrays) else None
+        """The parts of a frame that shows all tables: the arrays themselves, unless they must be copied."""
         self._parked = np.ones(self._num_tables, np.bool_)
         """Tables that the client has not reset since the batch was made: nobody decides for them, so they
         are played at random, which no game refuses."""
@@ -124,6 +127,8 @@ class ServedTables:
         shown = View(lost={str(table): reason for table, reason in lost.items()})
         if self._batch is None:
             return pack(shown)
+        if tables is None and self._whole is not None:
+            return pack(shown, self._whole)
         return pack(shown, view_parts(self._batch.view, tables))
 
     def _act(self, request: Act, body: memoryview) -> bytes:
