@@ -1,7 +1,7 @@
 """What a game server costs: table-steps a second and round trips on loopback, beside the same game in this
 process and a bare TCP connection.
 
-python benchmarks/game_server.py                 about a minute
+python benchmarks/game_server.py                 about two minutes
 python benchmarks/game_server.py --seconds 0.2   to see that it runs; writes no report
 """
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from _other_cores import BUSY, IDLE, busy
 from _report import parser, write
 
 from ludus.games.catalog import resolve
@@ -178,23 +179,30 @@ def bare_tcp(tables: int, seconds: float) -> Figures:
     return figures
 
 
-def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--seconds", type=float, default=QUOTED_SECONDS, help="for each line")
-    arguments = options.parse_args()
-    rows = [bare_tcp(tables, arguments.seconds).row("bytes", "bare TCP") for tables in (1, TABLES)]
+def all_rows(seconds: float) -> list[list[str]]:
+    rows = [bare_tcp(tables, seconds).row("bytes", "bare TCP") for tables in (1, TABLES)]
     for game in GAMES:
         for tables in (1, TABLES):
             batch = resolve(game).tables(tables)
-            figures = measure(first_legal(batch), tables, arguments.seconds, None)
+            figures = measure(first_legal(batch), tables, seconds, None)
             rows.append(figures.row(game, "this process"))
         for workers in (0, 1):
             with server(game, workers) as (address, pid):
                 for tables in (1, TABLES):
                     batch = from_address(f"remote://{address}").tables(tables)
-                    figures = measure(first_legal(batch), tables, arguments.seconds, pid)
+                    figures = measure(first_legal(batch), tables, seconds, pid)
                     rows.append(figures.row(game, f"server, --workers {workers}"))
                     batch.close()
+    return rows
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=QUOTED_SECONDS, help="for each line")
+    arguments = options.parse_args()
+    idle = all_rows(arguments.seconds)
+    with busy():
+        beside = all_rows(arguments.seconds)
     columns = [
         "game",
         "where",
@@ -210,8 +218,9 @@ def main() -> None:
     write(
         "game-server",
         "The game server on loopback",
-        [("A step of all tables, there and back: median (quickest tenth)", columns, rows)],
+        [(IDLE, columns, idle), (BUSY, columns, beside)],
         notes=[
+            "A step of all tables, there and back: median (quickest tenth). "
             f"Wanted: {STEPS_WANTED:,} table-steps/s at {TABLES} tables, {ROUND_TRIP_WANTED_US} us at one. "
             "Other load on the machine shows as the distance between the median and the quickest tenth. "
             "Tables that have ended are reset with a message of their own, since the seed of an episode is "

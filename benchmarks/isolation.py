@@ -1,6 +1,6 @@
 """What a process of its own costs a game: the same tables stepped here and there, by turns.
 
-python benchmarks/isolation.py            about a minute on two idle cores
+python benchmarks/isolation.py            about two minutes on two idle cores
 python benchmarks/isolation.py --quick    to see that it works
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from _other_cores import BUSY, IDLE, busy
 from _report import parser, write
 
 from ludus.games.catalog import resolve
@@ -109,15 +110,16 @@ def main() -> None:
     options.add_argument("--quick", action="store_true")
     quick = options.parse_args().quick
     steps, windows = (200, 3) if quick else (1_000, 9)
-    rows = [
-        measure(game, tables, steps, windows) for game in ("kuhn", "connect_four") for tables in (1, 16, 64)
-    ]
     columns = ["game", "tables", "step here, us", "apart", "extra", f"<= {LIMIT_US:.0f}"]
     columns += ["reset here, us", "apart", "extra", "extra CPU of a step and its reset, us"]
+    games = [(game, tables) for game in ("kuhn", "connect_four") for tables in (1, 16, 64)]
+    idle = [measure(*game, steps, windows) for game in games]
+    with busy():
+        beside = [measure(*game, steps, windows) for game in games]
     write(
         "isolation",
         "A game in a process of its own",
-        [("Calls of the tables", columns, rows)],
+        [(IDLE, columns, idle), (BUSY, columns, beside)],
         notes=["Medians of windows that take turns. CPU time is of both sides together."],
         keep=not quick,
     )
