@@ -1,4 +1,4 @@
-"""Work for the other cores while something is measured. Shared by the benchmarks of two sides that take turns.
+"""Work for the other cores while something is measured, for benchmarks of two sides that take turns.
 
 On an idle virtual machine a side that waits lets its core fall asleep, and waking that takes longer than all
 that is measured. In a training the other cores have work, so that they do not sleep.
