@@ -2,6 +2,7 @@
 
 python benchmarks/memory.py                 connect_four, 30 minutes
 python benchmarks/memory.py skirmish --minutes 20
+python benchmarks/memory.py beacon --set league.roles.main.promotion.every=20000   events of many hours in one
 python benchmarks/memory.py --minutes 2     to see that it runs; less than 20 minutes write no report
 """
 
@@ -13,6 +14,7 @@ import signal
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,9 +94,9 @@ def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
     return [name, str(len(counted)), *columns, "**GROWS**" if grows else "flat"]
 
 
-def train(recipe: str, minutes: float) -> tuple[Samples, float, dict[str, float]]:
+def train(recipe: str, settings: Sequence[str], minutes: float) -> tuple[Samples, float, dict[str, float]]:
     """The samples, how long it trained, and how far it came."""
-    experiment = replace(find_experiment(recipe, ()), budget=10**12, runtime="local")
+    experiment = replace(find_experiment(recipe, settings), budget=10**12, runtime="local")
     samples: Samples = defaultdict(list)
     start = time.monotonic()
     due = start
@@ -121,14 +123,15 @@ def train(recipe: str, minutes: float) -> tuple[Samples, float, dict[str, float]
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("recipe", nargs="?", default="connect_four")
+    arguments.add_argument("--set", action="append", default=[], dest="settings", metavar="PATH=VALUE")
     arguments.add_argument("--minutes", type=float, default=FULL_MINUTES)
     chosen = arguments.parse_args()
-    samples, seconds, numbers = train(chosen.recipe, chosen.minutes)
+    samples, seconds, numbers = train(chosen.recipe, chosen.settings, chosen.minutes)
     rows = [verdict(name, taken, seconds) for name, taken in samples.items()]
     facts = {
         "trained": f"{seconds / 60:.1f} minutes, {numbers['decisions']:,} decisions, "
         f"{numbers['matches']:,} matches, {numbers.get('restarts', 0):.0f} restarts",
-        "recipe": f"{chosen.recipe}, local runtime, 1 actor, no end",
+        "recipe": " ".join([f"{chosen.recipe}, local runtime, 1 actor, no end;", *chosen.settings]),
     }
     note = (
         f"A straight line through a sample every {EVERY_S:.0f} s, without the first third. Flat: it rises by "

@@ -16,6 +16,7 @@ from ludus.experiment import Experiment
 from ludus.local.remote_inference import RemoteInference
 from ludus.local.shared_parts import WAIT_S, SharedParts, open_parts
 from ludus.runtime.channel import Signal
+from ludus.runtime.heap import Heap
 from ludus.runtime.messages import (
     FindFrozen,
     FromActor,
@@ -162,7 +163,9 @@ def run_actor(launch: Launch) -> None:
         slots=parts.slots_of(launch.index),
     )
     step = wrap(actor, experiment.middleware)
+    heap = Heap()
     while True:
+        heap.settle()
         _, kinds, slots = parts.decode(parts.free[launch.index].take())
         for kind in range(len(parts.pools)):
             actor.free(kind, slots[kinds == kind])

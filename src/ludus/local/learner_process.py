@@ -11,6 +11,7 @@ from ludus.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.data.records import ModelId
 from ludus.data.trees import IntArray
 from ludus.local.shared_parts import WAIT_S, open_parts
+from ludus.runtime.heap import Heap
 from ludus.runtime.messages import (
     Configure,
     Done,
@@ -63,8 +64,10 @@ class LearnerProcess:
     def run(self) -> None:
         self._tell({})
         train = wrap(self.learner, self._experiment.middleware)
+        heap = Heap()
         while True:
             self._show_life()
+            heap.settle()
             self._take_in()
             batches = self.learner.batches
             try:

@@ -28,6 +28,11 @@ OTHER_CODE = 76
 """Exit code of a worker that does not understand its controller."""
 
 
+SURROUNDINGS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128"}
+"""For workers, unless the user has set it. oneDNN keeps its code for each shape that it has ever seen, 1,024
+of them by default; rows per model change all the time, so that this looks like a leak for hours."""
+
+
 class PeerGone(EOFError):  # noqa: N818
     """The process at the other end has died."""
 
@@ -100,7 +105,7 @@ class WorkerProcess:
                 stderr=output,
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                env={**SURROUNDINGS, **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
             )
         guard.watch(self._process.pid)
 
