@@ -22,9 +22,9 @@ def test_gaps_in_the_heap_go_back_to_the_system(monkeypatch: pytest.MonkeyPatch)
     if own._trim is None:
         pytest.skip("the C library has no malloc_trim")
     large, small = [], []
-    for _ in range(2_000):  # below what malloc asks the system for one by one, each followed by one that stays
+    for _ in range(2_000):  # too small to be asked of the system one by one, and each before one that stays
         large.append(np.ones(100_000, np.uint8))
-        small.append(np.ones(1_000, np.uint8))
+        small.append(np.ones(5_000, np.uint8))
     full = resident()
     large.clear()
     own.settle()
