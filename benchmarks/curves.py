@@ -1,7 +1,7 @@
 """Draws what runs have learned: the examinations of their snapshots over the decisions they trained on.
 
 python benchmarks/curves.py runs/slimevolley --against baseline --picture docs/pictures/slimevolley.png
-python benchmarks/curves.py runs/atari_pong                     a game of one seat has no opponent
+python benchmarks/curves.py runs/atari_pong --matches           of a game of one team: all matches in training
 python benchmarks/curves.py runs/microrts --rating              Elo instead of the score
 """
 
@@ -12,8 +12,12 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from ludus.data.records import MatchFinished, ModelId
+from ludus.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,23 @@ def scores(run: Path, against: str | None) -> list[Point]:
             error = 1.96 * seen["score_standard_error"]
             points[player] = Point(trained[player], seen["score"], error, seen["episodes"])
     return sorted(points.values(), key=lambda point: point.decisions)
+
+
+def matches(run: Path) -> list[Point]:
+    """Every match of training, by the decisions that its weights had seen when it began."""
+    lines = (run / "metrics" / "train.jsonl").read_text().splitlines()
+    trained = [0, *(json.loads(line)["decisions"] for line in lines)]
+    folder = RunFolder.open(str(run))
+    points = []
+    for _, event in folder.ledger().replay(after=0):
+        if isinstance(event, MatchFinished):
+            result = event.result
+            step = min(ModelId.parse(result.first_models[0].partition(",")[0]).step, len(lines))
+            mean = result.score_sum[0] / result.episodes
+            spread = max(result.score_square_sum[0] / result.episodes - mean**2, 0.0)
+            error = 1.96 * (spread / result.episodes) ** 0.5
+            points.append(Point(trained[step], mean, error, result.episodes))
+    return sorted(points, key=lambda point: point.decisions)
 
 
 def ratings(run: Path) -> list[Point]:
@@ -89,11 +110,15 @@ def main() -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--against", help="the opponent of the examinations")
+    parser.add_argument("--matches", action="store_true", help="all matches instead of the examinations")
     parser.add_argument("--rating", action="store_true", help="Elo on the league's own scale")
     parser.add_argument("--picture", type=Path, help="write a picture too (needs ludus[bench])")
     chosen = parser.parse_args()
     label = "Elo" if chosen.rating else f"score against {chosen.against}" if chosen.against else "score"
-    curves = {run.name: ratings(run) if chosen.rating else scores(run, chosen.against) for run in chosen.runs}
+    measure = (
+        ratings if chosen.rating else matches if chosen.matches else partial(scores, against=chosen.against)
+    )
+    curves = {run.name: measure(run) for run in chosen.runs}
     for name, points in curves.items():
         if not points:
             raise SystemExit(

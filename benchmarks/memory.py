@@ -30,10 +30,8 @@ from ludus.store.run_folder import RunFolder
 
 EVERY_S = 10.0
 FULL_MINUTES, LEAST_MINUTES = 30.0, 20.0
-WARM_UP = 1 / 3
-"""Share of the run that does not count: allocators settle and the models in memory reach their bound."""
 SLACK_MIB, SLACK_SHARE = 4.0, 0.02
-"""Growth over the rest that still is flat: the larger of the two."""
+"""Growth from one third of the run to the next that still is flat: the larger of the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +78,23 @@ def sample(second: float, samples: Samples) -> None:
 
 
 def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
-    """A row of the report: a straight line through the samples after the warm-up."""
-    counted = [one for one in taken if one.second >= end * WARM_UP]
-    if len(counted) < 3:
+    """A row of the report: the middle third of the run beside the last. A learner takes twice as much within
+    an update as between two, so that a leak is what raises the low marks and the high ones alike."""
+    thirds = [
+        [one for one in taken if end * start <= one.second < end * (start + 1 / 3)]
+        for start in (1 / 3, 2 / 3)
+    ]
+    if min(map(len, thirds)) < 10:
         return [name, "-", "-", "-", "too few samples"]
-    seconds = np.array([one.second for one in counted])
     columns, grows = [], False
-    for values in ([one.rss for one in counted], [one.own for one in counted]):
-        slope = float(np.polyfit(seconds, values, 1)[0])
-        growth = slope * float(seconds[-1] - seconds[0])
-        grows |= growth > max(SLACK_MIB, SLACK_SHARE * float(np.mean(values)))
-        columns.append(f"{values[0]:.1f} -> {values[-1]:.1f} MiB, {slope * 3600:+.1f} MiB/h")
-    return [name, str(len(counted)), *columns, "**GROWS**" if grows else "flat"]
+    for sizes in ("rss", "own"):
+        (low, high), (later_low, later_high) = (
+            np.percentile([getattr(one, sizes) for one in third], (10, 90)) for third in thirds
+        )
+        slack = max(SLACK_MIB, SLACK_SHARE * high)
+        grows |= later_low > low + slack and later_high > high + slack
+        columns.append(f"{low:.0f} to {high:.0f}, then {later_low:.0f} to {later_high:.0f} MiB")
+    return [name, str(sum(map(len, thirds))), *columns, "**GROWS**" if grows else "flat"]
 
 
 def train(recipe: str, settings: Sequence[str], minutes: float) -> tuple[Samples, float, dict[str, float]]:
@@ -134,8 +137,9 @@ def main() -> None:
         "recipe": " ".join([f"{chosen.recipe}, local runtime, 1 actor, no end;", *chosen.settings]),
     }
     note = (
-        f"A straight line through a sample every {EVERY_S:.0f} s, without the first third. Flat: it rises by "
-        f"less than {SLACK_MIB:.0f} MiB or {SLACK_SHARE:.0%}, whichever is more."
+        f"A sample every {EVERY_S:.0f} s: the 10th and 90th percentile in the second third of the run, then "
+        "in the last. The first does not count: allocators settle, caches of code and models fill. Flat: the "
+        f"low and the high mark do not both rise by more than {SLACK_MIB:.0f} MiB and {SLACK_SHARE:.0%}."
     )
     columns = ("process", "samples", "RSS", "own", "verdict")
     write(
