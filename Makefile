@@ -30,11 +30,11 @@ help:
 # A stamp per set of packages: installed again only when what is asked for has changed.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,pettingzoo,openspiel,web,server,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,pettingzoo,openspiel,web,server,redis,dev]'
 	touch $@
 
 $(VENV)/.installed-games: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi_atari,slimevolley,vizdoom]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi_atari,slimevolley,vizdoom,ray]'
 	$(BIN)/ludus games --install microrts
 	touch $@
 

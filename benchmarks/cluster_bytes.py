@@ -84,6 +84,7 @@ class Scales:
         return progress
 
     def _weigh(self, codes: IntArray) -> None:
+        put_slots(self._there, pack_slots(self._here, codes, "none"))  # else the first would get the pages
         for compress, cost in self.costs.items():
             began = time.process_time()
             parcel = pack_slots(self._here, codes, compress)
@@ -130,7 +131,9 @@ def rows_of(recipe: str, scales: Scales) -> list[list[str]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__, seconds=QUOTED_SECONDS).parse_args()
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=QUOTED_SECONDS, help="for each recipe")
+    arguments = options.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for recipe in RECIPES:

@@ -1,7 +1,7 @@
 """What more ranks of the learner bring on this machine: updates on ready-made batches, and whole trainings.
 
 python benchmarks/learner_ranks.py                       about five minutes on two cores
-python benchmarks/learner_ranks.py --seconds 10 --no-report
+python benchmarks/learner_ranks.py --networks 1 --updates 2 --seconds 5 --no-report
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def ready_made(case: Case, count: int, updates: int) -> list[Speed]:
         return [job.get() for job in jobs]
 
 
-def update_rows(updates: int) -> list[list[str]]:
+def update_rows(cases: Sequence[Case], updates: int) -> list[list[str]]:
     rows = []
-    for case in CASES:
+    for case in cases:
         alone = ready_made(case, 1, updates)[0]
         both = ready_made(case, 2, updates)
         assert abs(alone.checksum - both[0].checksum) < 1e-5 * alone.checksum, "not the same learning"
@@ -191,6 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=60.0, help="of each whole training")
     options.add_argument("--updates", type=int, default=8, help="on ready-made batches")
+    options.add_argument("--networks", type=int, default=len(CASES), help="measure the first so many")
     options.add_argument("--no-report", action="store_true")
     chosen = options.parse_args(arguments)
     write(
@@ -208,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     "CPU us a decision, 2",
                     "time in sums, 2",
                 ),
-                update_rows(chosen.updates),
+                update_rows(CASES[: chosen.networks], chosen.updates),
             ),
             ("One sum over 2 ranks (gloo, loopback)", ("gradients", "us"), reduce_rows()),
             (

@@ -24,7 +24,7 @@ import numpy as np
 from _report import Table, parser, write
 from league_size import EPISODES, EVALUATION, NoLearner, Planted, make_run, read
 
-from ludus.assemble import SerialTraining, build_policies, new_pools
+from ludus.assemble import SerialTraining, new_pools
 from ludus.cli.experiments import find_experiment
 from ludus.config import encode
 from ludus.data.records import Match
@@ -41,7 +41,14 @@ QUOTED_SECONDS = 15.0
 RECIPES = ("kuhn", "connect_four", "beacon", "skirmish")
 NODES = (1, 10, 100)
 ACTORS_PER_NODE = 32
+MIN_BATCHES = 2
 FROZEN = 100
+SLOW_US = 10_000.0
+"""Of an actor for a decision, in a game that is worth a cluster: a large program with a large network."""
+BUSY = 0.5
+"""Share of its time that the controller should be busy at most: then nobody waits long for a match."""
+LINK_BYTES = 1.25e9
+"""A second, into the learner's node: 10 Gbit/s."""
 CONTROL_CALLS = 2
 """For each match: the next one, and its result. Models are looked up once and then kept."""
 LEDGER_ROWS = 3
@@ -93,20 +100,35 @@ class Units:
             f"{decisions * self.learner_us / 1e6:,.1f}",
         ]
 
+    def limits(self, controller: ControllerCost) -> list[str]:
+        """With how many nodes each of the single parts has as much as it should."""
+        decisions = ACTORS_PER_NODE * 1e6 / self.actor_us
+        matches = decisions / self.decisions_per_match
+        longer = NODES[-1] * matches * controller.seconds / BUSY
+        return [
+            self.recipe,
+            f"{BUSY / controller.seconds / matches:,.1f}",
+            f"{max(1.0, longer):,.0f} x",
+            f"{LINK_BYTES / (decisions * self.trajectory_bytes):,.1f}",
+            f"{decisions * self.learner_us / 1e6:,.1f}",
+        ]
+
 
 class Clock:
-    """Middleware: processor time of each worker, and an end."""
+    """Middleware: processor time of each worker, and an end, after some batches at least."""
 
     def __init__(self, seconds: float) -> None:
         self.spent: dict[str, float] = defaultdict(float)
         self._until = time.monotonic() + seconds
+        self._batches = 0
 
     def __call__(self, worker: Worker, step: Callable[[], Progress]) -> Progress:
-        if time.monotonic() > self._until:
+        if time.monotonic() > self._until and self._batches >= MIN_BATCHES:
             raise StopTraining("measured")
         before = time.process_time()
         progress = step()
         self.spent[worker.name] += time.process_time() - before
+        self._batches += worker.name == "learner" and progress.count > 0
         return progress
 
 
@@ -126,15 +148,16 @@ def measure(recipe: str, seconds: float, folder: Path) -> Units:
         decisions = after["decisions"] - before["decisions"]
         played = training.league.matches.finished - matches
         pools = new_pools(plain, len(training.learner.players))
+        [first, *_] = training.learner.players.values()
+        weights = first.weights()
     finally:
         training.close()
-    policies = build_policies(plain, 0)
     return Units(
         recipe=recipe,
         actor_us=timed.spent["actor"] / decisions * 1e6,
         learner_us=timed.spent["learner"] / decisions * 1e6,
         trajectory_bytes=float(np.mean([slot_bytes(pool) / plain.actor.unroll_length for pool in pools])),
-        weights_bytes=sum(array.nbytes for policy in policies for array in policy.weights().values()),
+        weights_bytes=sum(array.nbytes for array in weights.values()),
         decisions_per_match=decisions / max(1, played),
         decisions_per_version=decisions / (after["updates"] - before["updates"]),
     )
@@ -210,6 +233,9 @@ def main() -> None:
             measure(recipe, arguments.seconds, Path(folder) / recipe)
             for recipe in arguments.recipes.split(",")
         ]
+    large = max(units, key=lambda one: one.actor_us)
+    name = f"{large.recipe}, if a decision took {SLOW_US / 1e3:g} ms"
+    units.append(replace(large, recipe=name, actor_us=SLOW_US))
     tables: list[Table] = [
         (
             f"The controller, {FROZEN} frozen players",
@@ -232,6 +258,18 @@ def main() -> None:
                 "learner, cores of this kind",
             ],
             [one.at(nodes, controller) for one in units for nodes in NODES],
+        ),
+        (
+            "What gives out first",
+            [
+                *(
+                    "recipe",
+                    f"nodes that keep the controller {BUSY:.0%} busy",
+                    "longer matches for 100 nodes",
+                ),
+                *("nodes that fill 10 Gbit/s", "cores of a learner for each node"),
+            ],
+            [one.limits(controller) for one in units],
         ),
     ]
     write(

@@ -13,7 +13,7 @@ import ludus
 
 ROOT = Path(ludus.__file__).parent
 
-BUILDING_BLOCKS = {"data", "games", "models", "league", "store", "runtime", "algorithms"}
+BUILDING_BLOCKS = {"data", "games", "models", "league", "store", "runtime", "services", "algorithms"}
 MAY_IMPORT: dict[str, set[str]] = {
     "data": set(),
     "config": {"data"},
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "league": {"data"},
     "store": {"data"},
     "runtime": {"data"},
+    "services": {"data", "runtime"},
     "algorithms": {"data", "models"},
     "observe": {"data", "store"},
     "workers": BUILDING_BLOCKS,
@@ -30,10 +31,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assemble": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "saved_league", "live"},
     "live": BUILDING_BLOCKS | {"workers", "config", "experiment"},
     "local": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "live", "assemble"},
+    "cluster": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "live", "assemble", "local"},
     "recipes": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
     "exploit": BUILDING_BLOCKS | {"workers", "config", "experiment", "assemble", "local"},
+    "launch": {"data", "config", "runtime"},
     "cli": BUILDING_BLOCKS
     | {
+        "launch",
         "workers",
         "observe",
         "config",
@@ -42,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "live",
         "assemble",
         "local",
+        "cluster",
         "recipes",
         "exploit",
     },
@@ -50,9 +55,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 FENCED: dict[str, tuple[str, ...]] = {
     "torch": ("models/", "algorithms/", "workers/", "games/device/"),
-    "ray": ("runtime/cluster.py",),
+    "ray": ("cluster/",),
     "grpc": ("games/remote/",),
     "sqlite3": ("store/",),
+    "redis": ("store/redis_models.py",),
     "tensorboardX": ("observe/",),
     "prometheus_client": ("observe/",),
     "wandb": ("observe/",),
@@ -157,7 +163,7 @@ def test_imports_follow_the_layers(file: str) -> None:
         ("games/lift.py", "from ludus.models.policy import Policy", "it may import data"),
         ("games/builtin/kuhn.py", "import pyspiel", "pyspiel belongs in games/adapters/openspiel"),
         ("games/adapters/openspiel.py", "import gymnasium", "gymnasium belongs in games/adapters/gymnasium"),
-        ("runtime/local.py", "import ray.util", "ray belongs in runtime/cluster.py"),
+        ("runtime/local.py", "import ray.util", "ray belongs in cluster/"),
         ("runtime/local.py", "from ludus.workers.actor import Actor", "it may import data"),
         ("data/batch.py", "import ludus.config", "nothing of ours"),
         ("data/batch.py", "import scipy", "data imports scipy"),
@@ -185,7 +191,7 @@ def test_a_planted_fault_is_found(file: str, source: str, message: str) -> None:
         ("algorithms/ppo.py", "import torch\nfrom ludus.models.policy import Policy"),
         ("cli/train.py", "def train():\n    from ludus.assemble import assemble"),
         ("games/adapters/gymnasium.py", "import gymnasium\nfrom ludus.games.game import Game"),
-        ("runtime/cluster.py", "import ray"),
+        ("cluster/line.py", "import ray"),
         ("__init__.py", "from ludus.experiment import Experiment"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Protocol
@@ -20,30 +21,34 @@ from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import unknown
 from ludus.live.edits import Editor, Surroundings, answer_requests
+from ludus.live.orders import Orders
 from ludus.live.settings import configured, effective
+from ludus.live.status import StatusWriter
 from ludus.models.policy import Policy, value_parameters
 from ludus.models.weights import load_weights
+from ludus.runtime.network import NoSuchInterfaceError, find_interface
 from ludus.runtime.process import HostedPlayer
-from ludus.runtime.program import Progress, Worker
-from ludus.runtime.serial import FINISHED, run_serial
+from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.runtime.serial import FINISHED, INTERRUPTED, TIME_LIMIT, run_serial
 from ludus.runtime.supervision import LearningWatch, Supervision, TrainingFailed
 from ludus.runtime.weight_board import LocalBoard, WeightBoard
 from ludus.saved_league import league_of
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.metrics_file import MetricsFile
 from ludus.store.model_pool import ModelPool, UnknownModel
-from ludus.store.requests import RequestFolder
+from ludus.store.requests import LOOK_EVERY_S, RequestFolder
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
 from ludus.workers.controller import Controller
-from ludus.workers.devices import NoSuchDeviceError, find_device
+from ludus.workers.devices import NoSuchDeviceError, device_of_rank, find_device
 from ludus.workers.evaluation_book import EvaluationBook
 from ludus.workers.evaluator import Evaluator
 from ludus.workers.exploitability import ExactGame, Probs
 from ludus.workers.inline_inference import InlineInference
 from ludus.workers.learner import Learner
 from ludus.workers.named_players import is_model_name, resolve_player
+from ludus.workers.ranks import ALONE, LOOPBACK, Ranks
 from ludus.workers.shelf import SeatedPlayer, Shelf
 from ludus.workers.streams import StreamNumbers
 from ludus.workers.threads import use_threads
@@ -136,6 +141,8 @@ def new_pools(
 
 def require_devices(experiment: Experiment) -> None:
     """Refuse an experiment that asks for a GPU that this machine does not have."""
+    if experiment.runtime == "ray":
+        return  # other machines will have to
     asked = {"learner.device": experiment.learner.device}
     if experiment.actor.inference == "worker":
         asked["actor.inference_device"] = experiment.actor.inference_device
@@ -144,6 +151,17 @@ def require_devices(experiment: Experiment) -> None:
             find_device(device, setting)
         except NoSuchDeviceError as error:
             raise ConfigError(str(error)) from None
+
+
+def require_interface(experiment: Experiment) -> None:
+    """Refuse an experiment that names a network interface which this machine does not have."""
+    asked = experiment.cluster.network_interface
+    if asked is None or experiment.runtime not in ("serial", "local"):
+        return  # in a cluster it is one of the learner's node
+    try:
+        find_interface(asked, LOOPBACK)
+    except NoSuchInterfaceError as error:
+        raise ConfigError(str(error)) from None
 
 
 def require_value_parameters(experiment: Experiment) -> None:
@@ -175,13 +193,15 @@ def new_learner(
     free: Callable[[int, IntArray], None],
     num_actors: int = 1,
     spent: int = 0,
+    ranks: Ranks = ALONE,
 ) -> Learner:
     """A learner with fresh weights for every player. `spent`: decisions of players that have left."""
     players = {}
+    config = replace(experiment.learner, device=device_of_rank(experiment.learner.device, ranks.rank))
     for player, described in hosted.items():
         seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
         players[player] = TrainedPlayer(
-            player, build_policies(experiment, seed), experiment.algorithm, experiment.learner, seed=seed
+            player, build_policies(experiment, seed), experiment.algorithm, config, seed=seed, ranks=ranks
         )
     buffers = {
         player: Buffer(
@@ -205,6 +225,7 @@ def new_learner(
         budget=experiment.budget,
         configured=lambda settings: configured(experiment, settings),
         spent=spent,
+        ranks=ranks,
     )
 
 
@@ -256,6 +277,8 @@ class SerialTraining:
         self._checkpoints = folder.checkpoints(CHECKPOINT)
         self._metrics = MetricsFile(folder.metrics / "train.jsonl")
         self._requests = RequestFolder(folder.requests)
+        self._orders = Orders()
+        self._status = StatusWriter(self, self._orders, lambda: ((), None))
         self._workers: list[Worker] = []
         self._measuring: list[Worker] = []
         """Those that go on when the budget is spent."""
@@ -282,7 +305,7 @@ class SerialTraining:
             self._hosted,
             pools,
             board,
-            self.folder.models,
+            experiment.models.open(self.folder),
             lambda kind, slots: self.actor.free(kind, slots),
             spent=self.league.decisions_of_removed,
         )
@@ -314,9 +337,14 @@ class SerialTraining:
             hand_over_after=experiment.learner.batch_size,
             seed=experiment.seed,
         )
-        self._workers[:] = (self.learner, self.controller, self.actor)
-        self._measuring[:] = (self.actor,)
+        self._line_up()
         self._noted = self.learner.batches
+
+    def _line_up(self) -> None:
+        """Who works now: nobody, if all rest."""
+        paused = self._orders.paused
+        self._workers[:] = () if paused else (self.learner, self.controller, self.actor)
+        self._measuring[:] = () if paused else (self.actor,)
 
     # --- running ---
 
@@ -325,18 +353,29 @@ class SerialTraining:
         the budget, what has been learned is frozen and measured."""
 
         def after_round(progress: dict[str, Progress]) -> None:
-            learned = progress["learner"]
             if self.learner.batches != self._noted:  # middleware may add statistics without a batch
                 self._noted = self.learner.batches
+                learned = progress["learner"]
                 self._statistics |= learned.statistics
                 self._metrics.append(self.numbers())
                 self._check_learning(learned.statistics)
                 if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
                     self.save(clean=False)
-            self._take_requests()
+            self._look_around()
             if watch is not None:
                 watch(self)
 
+        reason = "failed"
+        try:
+            reason = self._train(after_round)
+        except KeyboardInterrupt:
+            reason = INTERRUPTED
+            raise
+        finally:
+            self._status.end(reason)
+        return reason
+
+    def _train(self, after_round: Callable[[dict[str, Progress]], None]) -> str:
         while True:
             reason = run_serial(
                 self._workers,
@@ -350,7 +389,7 @@ class SerialTraining:
                     self._measuring,
                     middleware=self.experiment.middleware,
                     finished=lambda: not (self._is_spent and self.controller.is_measuring),
-                    after_round=lambda _: self._take_requests(),
+                    after_round=lambda _: self._look_around(),
                 )
             if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
                 break
@@ -361,9 +400,23 @@ class SerialTraining:
     def _is_spent(self) -> bool:
         return self.learner.decisions >= self.experiment.budget
 
-    def _take_requests(self) -> None:
+    def _look_around(self) -> None:
         """Do what commands have asked for; all workers are between two steps."""
-        if answer_requests(self._requests, self._editor):
+        self._take_requests()
+        self._orders.end_at_once()
+        if self._orders.stop:
+            raise StopTraining(INTERRUPTED)
+        if self._orders.is_overdue(self.experiment.time_limit_h):
+            raise StopTraining(TIME_LIMIT)
+        if self._orders.paused == bool(self._workers):
+            self._line_up()
+            self._status.publish(at_once=True)
+        self._status.publish()
+        if self._orders.paused:
+            time.sleep(LOOK_EVERY_S)
+
+    def _take_requests(self) -> None:
+        if answer_requests(self._requests, self._editor, self._orders):
             self.experiment = self._editor.now
             self.controller.change_evaluation(self.experiment.evaluation)
             if self._hosted.keys() != self.league.standings.keys():
@@ -421,7 +474,14 @@ class SerialTraining:
         """The tables of a checkpoint fit only the experiment that they were played under; how long it runs
         and who looks on changes nothing about them."""
         without = replace(
-            self._written, budget=1, checkpoint_every=1, middleware=(), supervision=Supervision()
+            self._written,
+            budget=1,
+            checkpoint_every=1,
+            middleware=(),
+            supervision=Supervision(),
+            trial=None,
+            time_limit_h=1.0,
+            actors=None,
         )
         settings = encode(without)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

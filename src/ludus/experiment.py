@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,13 +29,16 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.models.policy import ChecksKind, ModelConfig
+from ludus.runtime.cluster_config import ClusterConfig
 from ludus.runtime.program import Middleware
 from ludus.runtime.supervision import Supervision
+from ludus.services.user_services import UserService, check_services
+from ludus.store.model_storage import ModelStorage
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
 
-Runtime = Literal["serial", "local"]
+Runtime = Literal["serial", "local", "ray"]
 
 
 def _main_only() -> LeagueRules:
@@ -50,6 +55,10 @@ class Experiment:
     game: GameSource
     budget: LiveField[int]
     """Decisions that the learning players train on, all together. Schedules run over it."""
+    trial: str | None = None
+    """Which of several tries at the same experiment this is: part of the name of the run folder."""
+    time_limit_h: LiveField[float] = 72.0
+    """Hours that one process trains: then it saves and ends, and --resume goes on."""
     bots: Mapping[str, str] = field(default_factory=dict)
     """Scripted players beside those of the game, by name: FILE.py:CLASS, or program:COMMAND. They play where
     `league.bots` or `evaluation.opponents` name them."""
@@ -65,11 +74,18 @@ class Experiment:
     evaluation: LiveField[EvaluationConfig] = field(default_factory=EvaluationConfig)
     middleware: tuple[Middleware, ...] = ()
     """Called around every step of every worker, the first one outermost."""
+    services: Mapping[str, UserService] = field(default_factory=dict)
+    """Started beside the workers, in processes of their own, by name; `Solver(name)` reaches them."""
+    models: ModelStorage = field(default_factory=ModelStorage)
     checkpoint_every: LiveField[int] = 1_000_000
     """Decisions between two checkpoints."""
+    actors: LiveField[int | None] = None
+    """Actor processes; None: as many as the cores and the batch allow. The serial runtime has none."""
     runtime: Runtime = "local"
-    """Where the workers run: as processes of this machine, or in one that can be repeated exactly."""
+    """Where the workers run: as processes of this machine, in one that can be repeated exactly, or on the
+    nodes of a Ray cluster."""
     supervision: Supervision = field(default_factory=Supervision)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -77,6 +93,17 @@ class Experiment:
         for name in ("budget", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.actors is not None and self.actors < 1:
+            raise ValueError(f"actors must be at least 1, got {self.actors}")
+        if self.actors is not None and self.actors < self.learner.ranks:
+            raise ValueError(
+                f"actors ({self.actors}) must be at least learner.ranks ({self.learner.ranks}): each rank "
+                "learns from actors of its own"
+            )
+        if self.trial is not None and not re.fullmatch(r"\w[\w.+-]*", self.trial, re.ASCII):
+            raise ValueError(f"trial must be letters, digits and . _ + -, got {self.trial!r}")
+        if not 0 < self.time_limit_h < math.inf:
+            raise ValueError(f"time_limit_h must be above 0 and finite, got {self.time_limit_h}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, got {self.seed}")
         if self.runtime not in get_args(Runtime):
@@ -107,6 +134,7 @@ class Experiment:
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
         self._check_patience()
+        check_services(self.services)
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()
@@ -134,7 +162,7 @@ class Experiment:
     def _check_patience(self) -> None:
         """An actor that waits for its game must not be taken for one that hangs."""
         game, limit = innermost(self.grouped_game), self.supervision.hung_after_s
-        if self.runtime != "local" or not isinstance(game, Isolated):
+        if self.runtime == "serial" or not isinstance(game, Isolated):
             return
         if game.step_seconds + game.start_seconds >= limit:
             place = "isolation" if self.isolation is not None else "game"

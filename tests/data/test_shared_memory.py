@@ -48,3 +48,28 @@ def test_what_cannot_be_reserved_is_refused_with_the_settings_to_lower() -> None
     with pytest.raises(MemoryError, match=r"actor\.num_tables"):
         Region.create(2**60)
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_only_what_is_reserved_takes_up_memory() -> None:
+    rows = 1_000_000
+    region = Region.sparse(bytes_needed(lambda new: new((4, rows), np.float64)))
+    array = region.new((4, rows), np.float64)
+    assert os.fstat(region.fd).st_blocks == 0
+    region.reserve([array[1]])
+    taken = os.fstat(region.fd).st_blocks * 512
+    assert array[1].nbytes <= taken <= array[1].nbytes + 2**16
+    region.reserve([array[1]])
+    assert os.fstat(region.fd).st_blocks * 512 == taken, "it has it already"
+    array[1] = 1.0
+    assert not array[[0, 2, 3]].any()
+    region.close()
+
+
+def test_what_does_not_fit_is_refused_and_the_rest_goes_on() -> None:
+    region = Region.sparse(bytes_needed(lambda new: new((2**40,), np.float64)))
+    array = region.new((2**40,), np.float64)
+    with pytest.raises(MemoryError, match=r"actor\.num_tables"):
+        region.reserve([array])
+    region.reserve([array[:8]])
+    array[:8] = 1.0
+    region.close()

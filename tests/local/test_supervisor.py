@@ -70,7 +70,7 @@ def test_a_new_process_has_time_to_start(clock: Clock) -> None:
 
 
 def test_every_failure_doubles_the_wait(clock: Clock) -> None:
-    place = WorkerPlace("actor-0")
+    place = WorkerPlace("actor-0", 0)
     waits = []
     for _ in range(3):
         place.failed(Supervision(back_off_s=0.5), decisions=7)

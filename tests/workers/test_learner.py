@@ -85,7 +85,9 @@ class Recorded:
         self._update = trained.update
         trained.update = self  # type: ignore[method-assign, assignment]
 
-    def __call__(self, batches: Mapping[int, Batch], progress: float) -> dict[str, float]:
+    def __call__(
+        self, batches: Mapping[int, Batch], progress: float, elsewhere: Mapping[int, Batch]
+    ) -> dict[str, float]:
         self.updates.append(
             [
                 float(stamp)
@@ -93,7 +95,7 @@ class Recorded:
                 for stamp in number_of(batch.observation["stamp"][..., 0][batch.valid])
             ]
         )
-        return self._update(batches, progress)
+        return self._update(batches, progress, elsewhere)
 
     @property
     def uses(self) -> Counter[float]:

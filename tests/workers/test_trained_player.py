@@ -203,6 +203,9 @@ def test_lag_is_the_mean_age_of_what_was_trained_on() -> None:
     statistics = player.update({0: replace(batch, version=version)}, 0.0)
     assert statistics["lag"] == pytest.approx(float((6 - version)[batch.valid].mean()))
     assert statistics["max_lag"] == 2.0
+    shares = [statistics[f"lag_share.{age}"] for age in range(11)]
+    newest = float((version == 6)[batch.valid].mean())
+    assert shares == pytest.approx([newest, 0.0, 1.0 - newest, *[0.0] * 8])
     assert player.oldest_version == 7 - 10
 
 

@@ -24,8 +24,8 @@ def advantage_columns(
     advantage = torch.zeros_like(batch.value)
     advantage[:-1] = gae(batch.reward[:-1], batch.value, discount_TB, batch.follows[:-1], lambda_)
     target = batch.value + advantage
-    update_value_scale(policy, target, batch.valid)
+    update_value_scale(policy, target, batch.valid, batch.over_ranks)
     return {
-        "advantage": standardise(advantage, batch.valid) if normalise else advantage,
+        "advantage": standardise(advantage, batch.valid, batch.over_ranks) if normalise else advantage,
         "target": target,
     }

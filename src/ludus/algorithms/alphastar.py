@@ -114,7 +114,7 @@ class AlphaStarGradient(Algorithm):
         """The value scale, and what the teacher thinks: it does not change while the policy learns."""
         discount_TB, follows_TB = self._discount(batch), batch.follows[:-1]
         target_TB = td_lambda(batch.reward[:-1], batch.value, discount_TB, follows_TB, self.lambda_)
-        update_value_scale(policy, target_TB, batch.valid[:-1])
+        update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
         if self.teacher is None:
             return batch
         return batch.with_extra(**self.teacher.columns(references[TEACHER], batch))

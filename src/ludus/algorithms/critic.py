@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ludus.algorithms.losses import masked_mean, value_loss
+from ludus.algorithms.losses import OverRanks, masked_mean, value_loss
 from ludus.models.policy import Policy
 from ludus.models.value_scale import ValueScale
 
@@ -17,11 +17,20 @@ def value_scale(policy: Policy) -> ValueScale | None:
 
 
 @torch.no_grad()
-def update_value_scale(policy: Policy, target: Tensor, valid: Tensor) -> None:
-    """Show the policy's scale, if it has one, the targets that count."""
+def update_value_scale(policy: Policy, target: Tensor, valid: Tensor, over_ranks: OverRanks = None) -> None:
+    """Show the policy's scale, if it has one, the targets that count, those of other ranks included."""
     scale = value_scale(policy)
-    if scale is not None and (targets := target[valid]).numel() > 0:
-        scale.update(targets)
+    if scale is None:
+        return
+    targets = target[valid]
+    if over_ranks is None:
+        if targets.numel() > 0:
+            scale.update(targets)
+        return
+    sums = [targets.sum(), targets.square().sum(), valid.sum()]
+    total, squares, count = over_ranks(torch.stack([one.double() for one in sums]))
+    if count > 0:
+        scale.update_moments(total / count, squares / count)
 
 
 def critic_loss(

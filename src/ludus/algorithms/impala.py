@@ -56,7 +56,7 @@ class Impala(Algorithm):
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         """Only the value scale: targets depend on the live weights, their spread hardly does."""
         target_TB = td_lambda(*self._steps(batch, batch.value), self.lambda_)
-        update_value_scale(policy, target_TB, batch.valid[:-1])
+        update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
         return batch
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:

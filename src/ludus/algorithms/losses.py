@@ -3,7 +3,7 @@ the rows that count."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
@@ -12,6 +12,8 @@ from torch.nn import functional
 
 Ratio = Literal["joint", "per_head"]
 """One probability ratio for the whole action, or one for each head."""
+OverRanks = Callable[[Tensor], Tensor] | None
+"""`Batch.over_ranks`: adds a tensor up over the learner's ranks; None: there is one only."""
 
 
 def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -31,10 +33,19 @@ def mean_where_used(
     }
 
 
-def standardise(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean 0 and variance 1 over the rows that count."""
-    centred = x - masked_mean(x, mask)
-    return centred / (masked_mean(centred.square(), mask).sqrt() + 1e-8)
+def mean_over_ranks(x: Tensor, mask: Tensor, over_ranks: OverRanks) -> Tensor:
+    """`masked_mean` of the rows of all ranks."""
+    if over_ranks is None:
+        return masked_mean(x, mask)
+    total, count = over_ranks(torch.stack((torch.where(mask, x, 0.0).sum().double(), mask.sum().double())))
+    mean: Tensor = total / count.clamp(min=1)
+    return mean.to(x.dtype)
+
+
+def standardise(x: Tensor, mask: Tensor, over_ranks: OverRanks = None) -> Tensor:
+    """Mean 0 and variance 1 over the rows that count, those of other ranks included."""
+    centred = x - mean_over_ranks(x, mask, over_ranks)
+    return centred / (mean_over_ranks(centred.square(), mask, over_ranks).sqrt() + 1e-8)
 
 
 def ppo_surrogate(

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ludus.cli.experiments import open_run
-from ludus.data.edits import AnyEdit
+from ludus.data.edits import AnyEdit, Order
 from ludus.store.requests import Answer, Asked
 from ludus.store.run_folder import RunFolder
 from ludus.store.run_lock import RunLocked
@@ -34,6 +34,23 @@ def ask_and_tell(run: str, edit: AnyEdit, patience_s: float, *, as_json: bool) -
     """Have an edit done and print what has happened; an error if it was refused."""
     folder = open_run(run)
     answer, is_training = ask(folder, edit, patience_s)
+    tell(folder, answer, is_training, as_json=as_json)
+    if not is_training and not as_json:
+        click.echo(f"nobody trains it now; go on: ludus train --run {folder.path} --resume")
+
+
+def order_and_tell(folder: RunFolder, order: Order, patience_s: float, *, as_json: bool) -> None:
+    """Have the process that trains the run do something; an error if there is none."""
+    answer = None
+    if folder.holder() is not None:
+        answer = _ask_trainer(folder, order, time.monotonic() + patience_s)
+    if answer is None:
+        answer = Answer(refused=f"nobody trains {folder.path}")
+    tell(folder, answer, True, as_json=as_json)
+
+
+def tell(folder: RunFolder, answer: Answer, is_training: bool, *, as_json: bool) -> None:
+    """Print what has happened; an error if nothing has."""
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(answer) | {"training": is_training}))
         if answer.refused is not None or answer.failed is not None:
@@ -47,8 +64,6 @@ def ask_and_tell(run: str, edit: AnyEdit, patience_s: float, *, as_json: bool) -
     if answer.refused is not None:
         raise click.ClickException(f"{answer.refused} (nothing has changed)")
     click.echo(answer.done)
-    if not is_training:
-        click.echo(f"nobody trains it now; go on: ludus train --run {folder.path} --resume")
 
 
 def ask(folder: RunFolder, edit: AnyEdit, patience_s: float = PATIENCE_S) -> tuple[Answer, bool]:
@@ -69,7 +84,7 @@ def ask(folder: RunFolder, edit: AnyEdit, patience_s: float = PATIENCE_S) -> tup
             return answer, True
 
 
-def _ask_trainer(folder: RunFolder, edit: AnyEdit, deadline: float) -> Answer | None:
+def _ask_trainer(folder: RunFolder, edit: AnyEdit | Order, deadline: float) -> Answer | None:
     """None if nobody trains the run any more, and nobody has taken the request."""
     asked = Asked(folder.requests, edit, max(0.0, deadline - time.monotonic()))
     gone_since: float | None = None

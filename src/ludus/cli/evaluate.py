@@ -16,6 +16,7 @@ from ludus.cli.outside_bots import add_bots
 from ludus.cli.rendering import Rendering, rendering_options
 from ludus.league.league import League
 from ludus.live.settings import effective
+from ludus.local.run_services import services_at_hand
 from ludus.store.model_pool import ModelPool
 from ludus.workers.evaluation_book import evaluation_row, keep_rows
 from ludus.workers.named_players import is_model_name, resolve_player
@@ -89,6 +90,7 @@ def command(
     if len(chosen) < min(2, league.num_teams):
         raise click.UsageError("name at least two players: the first meets each of the others")
     use_threads(1)
+    click.get_current_context().with_resource(services_at_hand(experiment, folder))
     seated = load_players(experiment, folder, league, chosen, weights=weights, greedy=greedy)
     teams = league.num_teams
     line_ups: Sequence[tuple[str, ...]] = (

@@ -31,6 +31,8 @@ LEAGUE_S = 5.0
 """The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
 LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
+LAG_SHARE = "lag_share."
+"""How many decisions were how old: for curves, not for a glance."""
 NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
 
 
@@ -131,7 +133,7 @@ def _losses(numbers: dict[str, float]) -> list[Text]:
     lines: dict[str, list[str]] = {}
     for name, value in numbers.items():
         player, slash, what = name.rpartition("/")
-        if slash and (value or what not in LEFT_OUT):
+        if slash and (value or what not in LEFT_OUT) and not what.startswith(LAG_SHARE):
             lines.setdefault(player, []).append(
                 f"{what}={short(value) if value >= 1_000 else f'{value:.3g}'}"
             )

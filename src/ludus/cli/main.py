@@ -14,12 +14,19 @@ from ludus.config.errors import nearest
 from ludus.data.dataset_format import DatasetError
 from ludus.games.seat_rows import GameError
 from ludus.runtime.supervision import TrainingFailed
+from ludus.services.errors import ServiceError
 from ludus.store.files import StoreError
 
 COMMANDS = {
     "train": "train a league, or go on with one",
     "league": "players, ratings, payoff and equilibrium of a run; add, remove, freeze or reset players",
     "set": "change settings of a run while it trains",
+    "status": "how a run is: workers, speed, and what holds it up",
+    "logs": "what the workers of a run have printed",
+    "pause": "let a run rest: nobody plays or learns",
+    "continue": "let a run that rests go on",
+    "stop": "end a run in good order",
+    "scale": "more or fewer actors while a run trains",
     "eval": "matches between any players, snapshots and bots",
     "compare": "how much the players of one run win from those of another",
     "exploit": "how much can a player be beaten by? exact, or by a trained best response",
@@ -30,12 +37,18 @@ COMMANDS = {
     "games": "the games that can be named, and what is missing for the others",
     "check": "does a game keep its promises?",
     "serve": "a game server for actors elsewhere",
+    "launch": "train on other machines: Slurm, Kubernetes, or hosts by ssh",
+    "join": "this machine as a node of a cluster",
     "recipes": "the experiments that ship, and every setting of one",
     "doctor": "this machine, what is installed, and what to change",
 }
-"""Command -> what it does; the function is `ludus.cli.NAME:command` (`evaluate` for eval)."""
+"""Command -> what it does; the function is `ludus.cli.NAME:command`, but for `FILES`."""
+FILES = {"eval": "evaluate", "continue": "go_on"}
+"""Command -> file, where the command's own name will not do."""
 
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
+OUT_OF_TIME = 75
+"""The time limit of a run was reached: it is saved, and goes on with --resume (EX_TEMPFAIL of sysexits)."""
 
 
 class LazyCommands(click.Group):
@@ -50,7 +63,7 @@ class LazyCommands(click.Group):
             ctx.fail(
                 f"unknown command {cmd_name!r}; " + (f"did you mean {close!r}?" if close else "see --help")
             )
-        module = importlib.import_module(f"ludus.cli.{'evaluate' if cmd_name == 'eval' else cmd_name}")
+        module = importlib.import_module(f"ludus.cli.{FILES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
@@ -66,7 +79,7 @@ def ludus() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted (state saved).
+    """Exit codes: 0 done, 1 failed, 2 bad usage, 75 time limit reached and 130 interrupted (state saved).
 
     With LUDUS_TRACEBACK=1 in the environment, an error comes with where it was raised.
     """
@@ -79,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    except (ConfigError, DatasetError, GameError, StoreError, TrainingFailed, OSError) as error:
+    except (ConfigError, DatasetError, GameError, ServiceError, StoreError, TrainingFailed, OSError) as error:
         if os.environ.get("LUDUS_TRACEBACK"):
             raise
         click.echo(f"error: {_place_first(error) if isinstance(error, OSError) else error}", err=True)

@@ -28,6 +28,7 @@ from ludus.games.seeding import mix
 from ludus.games.versions import map_name
 from ludus.league.players import unknown
 from ludus.live.settings import effective
+from ludus.local.run_services import services_at_hand
 from ludus.store.dataset_folder import locked
 from ludus.store.files import atomic_write, clean_temporaries, make_folder, safe_name
 from ludus.store.run_folder import RunFolder
@@ -145,6 +146,7 @@ def _find(
             for _, event in ledger.replay():
                 league.apply(event)
         experiment, names = add_bots(effective(experiment, league), players, taken=league.players)
+        click.get_current_context().with_resource(services_at_hand(experiment, folder))
         seated = load_players(experiment, folder, league, names, weights=weights, greedy=greedy)
         return experiment.grouped_game, seated, names
     source, names = add_game_bots(find_game(game, settings), players)

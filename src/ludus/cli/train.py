@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -17,13 +18,14 @@ from ludus.assemble import (
     load_experiment,
     new_league,
     require_devices,
+    require_interface,
     require_value_parameters,
 )
 from ludus.cli.console import new_console
 from ludus.cli.experiments import find_experiment, open_run, parse_settings
 from ludus.cli.initial_models import InitialModels, find_initial_models, models_named
 from ludus.cli.live_view import UNREAD, Style, TrainView
-from ludus.cli.main import INTERRUPTED
+from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
 from ludus.cli.outside_bots import fix_bots
 from ludus.cli.stopped_run import edit_stopped
 from ludus.cli.tables import league_table
@@ -33,26 +35,37 @@ from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.summary import summarise
 from ludus.live.settings import checked_settings, effective, is_live, require_trainable
+from ludus.local.run_services import fix_services, listening_host, run_services
 from ludus.local.training import LocalTraining, default_actors
 from ludus.runtime import serial
 from ludus.runtime.cores import usable_cores
 from ludus.runtime.supervision import TrainingFailed
+from ludus.services.errors import ServiceError
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.cloned_run import is_cloned
 
 DEFAULT_RECIPE = "connect_four"
+EXIT_CODES = {serial.INTERRUPTED: INTERRUPTED, serial.TIME_LIMIT: OUT_OF_TIME}
+"""By why a run has ended; 0 for any other reason."""
 
 
 @click.command("train")
 @click.argument("experiment", required=False, metavar="[RECIPE|FILE.py:NAME|FILE.yaml]")
 @click.option("--run", type=click.Path(), help="Run folder; default: a new one under runs/.")
 @click.option("--resume", is_flag=True, help="Go on with --run (default: the newest run).")
-@click.option("--runtime", type=click.Choice(["serial", "local"]), help="Where the workers run.")
+@click.option(
+    "--resume-or-start", is_flag=True, help="Go on with --run if it is there, else begin it: for jobs."
+)
+@click.option("--runtime", type=click.Choice(["serial", "local", "ray"]), help="Where the workers run.")
+@click.option(
+    "--address", help="A Ray cluster, HOST:PORT or auto; without one, --runtime ray starts a private one."
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated."
 )
-@click.option("--actors", type=click.IntRange(min=1), help="Actor processes of the local runtime.")
+@click.option("--actors", type=click.IntRange(min=1), help="Actor processes; the run keeps the number.")
+@click.option("--trial", metavar="NAME", help="Which try at the experiment it is: runs/RECIPE-NAME-001.")
 @click.option(
     "--inference",
     type=click.Choice(["inline", "worker"]),
@@ -64,8 +77,11 @@ def command(
     experiment: str | None,
     run: str | None,
     resume: bool,
+    resume_or_start: bool,
     runtime: str | None,
+    address: str | None,
     actors: int | None,
+    trial: str | None,
     inference: str | None,
     settings: tuple[str, ...],
     quiet: bool,
@@ -78,21 +94,31 @@ def command(
     ludus train my_file.py:experiment --run runs/mine
     ludus train --run runs/mine --resume
     """
+    if resume_or_start:
+        if run is None:
+            raise ConfigError("--resume-or-start needs --run, the folder to look for")
+        resume = (Path(run) / "run.json").exists()
+        if resume:  # the run has its experiment, and settings that may have been changed since
+            experiment, settings = None, ()
     if runtime is not None:
         settings = (*settings, f"runtime={runtime}")
     if inference is not None:
         settings = (*settings, f"actor.inference={inference}")
-    initial, folder, live = _find(experiment, run, settings, resume=resume)
+    if actors is not None:
+        settings = (*settings, f"actors={actors}")
+    if trial is not None:
+        settings = (*settings, f"trial={trial}")
+    initial, folder, live, kept = _find(experiment, run, settings, resume=resume)
     chosen = initial.experiment
-    _require_sense(chosen, actors)
-    num_actors = actors or default_actors(chosen)
+    _require_sense(chosen, actors, address)
+    num_actors = actors or kept or default_actors(chosen)
     console = new_console()
     style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
     if folder is None:
         chosen, folder = _create(initial, run)
     again = f"ludus train --run {folder.path} --resume"
     training: Training | None = None
-    with folder.lock():
+    with folder.lock(), ExitStack() as services:
         if live:
             _change_live(folder, live)
         if resume:
@@ -101,13 +127,17 @@ def command(
             folder = folder.with_experiment(encode(chosen))  # before worker processes read it
         if style in ("live", "lines"):
             console.print(f"run folder: {folder.path}\n{initial.describe()}{_workers(chosen, num_actors)}")
+            if chosen.services:
+                named = ", ".join(f"{name} ({one.count})" for name, one in chosen.services.items())
+                console.print(f"services:   {named}")
             for role in _taught_by_nobody(chosen):
                 console.print(
                     f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
                     f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
                 )
         try:
-            training = _start(chosen, folder, num_actors)
+            services.enter_context(run_services(chosen, folder, listening_host(chosen, address)))
+            training = _start(chosen, folder, num_actors, actors or kept, address)
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
             if reason == UNREAD:
@@ -121,29 +151,31 @@ def command(
             raise
         except MemoryError as error:
             raise ConfigError(str(error)) from error
-        except (TrainingFailed, StoreError, OSError):
+        except (TrainingFailed, StoreError, ServiceError, OSError):
             click.echo(f"the run ends with an error; once that is mended, {again} goes on", err=True)
             raise
         finally:
             if training is not None:
                 training.close()
-    return INTERRUPTED if reason == serial.INTERRUPTED else 0
+    return EXIT_CODES.get(reason, 0)
 
 
 def _find(
     address: str | None, run: str | None, settings: tuple[str, ...], *, resume: bool
-) -> tuple[InitialModels, RunFolder | None, Mapping[str, str]]:
-    """The experiment, checked, with the models it begins with, its folder if it has one, and the settings to
-    be changed in its ledger. Nothing is written yet."""
+) -> tuple[InitialModels, RunFolder | None, Mapping[str, str], int | None]:
+    """The experiment, checked, with the models it begins with, its folder if it has one, the settings to be
+    changed in its ledger, and how many actors it has so far. Nothing is written yet."""
     if not resume:
-        experiment = fix_bots(find_experiment(address or DEFAULT_RECIPE, settings))
+        experiment = fix_services(fix_bots(find_experiment(address or DEFAULT_RECIPE, settings)))
         require_devices(experiment)
+        require_interface(experiment)
         require_value_parameters(experiment)
         if run is not None and (Path(run) / "run.json").exists():
             raise ConfigError(f"{run} already holds a run; go on with it by --resume, or name another folder")
         if run is not None:
             RunFolder.require_free(run)
-        return find_initial_models(experiment, None if run is None else RunFolder.models_in(run)), None, {}
+        pool = None if run is None else RunFolder.models_in(run)
+        return find_initial_models(experiment, pool), None, {}, experiment.actors
     if address is not None:
         raise ConfigError(f"--resume takes the experiment from the run folder; leave out {address!r}")
     folder = open_run(run)
@@ -160,15 +192,16 @@ def _find(
     if now is not None:
         checked_settings(now, live)
     changed = apply_overrides(before, {path: text for path, text in given.items() if path not in live})
-    experiment = fix_bots(changed)
+    experiment = fix_services(fix_bots(changed))
     _require_same_players(before, experiment)
     require_devices(experiment)
+    require_interface(experiment)
     require_value_parameters(experiment)
     named_before = [model for _, model, _ in models_named(before)]
     initial = find_initial_models(experiment, folder.models, known=named_before)
     if now is not None and experiment != before:
         _require_replay(folder, initial.planned)
-    return initial, folder, live
+    return initial, folder, live, (now or experiment).actors
 
 
 def _replayed(folder: RunFolder, written: Experiment) -> League | None:
@@ -202,8 +235,10 @@ def _change_live(folder: RunFolder, settings: Mapping[str, str]) -> None:
         raise ConfigError(answer.refused)
 
 
-def _require_sense(experiment: Experiment, actors: int | None) -> None:
+def _require_sense(experiment: Experiment, actors: int | None, address: str | None) -> None:
     """The serial runtime is one process: refuse what only processes can do."""
+    if address is not None and experiment.runtime != "ray":
+        raise ConfigError(f"--address {address} is for --runtime ray; this run has {experiment.runtime}")
     if experiment.runtime == "serial":
         if actors is not None:
             raise ConfigError("--actors is for --runtime local: the serial runtime is one process")
@@ -211,19 +246,38 @@ def _require_sense(experiment: Experiment, actors: int | None) -> None:
             raise ConfigError(
                 "actor.inference=worker is for --runtime local: the serial runtime is one process"
             )
+        if experiment.learner.ranks > 1:
+            raise ConfigError(
+                f"learner.ranks={experiment.learner.ranks} is for --runtime local: the serial runtime is one "
+                "process"
+            )
 
 
 def _create(initial: InitialModels, run: str | None) -> tuple[Experiment, RunFolder]:
     """A new run, with the models that it begins with in its pool before it exists."""
-    path = Path(run) if run is not None else RunFolder.name_new(initial.experiment.name)
+    path = Path(run) if run is not None else RunFolder.name_new(_full_name(initial.experiment))
     experiment = initial.put_into(RunFolder.models_in(path))
     folder = RunFolder.create(path, encode(experiment), seed=experiment.seed, command=sys.argv)
     return experiment, folder
 
 
-def _start(experiment: Experiment, folder: RunFolder, num_actors: int) -> Training:
+def _full_name(experiment: Experiment) -> str:
+    return experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
+
+
+def _start(
+    experiment: Experiment, folder: RunFolder, num_actors: int, asked: int | None, address: str | None
+) -> Training:
+    """`asked`: actors that somebody has asked for."""
     if experiment.runtime == "serial":
         return SerialTraining(experiment, folder)
+    if experiment.runtime == "ray":
+        from ludus.cluster.connection import join  # Ray is imported once its environment is set
+
+        leave = join(address, asked)
+        from ludus.cluster.training import train_on_cluster
+
+        return train_on_cluster(experiment, folder, num_actors=asked, leave=leave)
     return LocalTraining(experiment, folder, num_actors)
 
 
@@ -237,8 +291,11 @@ def _taught_by_nobody(experiment: Experiment) -> list[str]:
 def _workers(experiment: Experiment, num_actors: int) -> str:
     if experiment.runtime == "serial":
         return "workers:    all in this process (--runtime local: processes that overlap)"
+    if experiment.runtime == "ray":
+        return "workers:    on the nodes of a Ray cluster (--address HOST:PORT; without: a private one here)"
     policy_worker = ", a policy worker" if experiment.actor.inference == "worker" else ""
-    workers = f"{num_actors} actor{'s' * (num_actors > 1)}{policy_worker} and a learner"
+    ranks = f" of {experiment.learner.ranks} ranks" if experiment.learner.ranks > 1 else ""
+    workers = f"{num_actors} actor{'s' * (num_actors > 1)}{policy_worker} and a learner{ranks}"
     return f"workers:    {workers} on {usable_cores():g} usable cores (--actors N)"
 
 

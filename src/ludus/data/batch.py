@@ -48,6 +48,9 @@ class Batch:
     """Share of the training budget that is spent, for schedules."""
     all_valid: bool = False
     """Whoever made the batch knows that every row is valid."""
+    over_ranks: Callable[[Any], Any] | None = None
+    """While `Algorithm.prepare` runs: adds an array up over the learner's ranks, if this batch is one rank's
+    part of a larger one. Whoever takes a mean over the whole batch needs it, in every rank alike."""
 
     @property
     def mask(self) -> Any:
@@ -107,7 +110,8 @@ class Batch:
         return replace(self, **changed)
 
 
-_COLUMNS = tuple(spec.name for spec in fields(Batch) if spec.name not in ("progress", "all_valid"))
+_NO_COLUMNS = ("progress", "all_valid", "over_ranks")
+_COLUMNS = tuple(spec.name for spec in fields(Batch) if spec.name not in _NO_COLUMNS)
 
 
 def _itself(array: Any) -> Any:

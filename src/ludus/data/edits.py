@@ -1,4 +1,4 @@
-"""What a person may ask of a league while it trains. Settings and models are as typed, not yet checked."""
+"""What a person may ask of a run while it trains. Settings and models are as typed, not yet checked."""
 
 from __future__ import annotations
 
@@ -38,4 +38,19 @@ class ResetPlayer(Edit, frozen=True, kw_only=True, tag="reset"):
     """What it starts again from; None: what its role says."""
 
 
+class Pause(Edit, frozen=True, kw_only=True, tag="pause"):
+    """Nobody plays or learns until somebody says so. Not in the ledger: a resume trains."""
+
+
+class Continue(Edit, frozen=True, kw_only=True, tag="continue"):
+    """The end of a pause."""
+
+
+class Stop(Edit, frozen=True, kw_only=True, tag="stop"):
+    now: bool = False
+    """Without saving: what was learned since the latest checkpoint is lost."""
+
+
 AnyEdit = ChangeSettings | AddPlayer | RemovePlayer | FreezePlayer | ResetPlayer
+Order = Pause | Continue | Stop
+"""What the process that trains the run does, and the league does not notice."""

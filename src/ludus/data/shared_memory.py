@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,40 @@ class Region:
     @classmethod
     def create(cls, num_bytes: int) -> Region:
         """New memory, all zero. Its pages are reserved now, so that writing to it cannot fail later."""
-        available = _available_bytes()
-        if num_bytes > available:  # the kernel would hand out pages until it has to end processes
-            raise _too_much(num_bytes, f"{available / 2**20:.0f} MiB are free")
+        region = cls.sparse(num_bytes)
+        try:
+            region._reserve([(0, max(num_bytes, 1))])
+        except MemoryError:
+            region.close()
+            raise
+        return region
+
+    @classmethod
+    def sparse(cls, num_bytes: int) -> Region:
+        """New memory, all zero, that takes up nothing yet: `reserve` what is to be written to."""
         fd = _anonymous_file()
         try:
-            size = max(num_bytes, 1)
-            os.ftruncate(fd, size)
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, size)
-        except OSError as error:
+            os.ftruncate(fd, max(num_bytes, 1))
+            return cls(fd)
+        except (OSError, ValueError, OverflowError) as error:
             os.close(fd)
+            raise _too_much(num_bytes, str(error)) from error
+
+    def reserve(self, arrays: Iterable[Array]) -> None:
+        """Get the pages of these arrays of the region, or of contiguous parts of them, so that writing to
+        them cannot fail later. All of them or, with an error, nothing that could not be used otherwise."""
+        begin = np.frombuffer(self._memory, np.uint8, 1).ctypes.data
+        self._reserve([(array.ctypes.data - begin, array.nbytes) for array in arrays if array.nbytes])
+
+    def _reserve(self, pieces: list[tuple[int, int]]) -> None:
+        num_bytes, available = sum(size for _, size in pieces), _available_bytes()
+        if num_bytes > available:  # the kernel would hand out pages until it has to end processes
+            raise _too_much(num_bytes, f"{available / 2**20:.0f} MiB are free")
+        try:
+            for start, size in pieces if hasattr(os, "posix_fallocate") else ():
+                os.posix_fallocate(self.fd, start, size)
+        except OSError as error:
             raise _too_much(num_bytes, str(error.strerror)) from error
-        return cls(fd)
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """The next array."""

@@ -9,11 +9,20 @@ from typing import Any
 
 import msgspec
 
-from ludus.data.edits import AddPlayer, AnyEdit, ChangeSettings, FreezePlayer, RemovePlayer, ResetPlayer
+from ludus.data.edits import (
+    AddPlayer,
+    AnyEdit,
+    ChangeSettings,
+    FreezePlayer,
+    Order,
+    RemovePlayer,
+    ResetPlayer,
+)
 from ludus.data.records import AnyEvent, ModelId, PlayerAdded, PlayerRemoved, Settings, SettingsChanged
 from ludus.experiment import Experiment
 from ludus.league.league import League, later_settings
 from ludus.league.players import BY_HAND, FROZEN, MAX_ID_LENGTH, SCRIPTED, unknown
+from ludus.live.orders import Orders
 from ludus.live.settings import checked_settings, effective, require_trainable, with_settings
 from ludus.models.policy import Policy
 from ludus.models.weights import load_weights
@@ -228,8 +237,8 @@ class Editor:
         self._controller.edit(events)
 
 
-def answer_requests(requests: RequestFolder, editor: Editor) -> bool:
-    """Do what commands have asked for meanwhile; says whether anything has changed. Once learning players
+def answer_requests(requests: RequestFolder, editor: Editor, orders: Orders) -> bool:
+    """Do what commands have asked for meanwhile; says whether the league has changed. Once learning players
     have joined or left, the rest waits until they have a learner.
 
     What is wrong with a request is its own affair: the run goes on. An error of the run is told and raised.
@@ -239,6 +248,9 @@ def answer_requests(requests: RequestFolder, editor: Editor) -> bool:
     for request in requests.take():
         if request.edit is None:
             request.answer(Answer(refused=request.problem))
+            continue
+        if isinstance(request.edit, Order):
+            request.answer(Answer(done=orders.obey(request.edit)))
             continue
         try:
             request.answer(Answer(done=editor.do(request.edit)))

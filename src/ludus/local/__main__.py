@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+import time
 import traceback
 from multiprocessing.connection import Connection
 
 from ludus.local.actor_process import run_actor
+from ludus.local.follower_process import run_follower
 from ludus.local.learner_process import LearnerProcess
 from ludus.local.policy_process import run_policy_worker
 from ludus.runtime.messages import Failed
 from ludus.runtime.process import Launch, PeerGone, read_launch, send, settle_in
 from ludus.store.files import StoreError
 from ludus.store.model_pool import ModelPoolError
+from ludus.workers.ranks import RankLost
 from ludus.workers.threads import use_threads
 
+LINGER_S = 10.0
+"""A rank of the learner that has lost another one waits so long to be ended with all of them."""
 INSTALLED = tuple(sysconfig.get_path(place) for place in ("stdlib", "purelib", "platlib"))
 
 
@@ -24,8 +29,10 @@ def run_worker(launch: Launch) -> None:
     settle_in(launch.parent)
     use_threads(1)
     try:
-        if launch.role == "learner":
+        if launch.role == "learner" and launch.index == launch.num_places + 1:
             LearnerProcess(launch).run()
+        elif launch.role == "learner":
+            run_follower(launch)
         elif launch.role == "policy":
             run_policy_worker(launch)
         else:
@@ -36,6 +43,8 @@ def run_worker(launch: Launch) -> None:
         # Into the log before the controller hears of it, and ends this process.
         traceback.print_exc()
         sys.stderr.flush()
+        if isinstance(error, RankLost):  # no fault of ours: the controller sees whose it is, and ends us all
+            time.sleep(LINGER_S)
         failed = Failed(f"{type(error).__name__}: {error}", kind=_whose(error, launch.role))
         send(Connection(os.dup(launch.control_fd)), failed)
         raise SystemExit(1) from None

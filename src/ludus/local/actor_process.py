@@ -8,10 +8,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ludus.assemble import build_policies
 from ludus.data.records import Match, ModelId, Result
-from ludus.data.trees import IntArray, Tree
+from ludus.data.trees import Array, IntArray, Tree
 from ludus.experiment import Experiment
 from ludus.local.remote_inference import RemoteInference
 from ludus.local.shared_parts import WAIT_S, SharedParts, open_parts
@@ -21,6 +22,7 @@ from ludus.runtime.messages import (
     FindFrozen,
     FromActor,
     FrozenFound,
+    Leaving,
     MatchFound,
     NextMatch,
     Report,
@@ -32,11 +34,14 @@ from ludus.runtime.process import Launch, PeerGone, receive, send
 from ludus.runtime.program import StopTraining, wrap
 from ludus.runtime.serial import STOPPED
 from ludus.store.model_pool import ModelPool
-from ludus.workers.actor import Actor
+from ludus.workers.actor import Actor, StepTimes
 from ludus.workers.buffer import Lead
 from ludus.workers.inference import Inference
 from ludus.workers.inline_inference import InlineInference
 from ludus.workers.shelf import Shelf
+
+PASTIME = -1
+"""The id of a match that is played only because a table cannot stand still."""
 
 
 class RingDesk:
@@ -65,8 +70,16 @@ class RingDesk:
         return any(lead.is_too_long(done) for lead, done in zip(self._leads, used, strict=True))
 
 
+class NothingToPlay(Exception):  # noqa: N818 - the end of an actor, not an error
+    """The controller has no match for an actor that has had none yet."""
+
+
 class ControlDesk:
-    """An actor's way to the controller: asks and waits for the answer."""
+    """An actor's way to the controller: asks and waits for the answer.
+
+    An actor that is to leave gets no more matches. Its tables go on together, so those that have nothing to
+    play while others finish play a pastime: a match that trains nobody and that nobody hears of.
+    """
 
     def __init__(
         self, control: Connection, models: ModelPool, show_life: Callable[[], None] = lambda: None
@@ -74,17 +87,43 @@ class ControlDesk:
         self._control = control
         self._models = models
         self._show_life = show_life
+        self.sharing = 0
+        """Actors that share a batch, as the controller last said; 0: it has not yet."""
+        self._open: set[int] = set()
+        self._latest: Match | None = None
+        self._leaves = False
+
+    @property
+    def has_left(self) -> bool:
+        """There is nothing more to play, and all that was begun has ended."""
+        return self._leaves and not self._open
 
     def next_match(self, tables: int) -> Match:
         answer = self._ask(NextMatch(tables))
         assert isinstance(answer, MatchFound)
+        self.sharing = answer.sharing
+        self._leaves = answer.match is None
+        if answer.match is None:
+            return self._pastime(tables)
+        self._open.add(answer.match.id)
+        self._latest = answer.match
         return answer.match
 
+    def _pastime(self, tables: int) -> Match:
+        if self._latest is None:
+            raise NothingToPlay
+        watched = tuple(replace(side, trains=False) for side in self._latest.sides)
+        return replace(self._latest, id=PASTIME, sides=watched, tables=tables)
+
     def report(self, result: Result) -> None:
-        self._ask(Report(result))
+        if result.match_id != PASTIME:
+            self._ask(Report(result))
+            self._open.discard(result.match_id)
 
     def void_match(self, match_id: int, reason: str) -> None:
-        self._ask(VoidMatch(match_id, reason))
+        if match_id != PASTIME:
+            self._ask(VoidMatch(match_id, reason))
+            self._open.discard(match_id)
 
     def find_frozen(self, player: str) -> FrozenFound:
         answer = self._ask(FindFrozen(player))
@@ -121,7 +160,7 @@ def _new_inference(
             bots=bots,
             draws=draws,
             find_frozen=lambda player: desk.find_frozen(player).model,
-            wake_worker=signals[parts.num_actors],
+            wake_worker=signals[parts.num_places],
             woken=signals[actor],
             show_life=show_life,
         )
@@ -135,15 +174,47 @@ def _new_inference(
     return InlineInference(shelf, draws)
 
 
+class Stopwatch:
+    """Writes down what an actor does with its time; the actor itself knows what its steps took."""
+
+    def __init__(self, written: Array, steps: StepTimes) -> None:
+        """`written`: [ACTOR_TIMES] in shared memory."""
+        self._written = written
+        self._steps = steps
+        self._now = time.monotonic()
+
+    def stepped(self) -> None:
+        """A step has just ended, or something short."""
+        steps = self._steps
+        self._written[:3] += steps.game, steps.inference, self._passed() - steps.game - steps.inference
+        steps.game = steps.inference = 0.0
+
+    def waited(self) -> None:
+        """For the learner, since the last call of anything here."""
+        self._written[3] += self._passed()
+
+    def rested(self) -> None:
+        """Because all rest: that is nobody's time."""
+        self._passed()
+
+    def _passed(self) -> float:
+        before, self._now = self._now, time.monotonic()
+        return self._now - before
+
+
 def run_actor(launch: Launch) -> None:
-    """The main loop of an actor process: play, unless the learner is too far behind."""
+    """The main loop of an actor process: play, unless the learner is too far behind or all rest."""
     experiment, folder, parts, signals, control = open_parts(launch)
-    ring = RingDesk(parts, launch.index, wake_learner=signals[-1], max_lag=experiment.learner.lag)
+    wake_learner = signals[parts.learner_of(launch.index)]
+    ring = RingDesk(parts, launch.index, wake_learner=wake_learner, max_lag=experiment.learner.lag)
 
     def show_life() -> None:
         parts.hearts[launch.index] = time.monotonic()
         if control.poll(0):
             raise PeerGone("nothing is said without being asked: the controller is gone")
+
+    def share(sharing: int) -> int:
+        return max(1, experiment.learner.batch_size // sharing)
 
     desk = ControlDesk(control, folder.models, show_life)
     actor = Actor(
@@ -154,7 +225,7 @@ def run_actor(launch: Launch) -> None:
         inference=_new_inference(experiment, parts, desk, signals, launch.index, show_life),
         pools=parts.pools,
         trajectories=ring,
-        hand_over_after=max(1, experiment.learner.batch_size // launch.num_actors),
+        hand_over_after=share(launch.sharing),
         seed=int(
             np.random.SeedSequence(
                 [experiment.seed, launch.index, launch.start, launch.attempt]
@@ -163,22 +234,37 @@ def run_actor(launch: Launch) -> None:
         slots=parts.slots_of(launch.index),
     )
     step = wrap(actor, experiment.middleware)
+    times = Stopwatch(parts.actor_times[launch.index], actor.times)
+    parts.present[launch.index] = True
     heap = Heap()
-    while True:
-        heap.settle()
+    while not desk.has_left:
         _, kinds, slots = parts.decode(parts.free[launch.index].take())
         for kind in range(len(parts.pools)):
             actor.free(kind, slots[kinds == kind])
         show_life()
-        if ring.is_too_far_ahead() or not actor.has_room:
-            signals[-1].notify()
+        heap.settle()
+        times.stepped()
+        if parts.paused[0]:
             signals[launch.index].wait(WAIT_S)
-            parts.waited[launch.index] += time.monotonic() - parts.hearts[launch.index]
+            times.rested()
+            continue
+        if ring.is_too_far_ahead() or not actor.has_room:
+            wake_learner.notify()
+            signals[launch.index].wait(WAIT_S)
+            times.waited()
             continue
         try:
             dropped = actor.dropped_reward
             step()
             parts.dropped_reward[launch.index] += actor.dropped_reward - dropped
+            if desk.sharing:
+                actor.hand_over_after = share(desk.sharing)
+        except NothingToPlay:
+            break
         except StopTraining as request:
             send(control, Stopping(str(request) or STOPPED))
             receive(control, ToActor)  # nothing but the end comes now
+    parts.present[launch.index] = False
+    signals[-1].notify()  # the learner may have waited for it alone
+    actor.close()
+    send(control, Leaving())

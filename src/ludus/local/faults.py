@@ -26,13 +26,14 @@ class Fault:
     """What befell a worker."""
 
     kind: str
-    """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk, ..."""
+    """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk,
+    node_lost, ..."""
     reason: str
 
     @property
     def own(self) -> bool:
         """Its own failure: what keeps failing is not started for ever."""
-        return self.kind not in ("killed", "damaged_model")
+        return self.kind not in ("killed", "damaged_model", "node_lost")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"[:LONGEST_REASON]
@@ -41,6 +42,8 @@ class Fault:
 def death_of(process: WorkerProcess, kind: str) -> Fault:
     """Why a process has ended; `kind` if it was its own doing."""
     code = process.wait_end(LAST_WORDS_S)
+    if process.lost is not None:
+        return Fault("node_lost", process.lost)
     if code is None:
         return Fault(kind, f"{process.name} closed its connection")
     if code == OTHER_CODE:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ludus.data.shared_memory import Region, bytes_needed
 from ludus.experiment import Experiment
+from ludus.local.rank_links import RankWires
 from ludus.local.shared_parts import SharedParts
 from ludus.local.supervisor import SignsOfLife
 from ludus.runtime.channel import Signal
 from ludus.runtime.guard import Guard
+from ludus.runtime.log_keeper import LogKeeper
 from ludus.runtime.process import HostedPlayer, Launch, WorkerProcess, control_pair
 from ludus.store.run_folder import RunFolder
 from ludus.workers.policy_worker import InferenceStatistics
 
 LEARNER = "learner"
 POLICY_WORKER = "policy-worker"
-ROLES = {LEARNER: "learner", POLICY_WORKER: "policy"}
-"""By the name of a process; all others are actors."""
+
+
+def rank_name(rank: int) -> str:
+    """Of a rank of the learner."""
+    return LEARNER if rank == 0 else f"{LEARNER}-{rank}"
 
 
 class Launcher:
-    """Numbers of workers: the actors from 0 on, then the policy worker, then the learner."""
+    """Numbers of workers: the places of the actors from 0 on, then the policy worker, then the ranks of the
+    learner, of which rank 0 is started first."""
 
     parts: SharedParts
     inference: InferenceStatistics
@@ -32,26 +39,66 @@ class Launcher:
         self._experiment = experiment
         self._folder = folder
         self._guard = Guard()
+        self._logs = LogKeeper(folder.logs, folder.path.absolute().name)
+        self._rank_wires = RankWires(1)
         self._region: Region | None = None
         self._signals: list[Signal] = []
         self._laid_out_for: tuple[list[str], int] | None = None
+        self._reserved: set[int] = set()
+        """Places whose memory is there."""
 
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_actors: int) -> None:
-        """Shared memory for these players and actors, as if nobody had used it; no worker may be alive."""
-        wanted = (list(players), num_actors)
+    def lay_out(self, players: Mapping[str, HostedPlayer], num_places: int, taken: Collection[int]) -> None:
+        """Shared memory for these players and places, as if nobody had used it; no worker may be alive. Of
+        the places only those that are `taken` take up memory."""
+        wanted = (list(players), num_places)
         if self._laid_out_for == wanted:
-            for ring in (*self.parts.ready, *self.parts.free):
-                ring.clear()
+            self.reserve(taken)
+            for place in self._reserved:
+                self.parts.ready[place].clear()
+                self.parts.free[place].clear()
             self.parts.used[...] = 0
+            self.parts.present[...] = False
+            self.parts.present[list(taken)] = True
+            self.parts.paused[...] = False
             return
         self._close_shared()
         size = bytes_needed(lambda new: SharedParts(self._experiment, *wanted, new))
-        self._region = Region.create(size)
+        self._region = Region.sparse(size)
         self.parts = SharedParts(self._experiment, *wanted, self._region.new)
+        self._region.reserve(self.parts.memory(taken))
+        self._reserved = set(taken)
+        self.parts.present[list(taken)] = True  # they begin together: the learner waits for all of them
         self.inference = InferenceStatistics(self.parts.inference_counters)
         self.life = SignsOfLife(self.parts.hearts, self._experiment.supervision.hung_after_s)
-        self._signals = [Signal.create() for _ in range(num_actors + 2)]
+        self._signals = [Signal.create() for _ in self.parts.hearts]
         self._laid_out_for = wanted
+
+    @property
+    def signals(self) -> Sequence[Signal]:
+        """By number of worker: what wakes it."""
+        return self._signals
+
+    @property
+    def room(self) -> int:
+        """How many actors there can be at present, wherever they are."""
+        return sys.maxsize
+
+    def has_room(self, index: int) -> bool:
+        """Whether the worker of this number can be started now: on a cluster it may have to wait."""
+        return True
+
+    def reserve(self, places: Iterable[int]) -> None:
+        """Get memory for these places too; `MemoryError` if there is not enough."""
+        assert self._region is not None
+        for place in sorted({*places} - self._reserved):
+            self._region.reserve(self.parts.for_place[place])
+            self._reserved.add(place)
+
+    def pause(self, paused: bool) -> None:
+        """Let all workers rest, or go on."""
+        self.parts.paused[...] = paused
+        for signal in self._signals:
+            signal.notify()
 
     def spawn(
         self,
@@ -60,16 +107,23 @@ class Launcher:
         *,
         attempt: int,
         start: int,
+        sharing: int,
         players: Mapping[str, HostedPlayer],
         spent: int,
     ) -> WorkerProcess:
         assert self._region is not None
         control, child = control_pair()
+        rank = index - self.parts.learners.start
+        if rank == 0:
+            self._rank_wires.close()
+            self._rank_wires = RankWires(self.parts.num_ranks)
+        links = self._rank_wires.of(rank) if rank >= 0 else ()
         launch = Launch(
             run=str(self._folder.path),
-            role=ROLES.get(name, "actor"),
+            role="learner" if rank >= 0 else "policy" if name == POLICY_WORKER else "actor",
             index=index,
-            num_actors=self.parts.num_actors,
+            num_places=self.parts.num_places,
+            sharing=sharing,
             attempt=attempt,
             start=start,
             control_fd=child.fileno(),
@@ -78,20 +132,36 @@ class Launcher:
             players=dict(players),
             spent=spent,
             parent=os.getpid(),
+            rendezvous=self._rank_wires.address if rank >= 0 else "",
+            rank_fds=links,
         )
-        fds = {child.fileno(), self._region.fd, *(fd for signal in self._signals for fd in signal.fds)}
+        fds = {
+            child.fileno(),
+            self._region.fd,
+            *links,
+            *(fd for signal in self._signals for fd in signal.fds),
+        }
         self.life.started(index)
-        log = self._folder.logs / f"{name}.log"
-        process = WorkerProcess(name, launch, sorted(fds), control, log, self._guard)
-        child.close()
+        with child, self._logs.output(name) as output:
+            process = WorkerProcess(name, launch, sorted(fds), control, output, self._guard)
+        if rank >= 0:
+            self._rank_wires.handed_over(rank)
         return process
+
+    def look(self) -> None:
+        """Call it in every round."""
+        self.life.look()
+        self._logs.look()
 
     def close(self) -> None:
         self._guard.close()
+        self._logs.close()
         self._close_shared()
 
     def _close_shared(self) -> None:
+        self._rank_wires.close()
         self._laid_out_for = None
+        self._reserved = set()
         if self._region is not None:
             self._region.close()
             self._region = None

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import select
 import time
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 from ludus.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.data.records import ModelId
-from ludus.data.trees import IntArray
-from ludus.local.shared_parts import WAIT_S, open_parts
+from ludus.experiment import Experiment
+from ludus.local.intake import Intake
+from ludus.local.rank_links import Followers
+from ludus.local.shared_parts import LEARNER_TIMES, WAIT_S, SharedParts, open_parts
+from ludus.local.supervisor import START_UP_S
+from ludus.runtime.channel import Signal
 from ludus.runtime.heap import Heap
 from ludus.runtime.messages import (
     Configure,
@@ -25,111 +30,146 @@ from ludus.runtime.messages import (
     ToLearner,
 )
 from ludus.runtime.process import Launch, receive, send
-from ludus.runtime.program import StopTraining, wrap
+from ludus.runtime.program import IDLE, StopTraining, wrap
+from ludus.runtime.rank_messages import Compare
 from ludus.runtime.serial import STOPPED
+from ludus.store.run_folder import RunFolder
+from ludus.workers.devices import has_gpu_each
 from ludus.workers.learner import Learner
+from ludus.workers.ranks import ALONE, ConnectedRanks, Ranks
+
+
+@dataclass
+class Rank:
+    """One rank of the learner: most often the only one."""
+
+    experiment: Experiment
+    folder: RunFolder
+    parts: SharedParts
+    signals: Sequence[Signal]
+    control: Connection
+    links: Sequence[Connection]
+    """To the other ranks, or to rank 0."""
+    learner: Learner
+    intake: Intake
+    show_life: Callable[[], None]
+
+
+def open_rank(launch: Launch) -> Rank:
+    """The learner as the latest checkpoint has it, together with all other ranks."""
+    experiment, folder, parts, signals, control = open_parts(launch)
+    intake = Intake(parts, signals, launch.index)
+
+    def show_life() -> None:
+        parts.hearts[launch.index] = time.monotonic()
+
+    ranks: Ranks = ALONE
+    if parts.num_ranks > 1:
+        ranks = ConnectedRanks(
+            launch.rendezvous,
+            parts.learners.index(launch.index),
+            parts.num_ranks,
+            patience_s=START_UP_S + 2 * experiment.supervision.hung_after_s,
+            interface=experiment.cluster.network_interface,
+            gpu_each=has_gpu_each(experiment.learner.device, parts.num_ranks),
+        )
+    learner = new_learner(
+        experiment,
+        launch.players,
+        parts.pools,
+        parts.board,
+        experiment.models.open(folder),
+        intake.give_back,
+        parts.num_places,
+        launch.spent,
+        ranks,
+    )
+    learner.present = parts.present
+    load_learner(learner, launch.players, folder.checkpoints(CHECKPOINT).load_latest())
+    for player, hosted in launch.players.items():
+        trained = learner.players[player]
+        trained.incarnation = max(trained.incarnation, hosted.incarnation)
+        trained.after_gradient_step = show_life
+    learner.compare()
+    links = [Connection(fd) for fd in launch.rank_fds]
+    return Rank(experiment, folder, parts, signals, control, links, learner, intake, show_life)
 
 
 class LearnerProcess:
-    """Waits for trajectories and requests alike; `run` never returns."""
+    """Waits for trajectories and requests alike; `run` never returns. It is rank 0, and leads the others."""
 
     def __init__(self, launch: Launch) -> None:
-        self._experiment, folder, self._parts, self._signals, self._control = open_parts(launch)
-        self._checkpoints = folder.checkpoints(CHECKPOINT)
-        parts = self._parts
-        self.learner: Learner = new_learner(
-            self._experiment,
-            launch.players,
-            parts.pools,
-            parts.board,
-            folder.models,
-            self._give_back,
-            parts.num_actors,
-            launch.spent,
-        )
-        load_learner(self.learner, launch.players, self._checkpoints.load_latest())
-        for player, hosted in launch.players.items():
-            trained = self.learner.players[player]
-            trained.incarnation = max(trained.incarnation, hosted.incarnation)
-            trained.after_gradient_step = self._show_life
+        rank = open_rank(launch)
+        self._experiment, self._parts, self._control = rank.experiment, rank.parts, rank.control
+        self.learner, self._intake, self._show_life = rank.learner, rank.intake, rank.show_life
+        self._checkpoints = rank.folder.checkpoints(CHECKPOINT)
+        self._followers = Followers(rank.links, rank.experiment.supervision.hung_after_s)
+        self.learner.others = self._followers
+        for player in launch.players:
             self.learner.publish(player)
         self._waited = 0.0
         """Seconds since the last update."""
-        self._looked_at = (time.monotonic(), float(self._parts.waited.mean()))
-        """When the last update ended, and how long actors had waited by then."""
+        self._noted = time.monotonic()
+        self._looked_at = (time.monotonic(), self._parts.waited.copy())
+        """When the last update ended, and how long each actor had waited by then."""
         self._poll = select.poll()
-        self._poll.register(self._signals[-1].fds[0], select.POLLIN)
-        self._poll.register(self._control.fileno(), select.POLLIN)
+        self._woken = rank.signals[launch.index]
+        links = [link.fileno() for link in self._followers.links]
+        for descriptor in (self._woken.fds[0], self._control.fileno(), *links):
+            self._poll.register(descriptor, select.POLLIN)
 
     def run(self) -> None:
         self._tell({})
         train = wrap(self.learner, self._experiment.middleware)
+        training, other, waiting = range(len(LEARNER_TIMES))
+        self._note_time(other)
         heap = Heap()
         while True:
             self._show_life()
             heap.settle()
-            self._take_in()
+            self._intake.take_in(self.learner)
+            self._followers.take_in()
             batches = self.learner.batches
+            self._note_time(other)
             try:
-                progress = train() if self.learner.progress < 1.0 else self.learner.discard()
+                if self._parts.paused[0]:
+                    progress = IDLE
+                else:
+                    progress = train() if self.learner.progress < 1.0 else self.learner.discard()
             except StopTraining as request:
                 send(self._control, Stopping(str(request) or STOPPED))
                 train = self.learner.discard
                 continue
-            self._settle()
+            self._intake.settle(self.learner)
             idle = self.learner.batches == batches  # middleware may say what it likes
+            self._note_time(other if idle else training)
             if not idle:
                 self._tell({**progress.statistics, **self._waits()})
             while self._control.poll(0):
                 self._obey(receive(self._control, ToLearner))
             if idle:
-                began = time.monotonic()
+                self._note_time(other)
                 self._poll.poll(WAIT_S * 1000)
-                self._signals[-1].wait(0)
-                self._waited += time.monotonic() - began
+                self._woken.wait(0)
+                self._waited += self._note_time(None if self._parts.paused[0] else waiting)
 
-    def _show_life(self) -> None:
-        self._parts.hearts[-1] = time.monotonic()
-
-    def _take_in(self) -> None:
-        """What the actors have handed over goes into the buffers."""
-        for actor, ring in enumerate(self._parts.ready):
-            codes = ring.take()
-            if not len(codes):
-                continue
-            cuts = np.nonzero(codes < 0)[0]
-            for part, end in zip(np.split(codes, cuts), [None, *cuts.tolist()], strict=True):
-                if end is not None:
-                    self.learner.buffers[self._parts.players[-1 - int(part[0])]].complete(actor)
-                    part = part[1:]
-                owners, kinds, slots = self._parts.decode(part)
-                for owner in np.unique(owners):
-                    for kind in np.unique(kinds[owners == owner]):
-                        here = (owners == owner) & (kinds == kind)
-                        self.learner.put(self._parts.players[int(owner)], int(kind), slots[here])
-
-    def _settle(self) -> None:
-        """Tell the actors how much of what they have handed over is used; who waited for it goes on."""
-        used = np.stack([self.learner.buffers[player].consumed for player in self._parts.players], 1)
-        if not np.array_equal(used, self._parts.used):
-            self._parts.used[...] = used
-            for signal in self._signals[:-1]:
-                signal.notify()
+    def _note_time(self, kind: int | None) -> float:
+        """What was done since the last note, of `LEARNER_TIMES`; None: all rested. Says how long it took."""
+        before, self._noted = self._noted, time.monotonic()
+        if kind is not None:
+            self._parts.learner_times[kind] += self._noted - before
+        return self._noted - before
 
     def _waits(self) -> dict[str, float]:
         """Since the last update: seconds that the learner waited for trajectories, and the share of the time
         that actors waited for the learner."""
-        now, actors = time.monotonic(), float(self._parts.waited.mean())
+        now, actors = time.monotonic(), self._parts.waited.copy()
         began, before = self._looked_at
-        share = min((actors - before) / max(now - began, 1e-9), 1.0)  # a wait may have begun before
+        waited = (actors - before)[self._parts.present]
+        share = min(float(waited.mean()) / max(now - began, 1e-9), 1.0) if len(waited) else 0.0
         waits = {"queue_wait": self._waited, "actor_wait": share}
         self._waited, self._looked_at = 0.0, (now, actors)
         return waits
-
-    def _give_back(self, kind: int, slots: IntArray) -> None:
-        actors = slots // self._parts.slots_per_actor[kind]
-        for actor in np.unique(actors):
-            self._parts.free[actor].put(self._parts.code(0, kind, slots[actors == actor]))
 
     def _tell(self, statistics: dict[str, float]) -> None:
         reports = tuple(self.learner.report(player) for player in self.learner.players)
@@ -140,6 +180,8 @@ class LearnerProcess:
             parent = ModelId.parse(request.parent) if request.parent else None
             send(self._control, Published(self.learner.freeze(request.player, parent)))
             return
+        if not isinstance(request, Save):
+            self._followers.order(request)
         if isinstance(request, Reset):
             self.learner.reset(request.event)
             self._tell({})  # its step and incarnation are others now
@@ -148,18 +190,14 @@ class LearnerProcess:
         elif isinstance(request, Save):
             self._save(request.events)
         elif isinstance(request, Forget):
-            self._forget(request.actor)
-        self._settle()
+            self._intake.forget(request, self.learner)
+        self._intake.settle(self.learner)
+        self._followers.wait()
         send(self._control, Done())
 
     def _save(self, events: int) -> None:
+        self._followers.order(Compare())
+        self.learner.compare()
         arrays, facts = self.learner.save()
         named = {f"learner/{name}": array for name, array in arrays.items()}
         self._checkpoints.save(self.learner.decisions, named, {"learner": facts, "events": events})
-
-    def _forget(self, actor: int) -> None:
-        """It is gone, so that nobody else touches its rings now."""
-        self._parts.ready[actor].clear()
-        self._parts.free[actor].clear()
-        for buffer in self.learner.buffers.values():
-            buffer.forget(actor)

@@ -35,7 +35,7 @@ def run_policy_worker(launch: Launch) -> None:
         board=parts.board,
         frozen=ControlDesk(control, folder.models),
         bots={},
-        capacity=config.models_in_memory * launch.num_actors,  # as many as the actors would keep
+        capacity=config.models_in_memory * launch.sharing,  # as many as the actors would keep
     )
     worker = PolicyWorker(
         InlineInference(shelf, [policy.num_draws for policy in parts.policies]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
@@ -33,8 +33,16 @@ class LearnerGone(Exception):  # noqa: N818
 class RemoteLearner:
     """What the learner has told so far, and requests to it."""
 
-    def __init__(self, process: WorkerProcess, patience_s: float, spent: int = 0) -> None:
+    def __init__(
+        self,
+        process: WorkerProcess,
+        patience_s: float,
+        spent: int = 0,
+        followers: Sequence[WorkerProcess] = (),
+    ) -> None:
         self._process = process
+        self._followers = followers
+        """Its other ranks. They speak only when they fail, and all ranks end together."""
         self._spent = spent
         """Decisions of players that have left."""
         self._patience_s = patience_s
@@ -81,9 +89,22 @@ class RemoteLearner:
             raise LearnerGone(Fault("worker_crash", f"the learner answers what nobody asked: {message}"))
 
     def check(self) -> None:
-        """Raises `LearnerGone` if the process has ended and has nothing more to say."""
+        """Raises `LearnerGone` if the process, or that of another rank, has ended and has nothing more to
+        say."""
+        for follower in self._followers:
+            self._check_follower(follower)
         if self._process.exit_code is not None and not self._process.control.poll(0):
             raise LearnerGone(death_of(self._process, "worker_crash"))
+
+    def _check_follower(self, follower: WorkerProcess) -> None:
+        try:
+            if follower.control.poll(0):
+                failed = receive(follower.control, Failed)
+                raise LearnerGone(Fault(failed.kind, f"{follower.name}: {failed.reason}"))
+        except (PeerGone, BadMessage, OSError):
+            raise LearnerGone(death_of(follower, "worker_crash")) from None
+        if follower.exit_code is not None:
+            raise LearnerGone(death_of(follower, "worker_crash"))
 
     def _next(self, patience_s: float, stopped: Callable[[], bool] = lambda: False) -> Any:
         """The next message. Time is counted in waits, so that a pause of this process does not count."""

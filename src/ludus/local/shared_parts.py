@@ -3,7 +3,7 @@ worker, signs of life."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,24 +25,51 @@ WAIT_S = 0.2
 """Longest sleep of a worker that waits for another: then it looks around and shows that it lives."""
 
 
+NewArray = Callable[[tuple[int, ...], Any], Array]
+ACTOR_TIMES = ("game", "inference", "other", "waiting")
+"""What an actor does with its time: the game, decisions, its own bookkeeping and hand-overs, and waiting
+until the learner has caught up."""
+LEARNER_TIMES = ("training", "other", "waiting")
+
+
 class SharedParts:
-    """Everything in shared memory, laid out in an order that follows from the experiment and from who learns
-    and acts."""
+    """Everything in shared memory, laid out in an order that follows from the experiment, from who learns and
+    from how many places for actors there are. Not every place has to be taken, now or ever."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        players: Sequence[str],
-        num_actors: int,
-        new: Callable[[tuple[int, ...], Any], Array],
+        self, experiment: Experiment, players: Sequence[str], num_places: int, new_array: NewArray
     ) -> None:
         self.players = list(players)
-        self.num_actors = num_actors
+        self.num_places = num_places
+        self.num_ranks = experiment.learner.ranks
+        self.for_all: list[Array] = []
+        """What is needed whoever acts."""
+        self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
+        """By place, what an actor there needs besides."""
+
+        def new(shape: tuple[int, ...], dtype: Any) -> Array:
+            self.for_all.append(new_array(shape, dtype))
+            return self.for_all[-1]
+
+        def new_at(place: int) -> NewArray:
+            def new_here(shape: tuple[int, ...], dtype: Any) -> Array:
+                self.for_place[place].append(new_array(shape, dtype))
+                return self.for_place[place][-1]
+
+            return new_here
+
+        def new_slots(shape: tuple[int, ...], dtype: Any) -> Array:
+            array = new_array(shape, dtype)
+            count = len(array) // num_places
+            for place, mine in enumerate(self.for_place):
+                mine.append(array[place * count : (place + 1) * count])
+            return array
+
         self.slots_per_actor = slots_per_actor(experiment, len(players))
-        self.pools = new_pools(experiment, len(players), num_actors, new)
+        self.pools = new_pools(experiment, len(players), num_places, new_slots)
         capacity = 2 * sum(self.slots_per_actor) + 64
-        self.ready = [Ring(new, capacity) for _ in range(num_actors)]
-        self.free = [Ring(new, capacity) for _ in range(num_actors)]
+        self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
+        self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
         self.policies = build_policies(experiment, experiment.seed)
         """Per kind of seat, one that shows the shapes; nobody acts with it."""
         weights = {
@@ -51,21 +78,46 @@ class SharedParts:
             for name, tensor in policy.state_dict().items()
         }
         self.board = SharedBoard(new, dict.fromkeys(self.players, weights))
-        self.used = new((num_actors, len(self.players)), np.int64)
+        self.present = new((num_places,), np.bool_)
+        """Where there is an actor that plays, or another is started in its place. Who joins says so itself;
+        the learner waits for no other."""
+        self.paused = new((1,), np.bool_)
+        """Nobody plays or learns meanwhile."""
+        self.used = new((num_places, len(self.players)), np.int64)
         """Decisions of each actor and player that the learner has used, or never will."""
-        self.waited = new((num_actors,), np.float64)
-        """Seconds that each actor has waited for the learner."""
-        self.dropped_reward = new((num_actors,), np.float64)
+        self.actor_times = new((num_places, len(ACTOR_TIMES)), np.float64)
+        """[places, ACTOR_TIMES]: seconds since the run was started."""
+        self.learner_times = new((len(LEARNER_TIMES),), np.float64)
+        """[LEARNER_TIMES]: the same of the learner."""
+        self.dropped_reward = new((num_places,), np.float64)
         """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
-        self.hearts = new((num_actors + 2,), np.float64)
-        """When each worker last did something: the actors, the policy worker, the learner."""
+        self.hearts = new((num_places + 1 + self.num_ranks,), np.float64)
+        """When each worker last did something: the actors, the policy worker, the ranks of the learner."""
         rows = [
             experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind
         ]
-        asking = num_actors if experiment.actor.inference == "worker" else 0
-        self.requests = [RequestArea(self.policies, rows, new) for _ in range(asking)]
+        asking = num_places if experiment.actor.inference == "worker" else 0
+        self.requests = [RequestArea(self.policies, rows, new_at(place)) for place in range(asking)]
         """By actor, what it asks the policy worker."""
         self.inference_counters = new((len(COUNTERS),), np.float64)
+
+    @property
+    def waited(self) -> Array:
+        """Seconds that each actor has waited for the learner."""
+        return self.actor_times[:, -1]
+
+    def memory(self, places: Iterable[int]) -> list[Array]:
+        """What is written to if these places are taken."""
+        return [*self.for_all, *(array for place in places for array in self.for_place[place])]
+
+    @property
+    def learners(self) -> range:
+        """Numbers of the workers that are the learner's ranks."""
+        return range(self.num_places + 1, self.num_places + 1 + self.num_ranks)
+
+    def learner_of(self, actor: int) -> int:
+        """Number of the worker that trains on what this actor plays."""
+        return self.learners[actor % self.num_ranks]
 
     def slots_of(self, actor: int) -> tuple[range, ...]:
         return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)
@@ -84,6 +136,6 @@ def open_parts(launch: Launch) -> tuple[Experiment, RunFolder, SharedParts, list
     """What a worker process starts from."""
     folder = RunFolder.open(launch.run)
     experiment = load_experiment(folder)
-    parts = SharedParts(experiment, list(launch.players), launch.num_actors, Region(launch.region_fd).new)
+    parts = SharedParts(experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
     signals = [Signal(*fds) for fds in launch.signal_fds]
     return experiment, folder, parts, signals, Connection(launch.control_fd)

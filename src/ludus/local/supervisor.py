@@ -21,6 +21,14 @@ class WorkerPlace:
     """A place for an actor or the policy worker; processes come and go."""
 
     name: str
+    index: int
+    """Its number in shared memory."""
+    taken: bool = False
+    """Somebody works here, or is started again; no match, no memory and no start for others."""
+    leave_by: float | None = None
+    """Its actor gets no more matches; those that it has not ended by then (monotonic) are void."""
+    given_up: bool = False
+    """Its actor has failed too often."""
     process: WorkerProcess | None = None
     attempts: int = 0
     failures: int = 0
@@ -28,6 +36,8 @@ class WorkerPlace:
     learned_at_failure: int = 0
     start_at: float = 0.0
     """Not before this time (monotonic) is it started again."""
+    started: float = 0.0
+    """When its process was (Unix time)."""
 
     def failed(self, rules: Supervision, decisions: int) -> None:
         """Count a failure; the next start waits twice as long as the one before. `decisions`: learned from
@@ -35,6 +45,10 @@ class WorkerPlace:
         self.failures += 1
         self.learned_at_failure = decisions
         self.start_at = time.monotonic() + rules.back_off_s * 2 ** (self.failures - 1)
+
+    def empty(self) -> None:
+        """Nobody works here any more."""
+        self.taken, self.leave_by, self.start_at, self.failures = False, None, 0.0, 0
 
     def forgive(self, decisions: int) -> None:
         """A match was finished. A worker that fails again and again before anything is learned from its
@@ -62,6 +76,9 @@ class SignsOfLife:
         if now - self._looked > NAP_S:
             self._awake_since = now
         self._looked = now
+
+    def last_sign(self, worker: int) -> float:
+        return float(self._hearts[worker])
 
     def is_hung(self, worker: int) -> bool:
         since = max(float(self._hearts[worker]), self._awake_since)

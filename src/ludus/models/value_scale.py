@@ -25,8 +25,13 @@ class ValueScale(nn.Module):
     def update(self, targets: Tensor) -> None:
         """Take in value targets in units of reward: [...] for one model, [M, ...] for a stack."""
         targets = targets.flatten(self.mean.dim())
-        self.mean.lerp_(targets.mean(-1), 1.0 - self.decay)
-        self.mean_square.lerp_(targets.square().mean(-1), 1.0 - self.decay)
+        self.update_moments(targets.mean(-1), targets.square().mean(-1))
+
+    @torch.no_grad()
+    def update_moments(self, mean: Tensor, mean_square: Tensor) -> None:
+        """The same from the means of the targets and of their squares."""
+        self.mean.lerp_(mean.to(self.mean), 1.0 - self.decay)
+        self.mean_square.lerp_(mean_square.to(self.mean), 1.0 - self.decay)
         self.weight.lerp_(torch.ones_like(self.weight), 1.0 - self.decay)
 
     def normalise(self, values: Tensor) -> Tensor:

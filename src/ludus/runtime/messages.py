@@ -6,7 +6,7 @@ import msgspec
 
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Counts up when messages, or what lies in shared memory, change their meaning."""
 
 
@@ -49,6 +49,10 @@ class Stopping(Request, frozen=True, tag="stopping"):
     reason: str
 
 
+class Leaving(Request, frozen=True, tag="leaving"):
+    """An actor that gets no more matches has ended all that it had; not answered."""
+
+
 class Learned(Request, frozen=True, tag="learned"):
     """News of the learner; not answered."""
 
@@ -84,6 +88,8 @@ class Forget(Request, frozen=True, tag="forget"):
     """To the learner: this actor has died; what it handed over and was not used is lost."""
 
     actor: int
+    gone: bool = True
+    """Nobody begins in its place now. Else those who take turns with it wait for the next one."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag_field="message"):
@@ -95,7 +101,10 @@ class Done(Answer, frozen=True, tag="done"):
 
 
 class MatchFound(Answer, frozen=True, tag="match"):
-    match: Match
+    match: Match | None
+    """None: there is nothing more to play for this actor, which ends once its open matches have."""
+    sharing: int
+    """Actors that share a batch now: each hands over after its part of it."""
 
 
 class FrozenFound(Answer, frozen=True, tag="frozen"):
@@ -107,7 +116,7 @@ class Published(Answer, frozen=True, tag="published"):
     report: LearnerProgress
 
 
-FromActor = NextMatch | Report | VoidMatch | FindFrozen | Failed | Stopping
+FromActor = NextMatch | Report | VoidMatch | FindFrozen | Failed | Stopping | Leaving
 FromPolicyWorker = FindFrozen | Failed | Stopping
 ToLearner = Publish | Reset | Configure | Save | Forget
 FromLearner = Learned | Done | Published | Failed | Stopping

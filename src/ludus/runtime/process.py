@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -60,7 +59,10 @@ class Launch(msgspec.Struct, frozen=True):
     run: str
     role: str
     index: int
-    num_actors: int
+    num_places: int
+    """For actors; not all of them have to be taken."""
+    sharing: int
+    """Actors that share a batch, as they start."""
     attempt: int
     """How often this worker was started: another start, other chances."""
     start: int
@@ -72,6 +74,10 @@ class Launch(msgspec.Struct, frozen=True):
     spent: int
     """Decisions of players that have left."""
     parent: int
+    rendezvous: str = ""
+    """Where ranks of the learner find each other, if there are several."""
+    rank_fds: tuple[int, ...] = ()
+    """Sockets to the other ranks, of rank 0, or to rank 0."""
     code: str = CODE
 
 
@@ -90,23 +96,33 @@ class WorkerProcess:
         launch: Launch,
         fds: Sequence[int],
         control: Connection,
-        log: Path,
+        output: int,
         guard: Guard,
     ) -> None:
+        """`output`: the descriptor that it prints to."""
         self.name = name
         self.control = control
+        self.node: str | None = None
+        """None: this one."""
+        self.lost: str | None = None
+        """Why it has ended, if that was with its node."""
         self._guard = guard
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ludus.local", msgspec.json.encode(launch).decode()],
-                pass_fds=tuple(fds),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,
-                env={**SURROUNDINGS, **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-            )
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ludus.local", msgspec.json.encode(launch).decode()],
+            pass_fds=tuple(fds),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+            env={
+                **SURROUNDINGS,
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "MKL_NUM_THREADS": "1",
+                "PYTHONUNBUFFERED": "1",
+            },
+        )
         guard.watch(self._process.pid)
 
     @property
@@ -142,7 +158,7 @@ def control_pair() -> tuple[Connection, socket.socket]:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Runs in the child before its program: a worker whose parent is gone has nobody to report to, and the
     kernel ends it too. Where there is no such call, the worker notices when it next talks to its parent."""
     if sys.platform == "linux":

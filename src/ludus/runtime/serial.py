@@ -12,6 +12,7 @@ from ludus.runtime.program import Middleware, Progress, StopTraining, Worker, wr
 
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
+TIME_LIMIT = "time limit reached"
 STOPPED = "stopped by middleware"
 
 

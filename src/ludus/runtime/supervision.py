@@ -30,6 +30,8 @@ class Supervision:
     """Updates in a row that were refused because of a NaN or an infinity, after which the run ends."""
     stop_within_s: float = 20.0
     """How long an asked-for stop waits for the learner to save; then the latest checkpoint has to do."""
+    leave_within_s: float = 60.0
+    """How long an actor that has to leave may play its open matches to their end; then they are void."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

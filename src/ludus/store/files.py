@@ -29,20 +29,23 @@ class BadName(StoreError, ValueError):  # noqa: N818
     """A name that cannot be given to a file."""
 
 
-def atomic_write(path: Path, content: bytes) -> None:
-    """Writes aside, syncs, renames, syncs the folder: at any moment `path` is the old file or the new one."""
+def atomic_write(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Writes aside, syncs, renames, syncs the folder: at any moment `path` is the old file or the new one.
+    Without `sync` that holds for who reads it, but not after a power cut."""
     try:
         descriptor, aside = _open_aside(path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
                 os.replace(aside, path)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        if sync:
+            sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
 

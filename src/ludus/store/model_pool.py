@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import glob
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -35,8 +35,8 @@ from ludus.store.tensors import (
     architecture_digest,
     canonical,
     content_digest,
+    decode_tensors,
     encode_tensors,
-    read_tensors,
 )
 
 Variant = Literal["live", "average"]
@@ -124,17 +124,17 @@ class ModelPool:
     def fetch(self, model: ModelId, variant: Variant = "live") -> Arrays:
         """The weights, compared with their digest."""
         entry = self.entry(model, variant)
+        place = self._sidecar(model, variant).with_suffix(".safetensors")
+        return checked_weights(self.content(model, variant), entry, str(place))
+
+    def content(self, model: ModelId, variant: Variant = "live") -> bytes:
+        """The weights as the file that they lie in, not compared with anything."""
         path = self._sidecar(model, variant).with_suffix(".safetensors")
         try:
-            weights, _ = read_tensors(path)
-        except BadTensorFile as error:
-            raise DamagedModel(f"weights of {model} in {path} do not open: {error}") from error
+            return path.read_bytes()
         except FileNotFoundError as error:
-            self.entry(model, variant)  # it may have been collected since
+            self.entry(model, variant)  # it may be unknown, or have been collected since
             raise DamagedModel(f"weights of {model} are missing: there is no {path}") from error
-        if content_digest(weights) != entry.digest:
-            raise DamagedModel(f"weights of {model} in {path} do not match their digest {entry.digest[:12]}")
-        return weights
 
     def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry:
         sidecar = self._sidecar(model, variant)
@@ -144,7 +144,7 @@ class ModelPool:
         if _gone(sidecar).exists():
             raise UnknownModel(f"{model} ({variant}) was collected as garbage from {self.folder}")
         others = {str(known.model): None for known in self.entries() if known.variant == variant}
-        raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{_nearest(str(model), others)}")
+        raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{nearest(str(model), others)}")
 
     def entries(self) -> list[ModelEntry]:
         """All models of the pool, by id."""
@@ -152,12 +152,7 @@ class ModelPool:
 
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]:
         """The model, its parent, and so on back to the first, collected ones included."""
-        line = [model]
-        while (parent := self._recorded(line[-1]).parent) is not None:
-            if parent in line:
-                raise DamagedModel(f"the lineage of {model} in {self.folder} goes in a circle at {parent}")
-            line.append(parent)
-        return tuple(line)
+        return lineage_in(model, lambda one: self._recorded(one).parent, str(self.folder))
 
     def tag(self, name: str, model: ModelId) -> None:
         """Gives `model` a name among its player's: it is then `player@name` until the name moves on."""
@@ -181,7 +176,7 @@ class ModelPool:
             self._latest(player)  # an unknown player is the error to name first
             known = sorted(file.name for file in path.parent.glob("[!.]*"))
             raise UnknownModel(
-                f"player {player!r} has no tag {tag!r}{_nearest(tag, [*known, LATEST])}"
+                f"player {player!r} has no tag {tag!r}{nearest(tag, [*known, LATEST])}"
             ) from None
         except UNREADABLE as error:
             raise DamagedModel(f"tag {path} does not read: {error}") from error
@@ -260,7 +255,7 @@ class ModelPool:
         own = [model for model in models if model.player == player]
         if not own:
             players = {model.player: None for model in models}
-            raise UnknownModel(f"no models of player {player!r} in {self.folder}{_nearest(player, players)}")
+            raise UnknownModel(f"no models of player {player!r} in {self.folder}{nearest(player, players)}")
         return max(own)
 
     def _variants(self, model: ModelId) -> list[Variant]:
@@ -344,7 +339,32 @@ def _remove_leftovers(folder: Path) -> None:
     clean_temporaries(folder)
 
 
-def _nearest(wrong: str, known: Iterable[str]) -> str:
+def checked_weights(content: bytes, entry: ModelEntry, place: str) -> Arrays:
+    """The weights in a safetensors file, which must be what the entry says; `place` goes into errors."""
+    try:
+        weights, _ = decode_tensors(content)
+    except BadTensorFile as error:
+        raise DamagedModel(f"weights of {entry.model} in {place} do not open: {error}") from error
+    if content_digest(weights) != entry.digest:
+        raise DamagedModel(
+            f"weights of {entry.model} in {place} do not match their digest {entry.digest[:12]}"
+        )
+    return weights
+
+
+def lineage_in(
+    model: ModelId, parent_of: Callable[[ModelId], ModelId | None], place: str
+) -> tuple[ModelId, ...]:
+    line = [model]
+    while (parent := parent_of(line[-1])) is not None:
+        if parent in line:
+            raise DamagedModel(f"the lineage of {model} in {place} goes in a circle at {parent}")
+        line.append(parent)
+    return tuple(line)
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """The known name that is most like the wrong one, or some of them, as the end of a message."""
     names = list(known)
     close = difflib.get_close_matches(wrong, names, n=1)
     if close:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ludus.data.edits import AnyEdit
+from ludus.data.edits import AnyEdit, Order
 from ludus.store.files import UNREADABLE, atomic_write, make_folder
 
 LOOK_EVERY_S = 0.3
@@ -23,7 +23,7 @@ _ASKED, _TAKEN, _ANSWER = ".request", ".taken", ".answer"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    edit: AnyEdit
+    edit: AnyEdit | Order
     until: float
     """Unix time after which nobody waits for the answer any more: then it must not happen either."""
 
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Asked:
     """The command's side of one request."""
 
-    def __init__(self, folder: Path, edit: AnyEdit, patience_s: float) -> None:
+    def __init__(self, folder: Path, edit: AnyEdit | Order, patience_s: float) -> None:
         make_folder(folder)
         # The trainer takes requests by name: those that came first go first.
         self._path = folder / f"{time.time_ns():020d}-{secrets.token_hex(4)}{_ASKED}"
@@ -69,7 +69,7 @@ class Asked:
 class TakenRequest:
     """The trainer's side of one request; it must be answered."""
 
-    def __init__(self, path: Path, edit: AnyEdit | None, problem: str = "") -> None:
+    def __init__(self, path: Path, edit: AnyEdit | Order | None, problem: str = "") -> None:
         self._path = path
         self.edit = edit
         """None if it does not read."""

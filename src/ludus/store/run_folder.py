@@ -159,6 +159,11 @@ class RunFolder:
         return self.path / "logs"
 
     @property
+    def status(self) -> Path:
+        """What the process that trains the run says about it."""
+        return self.path / "status.json"
+
+    @property
     def requests(self) -> Path:
         """Made by the first command that asks for something."""
         return self.path / "requests"

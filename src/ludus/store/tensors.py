@@ -87,12 +87,21 @@ def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
         length = int.from_bytes(start, "little")
         if len(start) < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _LONGEST_HEADER):
             raise BadTensorFile(_not_safetensors(start, size))
-        metadata = _check_header(file.read(length), size - _LENGTH_BYTES - length)
         file.seek(0)
-        try:
-            return safetensors.numpy.load(file.read()), metadata
-        except (safetensors.SafetensorError, ValueError) as error:
-            raise BadTensorFile(f"it is not a safetensors file: {error}") from error
+        return decode_tensors(file.read())
+
+
+def decode_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
+    """The arrays and metadata of a whole file; what its header declares must be there."""
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    if len(content) < _LENGTH_BYTES or length > min(len(content) - _LENGTH_BYTES, _LONGEST_HEADER):
+        raise BadTensorFile(_not_safetensors(content[:_LENGTH_BYTES], len(content)))
+    header = content[_LENGTH_BYTES : _LENGTH_BYTES + length]
+    metadata = _check_header(header, len(content) - _LENGTH_BYTES - length)
+    try:
+        return safetensors.numpy.load(content), metadata
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise BadTensorFile(f"it is not a safetensors file: {error}") from error
 
 
 def _check_header(header: bytes, data_bytes: int) -> dict[str, str]:

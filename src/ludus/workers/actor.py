@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -70,6 +71,14 @@ class ActorConfig:
             )
 
 
+@dataclass(slots=True)
+class StepTimes:
+    """Seconds that steps took, until somebody has noted them and sets them to 0."""
+
+    game: float = 0.0
+    inference: float = 0.0
+
+
 class Actor:
     """Plays. `hand_over_after` decisions of a learning player, all its trajectories go to the learner at
     once, whatever the schedule; with None each goes when it is full."""
@@ -112,7 +121,8 @@ class Actor:
             for kind, pool in enumerate(pools)
         )
         self._trajectories = trajectories
-        self._hand_over_after = hand_over_after
+        self.hand_over_after = hand_over_after
+        """May be changed between steps."""
         self._collected: dict[int, int] = {}
         """Decisions of each learning player (by number) since its last hand-over."""
         self._actions = allocate_actions(game.spec, config.num_tables)
@@ -132,6 +142,7 @@ class Actor:
         self._started = False
         self._watch = watch
         self.episodes = 0
+        self.times = StepTimes()
 
     def step(self) -> Progress:
         """Choose an action for every seat that must act, and play them.
@@ -143,14 +154,18 @@ class Actor:
         """
         if not self._started:
             self._begin()
+        began = monotonic()
         self._inference.refresh()
+        self.times.inference += monotonic() - began
         decisions = self._act()
         self._acted = self._bots_acted = self._hand_over_due()
         if self._acted:
             return IDLE
         self.seating.count_step(self._inference.model_name)
         self._history.played(self._actions)
+        began = monotonic()
         self._game.step(self._actions)
+        self.times.game += monotonic() - began
         self._memory.commit()
         self._show()
         self._after_step()
@@ -195,10 +210,16 @@ class Actor:
                 self.seating.count_decisions(tables, seats_of_kind[columns])
             total += len(tables)
             asked += self._act_for(kind, tables, columns)
-        answers = self._inference.act_all([one.rows for one in asked]) if asked else ()
+        answers = self._decide([one.rows for one in asked]) if asked else ()
         for one, answer in zip(asked, answers, strict=True):
             self._take_answer(one, answer)
         return total
+
+    def _decide(self, requests: Sequence[Rows]) -> Sequence[Answer]:
+        began = monotonic()
+        answers = self._inference.act_all(requests)
+        self.times.inference += monotonic() - began
+        return answers
 
     def _act_for(self, kind: int, tables: IntArray, columns: IntArray) -> list[_Asked]:
         """Let the bots act; gives what is to be decided by policies."""
@@ -298,9 +319,9 @@ class Actor:
         return lambda owner, slots: self._trajectories.put(self.seating.player_ids[owner], kind, slots)
 
     def _hand_over_due(self) -> bool:
-        if self._hand_over_after is None:
+        if self.hand_over_after is None:
             return False
-        due = [owner for owner, count in self._collected.items() if count >= self._hand_over_after]
+        due = [owner for owner, count in self._collected.items() if count >= self.hand_over_after]
         for owner in due:
             for kind, writer in enumerate(self.writers):
                 self._flush(kind, np.nonzero(writer.owner == owner)[0])
@@ -390,7 +411,7 @@ class Actor:
             state=self._memory.read(kind, tables, columns),
             uniforms=np.zeros((len(tables), self._inference.num_draws(kind)), np.float32),
         )
-        [answer] = self._inference.act_all([rows])
+        [answer] = self._decide([rows])
         self.writers[kind].truncate(streams, _columns(rows, answer), self._clock(tables))
 
     def _reset(self, tables: IntArray) -> None:
@@ -409,7 +430,9 @@ class Actor:
         for part in names.T:
             seeds = mix(seeds, part)
         self._history.begin(tables, seeds)
+        began = monotonic()
         self._game.reset(tables, seeds)
+        self.times.game += monotonic() - began
         self._show()
 
     def _show(self) -> None:

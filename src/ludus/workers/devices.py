@@ -35,6 +35,17 @@ def find_device(asked: str, setting: str = "learner.device") -> torch.device:
     return device
 
 
+def device_of_rank(asked: str, rank: int) -> str:
+    """Ranks of a learner that may use any GPU take one each, in turn."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return f"cuda:{rank % count}" if asked in ("auto", "cuda") and count > 1 else asked
+
+
+def has_gpu_each(asked: str, ranks: int) -> bool:
+    """Whether each of so many ranks has a GPU that no other uses."""
+    return len({device_of_rank(asked, rank) for rank in range(ranks)}) == ranks > 1
+
+
 def placed(policy: Policy, device: torch.device, setting: str = "learner.device") -> Policy:
     """The policy with its weights on the device."""
     if isinstance(policy, nn.Module):

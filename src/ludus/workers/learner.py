@@ -3,10 +3,13 @@ the new weights."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.data.batch import Batch
@@ -14,9 +17,12 @@ from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.runtime.program import IDLE, Progress
+from ludus.runtime.rank_messages import Standing, Train
 from ludus.runtime.weight_board import WeightBoard
 from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer
+from ludus.workers.rank_shares import LeftOut, OtherRanks, joined, nothing_of
+from ludus.workers.ranks import ALONE, Ranks
 from ludus.workers.stacked_training import groups, update_stacked
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 
@@ -40,6 +46,7 @@ class Learner:
         budget: int,
         configured: Configured,
         spent: int = 0,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.name = name
         self.players = dict(players)
@@ -56,6 +63,13 @@ class Learner:
         self.batches = 0
         """Batches taken so far, those included of which nothing could be trained on."""
         self._initial = {player: trained.weights() for player, trained in players.items()}
+        self.present: NDArray[np.bool_] | None = None
+        """By actor, whether there is one; None: all."""
+        self._ranks = ranks
+        self.others: OtherRanks | None = None
+        """Of rank 0: the ranks that do as it does."""
+        self._left_out = {player: LeftOut() for player in players}
+        """Since the last update of the player, in this rank."""
 
     @property
     def decisions(self) -> int:
@@ -75,11 +89,22 @@ class Learner:
         unblocked by: Actor.step
         produces:     one version of the weights per update; frees the slots
         """
+        standing = self.standing()
+        if self.others is not None:
+            standing = joined([standing, *self.others.standings()])
+        parts = {player: self._part(player, standing) for player in self._ready(standing)}
+        if parts and self.others is not None:
+            self.others.order(Train(parts))
+        return self.train(parts)
+
+    def train(self, parts: Mapping[str, float]) -> Progress:
+        """Train these players, each on so large a part of what waits, the newest first. All ranks do it
+        together."""
         total = 0
         statistics: dict[str, float] = {}
-        for group in groups([self.players[player] for player in self._ready()]):
+        for group in groups([self.players[player] for player in parts]):
             before = sum(trained.decisions for trained in group)
-            for trained, measured in zip(group, self._train(group), strict=True):
+            for trained, measured in zip(group, self._train(group, parts), strict=True):
                 statistics |= {f"{trained.player}/{name}": value for name, value in measured.items()}
             total += sum(trained.decisions for trained in group) - before
         return Progress(count=total, statistics=statistics) if statistics else IDLE
@@ -90,50 +115,77 @@ class Learner:
             buffer.clear()
         return IDLE
 
-    def _ready(self) -> list[str]:
+    def standing(self) -> Standing:
+        """What waits in this rank. What is too old to be trained on is let go of first."""
+        for player, trained in self.players.items():
+            if trained.config.schedule == "async":
+                counted = trained if self._ranks.count == 1 else self._left_out[player]
+                counted.stale += self.buffers[player].drop_older_than(trained.oldest_version)
+        return Standing(
+            decisions={player: buffer.decisions for player, buffer in self.buffers.items()},
+            held_up={player: buffer.held_up().tolist() for player, buffer in self.buffers.items()},
+        )
+
+    def _ready(self, standing: Standing) -> list[str]:
         """The players to train now.
 
         In the asynchronous schedule those for whom a batch waits, whoever sent it. Otherwise, once every
         actor waits for the learner, those for whom they wait: with one player, every actor's hand-over is in
         then; with several, actors may wait because of different ones, and would do so for ever.
         """
-        found = []
-        for player, trained in self.players.items():
-            if trained.config.schedule == "async":
-                buffer = self.buffers[player]
-                trained.stale += buffer.drop_older_than(trained.oldest_version)
-                if buffer.decisions >= trained.config.batch_size:
-                    found.append(player)
+        found = [
+            player
+            for player, trained in self.players.items()
+            if trained.config.schedule == "async" and standing.decisions[player] >= trained.config.batch_size
+        ]
+        held_up = {player: np.array(actors) for player, actors in standing.held_up.items()}
         if found:
-            return found + self._overtaken(found)
-        held_up = {player: buffer.held_up() for player, buffer in self.buffers.items()}
-        if not np.any(list(held_up.values()), axis=0).all():
+            return found + self._overtaken(found, held_up)
+        waiting = np.any(list(held_up.values()), axis=0)
+        if not (waiting.all() if self.present is None else waiting[self.present].all()):
             return []
         return [player for player, actors in held_up.items() if actors.any()]
 
-    def _overtaken(self, ready: Sequence[str]) -> list[str]:
+    def _overtaken(self, ready: Sequence[str], held_up: Mapping[str, NDArray[np.bool_]]) -> list[str]:
         """Players that hold an actor up while others are trained again and again. A player whose turn has
         passed gets no more matches, so that its batch would never be full: it trains on what there is."""
-        waiting = [
-            player
-            for player, buffer in self.buffers.items()
-            if player not in ready and buffer.held_up().any()
-        ]
+        waiting = [player for player, actors in held_up.items() if player not in ready and actors.any()]
         rounds = {player: self._passed_over.get(player, 0) + 1 for player in waiting}
         patience = 2 * len(self.players)
         self._passed_over = {player: count for player, count in rounds.items() if count <= patience}
         return [player for player in waiting if player not in self._passed_over]
 
-    def _train(self, group: Sequence[TrainedPlayer]) -> list[dict[str, float]]:
+    def _part(self, player: str, standing: Standing) -> float:
+        """Of what waits for it, the part that is trained on now.
+
+        A hand-over is a little more than its share: left behind, that little would hold its actor up until it
+        is too old. So all is taken, unless so much waits that the newest alone make a batch.
+        """
+        config, waiting = self.players[player].config, standing.decisions[player]
+        return (
+            config.batch_size / waiting
+            if config.schedule == "async" and waiting >= 2 * config.batch_size
+            else 1.0
+        )
+
+    def _train(self, group: Sequence[TrainedPlayer], parts: Mapping[str, float]) -> list[dict[str, float]]:
         """One update of each, together if they are several; returns what it measured."""
-        taken = [self._take(trained) for trained in group]
-        learning = [trained for trained, (batches, _) in zip(group, taken, strict=True) if batches]
-        given = [batches for batches, _ in taken if batches]
+        taken = [self._take(trained, parts[trained.player]) for trained in group]
+        dropped: list[int] = []
+        learning: list[tuple[TrainedPlayer, dict[int, Batch], dict[int, Batch]]] = []
+        for trained, (batches, _) in zip(group, taken, strict=True):
+            in_all, elsewhere = self._exchange(trained, batches)
+            dropped.append(in_all)
+            if batches or elsewhere:
+                learning.append((trained, batches, elsewhere))
+        players = [trained for trained, _, _ in learning]
         if len(learning) == 1:
-            updates = [learning[0].update(given[0], self.progress)]
+            [(trained, batches, elsewhere)] = learning
+            updates = [trained.update(batches, self.progress, elsewhere)]
         else:
-            updates = update_stacked(learning, given, self.progress) if learning else []
-        measured = dict(zip((trained.player for trained in learning), updates, strict=True))
+            given = [batches for _, batches, _ in learning]
+            updates = update_stacked(players, given, self.progress) if learning else []
+        measured = dict(zip((trained.player for trained in players), updates, strict=True))
         for trained, (_, refused) in zip(group, taken, strict=True):
             if trained.player in measured:
                 self.publish(trained.player)
@@ -144,34 +196,47 @@ class Learner:
                 "stale": trained.stale,
                 "skipped": trained.skipped,
                 "refused": trained.refused,
-                "dropped": self.buffers[trained.player].dropped,
+                "dropped": in_all,
             }
-            for trained in group
+            for trained, in_all in zip(group, dropped, strict=True)
         ]
 
-    def _take(self, trained: TrainedPlayer) -> tuple[dict[int, Batch], dict[int, IntArray]]:
+    def _take(self, trained: TrainedPlayer, part: float) -> tuple[dict[int, Batch], dict[int, IntArray]]:
         """What the player trains on now, and the slots that are refused, both by kind of seat."""
         self.batches += 1
-        buffer = self.buffers[trained.player]
-        # A hand-over is a little more than its share: left behind, that little would hold its actor up until
-        # it is too old. So all is taken, unless so much waits that the newest alone make a batch.
-        size = trained.config.batch_size
-        enough = size if trained.config.schedule == "async" and buffer.decisions >= 2 * size else None
+        buffer, left_out = self.buffers[trained.player], self._left_out[trained.player]
+        enough = None if part == 1.0 else round(part * buffer.decisions)
         batches: dict[int, Batch] = {}
         refused: dict[int, IntArray] = {}
         for kind, taken in buffer.take(enough).items():
             batch, finite = self._pools[kind].stack_finite(taken.slots, trained.oldest_version)
             if not finite.all():  # one NaN would spoil the whole batch
                 refused[kind] = taken.slots[~finite]
-                trained.refused += int(taken.decisions[~finite].sum())
+                left_out.refused += int(taken.decisions[~finite].sum())
             if batch is not None:
                 batches[kind] = batch
                 is_new = taken.is_new[finite]
                 used = batch.valid if is_new.all() else batch.valid[:, is_new]
-                trained.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
+                left_out.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
         return batches, refused
 
+    def _exchange(self, trained: TrainedPlayer, batches: Mapping[int, Batch]) -> tuple[int, dict[int, Batch]]:
+        """Count what is left out in all ranks. Returns how many decisions they have dropped so far, and an
+        empty batch for each kind of seat that only others have."""
+        own = self._left_out[trained.player]
+        self._left_out[trained.player] = LeftOut()
+        told = self._ranks.gather(
+            [own.stale, own.refused, self.buffers[trained.player].dropped, list(batches)]
+        )
+        trained.stale += sum(stale for stale, _, _, _ in told)
+        trained.refused += sum(refused for _, refused, _, _ in told)
+        kinds = {kind for _, _, _, held in told for kind in held}
+        elsewhere = {kind: nothing_of(self._pools[kind]) for kind in sorted(kinds - batches.keys())}
+        return sum(dropped for _, _, dropped, _ in told), elsewhere
+
     def publish(self, player: str) -> None:
+        if self._ranks.rank > 0:
+            return
         trained = self.players[player]
         self._board.publish(trained.model, trained.weights())
 
@@ -228,6 +293,20 @@ class Learner:
         for player, trained in self.players.items():
             if player in facts:
                 trained.load(under(f"{player}/", arrays), facts[player])
+
+    def compare(self) -> None:
+        """Make sure that all ranks have come to the same: each must call this."""
+        if self._ranks.count == 1:
+            return
+        arrays, facts = self.save()
+        digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16)
+        for name in sorted(arrays):
+            digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+        for rank, found in enumerate(self._ranks.gather(digest.hexdigest())):
+            if found != digest.hexdigest():
+                raise RuntimeError(
+                    f"ranks {self._ranks.rank} and {rank} of the learner have different weights"
+                )
 
     def save_buffers(self) -> dict[str, Any]:
         return {player: buffer.save() for player, buffer in self.buffers.items()}

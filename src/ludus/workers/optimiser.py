@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from ludus.data.trees import Array, Tree
+from ludus.workers.ranks import ALONE, Ranks
 
 _STATE = ("step", "exp_avg", "exp_avg_sq")
 
@@ -43,24 +44,35 @@ class Optimiser:
     def change(self, settings: AdamSettings) -> None:
         self._settings = settings
 
-    def step(self, loss: Tensor, learning_rate: float, only: Collection[int] | None = None) -> Tensor:
+    def step(
+        self,
+        loss: Tensor | None,
+        learning_rate: float,
+        only: Collection[int] | None = None,
+        ranks: Ranks = ALONE,
+    ) -> Tensor:
         """Step down the gradient of `loss`; parameters that it does not use stay as they are, and so do all
-        but those at the places `only`.
+        but those at the places `only`. With several ranks, down that of the sum of their losses; None: this
+        one adds nothing.
 
         Returns a scalar on the loss's device: 1 where loss or gradient were not finite, so that nothing was
         changed, else 0.
         """
         for parameter in self.parameters:
             parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
+        if loss is not None:
+            loss.backward()  # type: ignore[no-untyped-call]
         # These lie in memory as the parameters do; the kernel relies on it and `autograd.grad` does not care.
         gradients = {
             index: parameter.grad
             for index, parameter in enumerate(self.parameters)
             if parameter.grad is not None and (only is None or index in only)
         }
-        used, given = list(gradients), list(gradients.values())
         with torch.no_grad():
+            if ranks.count > 1:
+                loss, gradients = self._summed(ranks, loss, gradients)
+            assert loss is not None
+            used, given = list(gradients), list(gradients.values())
             norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in given]))
             broken = torch.isfinite(norm + loss.detach()).logical_not_().float()
             settings = self._settings
@@ -84,6 +96,27 @@ class Optimiser:
                 maximize=False,
             )
         return broken
+
+    def _summed(
+        self, ranks: Ranks, loss: Tensor | None, gradients: Mapping[int, Tensor]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Over all ranks, in one message: the gradients of parameters that any of them uses, and the loss."""
+        sizes = [parameter.numel() for parameter in self.parameters]
+        joint = self.parameters[0].new_zeros(sum(sizes) + len(sizes) + 1)
+        *pieces, uses, total = torch.split(joint, [*sizes, len(sizes), 1])
+        # As the parameters lie in memory, for the kernel.
+        views = [
+            piece.as_strided(parameter.size(), parameter.stride(), piece.storage_offset())
+            for piece, parameter in zip(pieces, self.parameters, strict=True)
+        ]
+        for index, gradient in gradients.items():
+            views[index].copy_(gradient)
+            uses[index] = 1.0
+        if loss is not None:
+            total.copy_(loss.detach())
+        ranks.sum(joint)
+        used = [index for index, count in enumerate(uses.tolist()) if count]
+        return total.squeeze(0), {index: views[index] for index in used}
 
     def save(self) -> Tree:
         """The moments as NUMBER.NAME, of parameters that have taken a step."""

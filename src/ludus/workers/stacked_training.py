@@ -22,9 +22,11 @@ from ludus.models.policy import Unrolled
 from ludus.models.tensors import on_device
 from ludus.models.value_scale import ValueScale
 from ludus.models.weights import architecture_digest
+from ludus.workers.gradient_steps import GradientStep
 from ludus.workers.minibatches import draw_orders
+from ludus.workers.rank_shares import seen_in
 from ludus.workers.stacked_optimiser import StackedOptimiser
-from ludus.workers.trained_player import GradientStep, TrainedPlayer
+from ludus.workers.trained_player import TrainedPlayer
 
 MOST_PLAYERS = 16
 """In one stack: more bring nothing more, and their batches lie on the device together."""
@@ -37,7 +39,7 @@ LEAST_PLAYERS, LEAST_WITH_PLANES = 2, 8
 def groups(players: Sequence[TrainedPlayer]) -> list[list[TrainedPlayer]]:
     """Who is trained together: players of one architecture, algorithm and optimiser, where their settings
     ask for it. Each of them goes into one group, of one if need be."""
-    if len(players) < 2:
+    if len(players) < 2 or players[0].ranks.count > 1:
         return [[player] for player in players]
     found: list[tuple[object, list[TrainedPlayer]]] = []
     for player in players:
@@ -78,8 +80,8 @@ def update_stacked(
     prepared = [player.prepare(own, progress) for player, own in zip(players, batches, strict=True)]
     steps = _descend(players, prepared, progress)
     return [
-        player.finish(own, ready, taken, progress)
-        for player, own, ready, taken in zip(players, batches, prepared, steps, strict=True)
+        player.finish(seen_in(own), taken, progress)
+        for player, own, taken in zip(players, batches, steps, strict=True)
     ]
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss
+from ludus.algorithms.algorithm import Algorithm
 from ludus.data.batch import Batch
 from ludus.data.live import LiveField
 from ludus.data.records import ModelId
@@ -24,8 +24,11 @@ from ludus.models.policy import Policy, value_parameters
 from ludus.models.tensors import on_device
 from ludus.models.weights import join_kinds, load_weights, replace_weights, weights_of
 from ludus.workers.devices import find_device, placed, require_device_name
-from ludus.workers.minibatches import minibatches
+from ludus.workers.gradient_steps import GradientStep, OnDevice, gradient_steps, total_loss
+from ludus.workers.minibatches import minibatches, shared_minibatches
 from ludus.workers.optimiser import AdamSettings, Optimiser
+from ludus.workers.rank_shares import Seen, Spread, seen_by_all, seen_in, spread_over
+from ludus.workers.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +62,11 @@ class LearnerConfig:
     """Where the learner computes: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
     stacked: LiveField[Literal["auto", "on", "off"]] = "auto"
     """Whether players that are ready together are trained in one backward pass: "auto" where it pays."""
+    ranks: int = 1
+    """Processes that train the same players, each on its part of every batch; gradients are averaged."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "minibatch_size", "epochs", "buffer_size", "reuse"):
+        for name in ("batch_size", "minibatch_size", "epochs", "buffer_size", "reuse", "ranks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.buffer_size < self.batch_size:
@@ -89,6 +94,10 @@ class LearnerConfig:
         require_device_name("device", self.device)
         if self.stacked not in ("auto", "on", "off"):
             raise ValueError(f"stacked must be auto, on or off, got {self.stacked!r}")
+        if self.stacked == "on" and self.ranks > 1:
+            raise ValueError(
+                f"stacked=on is for one rank, got ranks={self.ranks}: several train one player after another"
+            )
 
     @property
     def adam(self) -> AdamSettings:
@@ -105,14 +114,6 @@ class LearnerConfig:
         return self.reuse if self.schedule == "async" else 1
 
 
-class GradientStep(NamedTuple):
-    """What one step measured."""
-
-    broken: bool
-    """Loss or gradient were not finite, so it was not taken."""
-    statistics: Mapping[str, float]
-
-
 class TrainedPlayer:
     """Learns from batches. Deterministic given its seed, the batches and the device.
 
@@ -127,8 +128,10 @@ class TrainedPlayer:
         config: LearnerConfig,
         *,
         seed: int,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.player = player
+        self.ranks = ranks
         self.config = config
         self.device = find_device(config.device)
         self.policies = tuple(placed(policy, self.device) for policy in policies)
@@ -169,28 +172,30 @@ class TrainedPlayer:
         """Decisions made with older weights than this are not trained on."""
         return self.step - self.config.lag
 
-    def update(self, batches: Mapping[int, Batch], progress: float) -> dict[str, float]:
+    def update(
+        self, batches: Mapping[int, Batch], progress: float, elsewhere: Mapping[int, Batch] | None = None
+    ) -> dict[str, float]:
         """Train on one batch per kind of seat; `progress` is the share of the run's budget that is spent.
+
+        With several ranks, all of them do this together, each with its part. `elsewhere`: of the kinds that
+        only other ranks have, a batch in which nothing is valid, since preparing one takes all ranks.
 
         Returns means over the gradient steps that were taken. What an algorithm offers as `details` is
         measured in the last pass over the batch only.
         """
-        prepared = self.prepare(batches, progress)
-        return self.finish(batches, prepared, self._descend(prepared, progress), progress)
+        prepared = self.prepare({**batches, **(elsewhere or {})}, progress)
+        prepared = {kind: prepared[kind] for kind in batches}
+        return self.finish(seen_in(batches), self._descend(prepared, progress), progress)
 
     def prepare(self, batches: Mapping[int, Batch], progress: float) -> dict[int, Batch]:
         """What gradient steps are taken on: on the device, with the columns that the algorithm adds."""
-        prepared = {kind: self._prepare(kind, batch, progress) for kind, batch in batches.items()}
+        prepared = {kind: self._prepare(kind, batches[kind], progress) for kind in sorted(batches)}
         return prepared if self.is_whole else {kind: batch.flat() for kind, batch in prepared.items()}
 
-    def finish(
-        self,
-        batches: Mapping[int, Batch],
-        prepared: Mapping[int, Batch],
-        steps: Sequence[GradientStep],
-        progress: float,
-    ) -> dict[str, float]:
+    def finish(self, seen: Seen, steps: Sequence[GradientStep], progress: float) -> dict[str, float]:
         """After the gradient steps on a batch: count, let the average and the references follow."""
+        if self.ranks.count > 1:
+            seen = seen_by_all(self.ranks, seen)
         taken = [step.statistics for step in steps if not step.broken]
         self.skipped += len(steps) - len(taken)
         names = dict.fromkeys(name for statistics in taken for name in statistics)
@@ -198,12 +203,12 @@ class TrainedPlayer:
         statistics |= {name: fmean(one[name] for one in taken if name in one) for name in names}
         statistics |= {
             "learning_rate": at(self.config.learning_rate, progress),
-            **_lags(batches, self.step),
+            **seen.lags(self.step, self.config.lag),
         }
         if self.is_value_only:
             statistics["value_only"] = 1.0
         self.step += 1
-        self.decisions += sum(int(batch.valid.sum()) for batch in prepared.values())
+        self.decisions += seen.decisions
         self._follow()
         return statistics
 
@@ -236,29 +241,48 @@ class TrainedPlayer:
             average.decay = config.average_decay
 
     def _prepare(self, kind: int, batch: Batch, progress: float) -> Batch:
-        tensors = replace(batch.map(lambda array: on_device(array, self.device)), progress=progress)
+        tensors = batch.map(lambda array: on_device(array, self.device))
+        over_ranks = self.ranks.sum if self.ranks.count > 1 else None
+        tensors = replace(tensors, progress=progress, over_ranks=over_ranks)
         references = {name: copies[kind] for name, copies in self._references.items()}
         with torch.no_grad():
-            return self.algorithm.prepare(self.policies[kind], references, tensors)
+            prepared = self.algorithm.prepare(self.policies[kind], references, tensors)
+        return replace(prepared, over_ranks=None)
 
     def _descend(self, prepared: Mapping[int, Batch], progress: float) -> list[GradientStep]:
         """Several epochs of minibatch gradient steps."""
         learning_rate = at(self.config.learning_rate, progress)
         only = self._value_parameters if self.is_value_only else None
         broken: list[Tensor] = []
-        measured: list[dict[str, Tensor]] = []
+        measured: list[OnDevice] = []
+        spread = spread_over(self.ranks, prepared, whole=self.is_whole) if self.ranks.count > 1 else None
         for epoch in range(self.config.epochs):
             is_last = epoch == self.config.epochs - 1
-            for minibatch in minibatches(
-                prepared, whole=self.is_whole, size=self.config.minibatch_size, rng=self.rng
-            ):
-                losses = [self.algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()]
-                totals = [loss.total for loss in losses]
-                total = totals[0] if len(totals) == 1 else torch.stack(totals).mean()
-                broken.append(self.optimiser.step(total, learning_rate, only))
-                measured.append(_statistics(losses, with_details=is_last))
+            for minibatch, weights in self._minibatches(prepared, spread):
+                losses = {
+                    kind: self.algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()
+                }
+                total = total_loss(losses, weights)
+                broken.append(self.optimiser.step(total, learning_rate, only, self.ranks))
+                measured.append(
+                    {
+                        kind: (weights.get(kind, 1.0), loss.measured() if is_last else loss.statistics)
+                        for kind, loss in losses.items()
+                    }
+                )
                 self.after_gradient_step()
-        return _gradient_steps(broken, measured)
+        return gradient_steps(self.ranks, broken, measured)
+
+    def _minibatches(
+        self, prepared: Mapping[int, Batch], spread: Mapping[int, Spread] | None
+    ) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
+        """Of one pass, with what each kind of seat counts; where nothing is said, all count the same."""
+        size, rng = self.config.minibatch_size, self.rng
+        if spread is None:
+            for minibatch in minibatches(prepared, whole=self.is_whole, size=size, rng=rng):
+                yield minibatch, {}
+        else:
+            yield from shared_minibatches(prepared, spread, whole=self.is_whole, size=size, rng=rng)
 
     def _follow(self) -> None:
         """Move the average and the references after the live weights."""
@@ -353,34 +377,6 @@ def _nothing() -> None:
 
 
 _COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")
-
-
-def _gradient_steps(broken: Sequence[Tensor], measured: Sequence[Mapping[str, Tensor]]) -> list[GradientStep]:
-    """All numbers in one transfer from the device."""
-    if not broken:
-        return []
-    found = [one for first, rest in zip(broken, measured, strict=True) for one in (first, *rest.values())]
-    values = iter(torch.stack([one.to(broken[0]) for one in found]).tolist())
-    return [GradientStep(bool(next(values)), {name: next(values) for name in rest}) for rest in measured]
-
-
-def _statistics(losses: Sequence[Loss], *, with_details: bool) -> dict[str, Tensor]:
-    """Means over the kinds of seat of one step."""
-    found: dict[str, list[Tensor]] = {}
-    for loss in losses:
-        for name, value in (loss.measured() if with_details else loss.statistics).items():
-            found.setdefault(name, []).append(value)
-    return {
-        name: values[0] if len(values) == 1 else torch.stack(values).mean() for name, values in found.items()
-    }
-
-
-def _lags(batches: Mapping[int, Batch], version: int) -> dict[str, float]:
-    """Age, in updates, of the decisions that were trained on."""
-    versions = np.concatenate([batch.version[batch.valid] for batch in batches.values()])
-    if not len(versions):
-        return {"lag": 0.0, "max_lag": 0.0}
-    return {"lag": version - float(versions.mean()), "max_lag": float(version - versions.min())}
 
 
 def _frozen_copy(policy: Policy) -> Policy:

@@ -1,0 +1,79 @@
+"""A service of your own: processes beside the workers that anybody may call by name.
+
+    ludus train examples/my_service.py:experiment
+
+Two processes of `Adviser` (services/adviser.py) choose the moves of a scripted player: the actors that seat
+it send them the boards of a step and get the moves back. So could a large model on a GPU, a solver, or
+another program be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ludus.data.trees import IntArray, Tree
+from ludus.experiment import Experiment
+from ludus.games.bots import Rows
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.games.game import GameBatch
+from ludus.league.matchmaking import PFSP
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.runtime.program import Progress, Worker
+from ludus.services import Solver, UserService
+from ludus.workers.actor import ActorConfig
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.trained_player import LearnerConfig
+
+HERE = Path(__file__).parent
+
+
+@cache
+def adviser() -> Solver:
+    """One for each process, made where it is first used."""
+    return Solver("adviser")
+
+
+class Advised:
+    """The scripted player: its moves come from the service."""
+
+    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
+        rows = Rows.of(game, tables, seats)
+        request = {
+            "board": rows.observation["board"],
+            "legal": rows.mask("move"),
+            "seed": int(rng.integers(2**31)),
+        }
+        return {"move": adviser().solve("choose", request).astype(np.int32)}
+
+
+def tell_adviser(worker: Worker, step: Callable[[], Progress]) -> Progress:
+    """Middleware: after every update, the service hears how sure the player is of its moves."""
+    progress = step()
+    if "main/entropy" in progress.statistics:
+        adviser().solve("note", worker.name, progress.statistics["main/entropy"])
+    return progress
+
+
+def experiment() -> Experiment:
+    main = Role(matchmaking=PFSP(include_scripted=True), promotion=BySteps(every=20_000))
+    return Experiment(
+        name="my_service",
+        game=TicTacToe(),
+        budget=60_000,
+        bots={"advised": f"{__file__}:Advised"},
+        services={
+            "adviser": UserService(
+                address=f"{HERE / 'services' / 'adviser.py'}:Adviser", count=2, options={"blocks": 1.0}
+            )
+        },
+        middleware=(tell_adviser,),
+        actor=ActorConfig(num_tables=32, matches=2, episodes_per_table=8),
+        learner=LearnerConfig(batch_size=1024, learning_rate=2e-3),
+        league=LeagueRules(roles={"main": main}, bots=("random", "advised")),
+        evaluation=EvaluationConfig(opponents=("random", "advised"), episodes=64),
+    )

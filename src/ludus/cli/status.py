@@ -1,0 +1,203 @@
+"""`ludus status`: how a run is."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ludus.cli.console import add_numbers, new_console, new_table
+from ludus.cli.experiments import open_run
+from ludus.observe.process_use import GpuUse, gpus, look_at
+from ludus.store.run_folder import RunFolder
+from ludus.store.run_status import SILENT_AFTER_S, RunStatus, WorkerStatus, read_status
+
+FOLLOW_S = 2.0
+ENDED = ("finished", "stopped", "failed", "time limit reached", "dead")
+CONTROLLER = "controller"
+
+
+@click.command("status")
+@click.argument("run", required=False, type=click.Path())
+@click.option("--follow", is_flag=True, help="Look again every few seconds until the run has ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow one line at a time.")
+def command(run: str | None, follow: bool, as_json: bool) -> None:
+    """How RUN (default: the newest under runs/) is: its state, speed and workers, and what holds it up.
+
+    The run writes this down every few seconds; cores and memory are measured here, of the processes on this
+    machine.
+    """
+    folder = open_run(run)
+    if as_json:
+        _print_json(folder, follow)
+        return
+    console = new_console()
+    status = _look(folder)
+    if not follow:
+        console.print(_picture(folder, status))
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(_picture(folder, status), refresh=True)
+            if status is not None and status.state in ENDED:
+                return
+            time.sleep(FOLLOW_S)
+            status = _look(folder)
+
+
+def _print_json(folder: RunFolder, follow: bool) -> None:
+    while True:
+        status = _look(folder)
+        click.echo(json.dumps(_facts(folder, status)))
+        if not follow or (status is not None and status.state in ENDED):
+            return
+        time.sleep(FOLLOW_S)
+
+
+def _facts(folder: RunFolder, status: RunStatus | None) -> dict[str, Any]:
+    if status is None:
+        return {"run": str(folder.path), "state": _state_without(folder)}
+    facts: dict[str, Any] = {"run": str(folder.path)} | msgspec.to_builtins(status)
+    return facts | {"gpus": [msgspec.to_builtins(gpu) for gpu in gpus()]}
+
+
+def _look(folder: RunFolder) -> RunStatus | None:
+    """What the run says, with what can be seen here; None if it has never said anything."""
+    status = read_status(folder.status)
+    if status is None:
+        return None
+    if status.state in ENDED:
+        return status
+    if folder.holder() is None:
+        return msgspec.structs.replace(status, state="dead", workers=(), bottleneck=None)
+    workers = [_controller(status), *status.workers]
+    here = [one.pid for one in workers if one.pid is not None and one.node == socket.gethostname()]
+    use = look_at(here)
+    seen = [
+        msgspec.structs.replace(one, cores=round(use[one.pid].cores, 3), memory=use[one.pid].memory)
+        if one.pid in use and one.node == socket.gethostname()
+        else one
+        for one in workers
+    ]
+    return msgspec.structs.replace(status, workers=tuple(_without_children(seen)))
+
+
+def _controller(status: RunStatus) -> WorkerStatus:
+    return WorkerStatus(
+        name=CONTROLLER, state="working", pid=status.pid, node=status.node, started=status.started
+    )
+
+
+def _without_children(workers: list[WorkerStatus]) -> list[WorkerStatus]:
+    """The other workers are the controller's children: what they use is not its own."""
+    controller, *others = workers
+    if controller.cores is None or controller.memory is None:
+        return workers
+    cores = sum(one.cores or 0.0 for one in others if one.node == controller.node)
+    memory = sum(one.memory or 0 for one in others if one.node == controller.node)
+    own = msgspec.structs.replace(
+        controller, cores=max(0.0, controller.cores - cores), memory=max(0, controller.memory - memory)
+    )
+    return [own, *others]
+
+
+def _state_without(folder: RunFolder) -> str:
+    return "starting" if folder.holder() is not None else "never started"
+
+
+# --- for people ---
+
+
+def _picture(folder: RunFolder, status: RunStatus | None) -> RenderableType:
+    if status is None:
+        return Text(f"{folder.path}: {_state_without(folder)}")
+    name = status.experiment if status.trial is None else f"{status.experiment}, trial {status.trial}"
+    head = Text.assemble((str(folder.path), "bold"), f"  {name}  ", (_state(status), "bold"))
+    rows: list[RenderableType] = [head, Text(_progress(status))]
+    if status.state == "dead":
+        rows.append(Text(f"nobody trains it any more; go on: ludus train --run {folder.path} --resume"))
+    if status.workers:
+        rows += [Text(), _workers(status)]
+        rows += [Text(_gpu(gpu)) for gpu in gpus()]
+    if status.bottleneck is not None:
+        found = status.bottleneck
+        rows += [
+            Text(),
+            Text.assemble("bottleneck: ", (found.what, "bold"), f" ({found.why})"),
+            Text(f"try:        {found.advice}"),
+        ]
+    return Group(*rows)
+
+
+def _state(status: RunStatus) -> str:
+    if status.state in ENDED:
+        return status.state
+    silent = time.time() - status.time
+    return status.state + (f" (no news for {span(silent)})" if silent > SILENT_AFTER_S else "")
+
+
+def _progress(status: RunStatus) -> str:
+    lag = ", ".join(f"{player} {value:.2g}" for player, value in status.lag.items())
+    shown = (
+        f"{status.decisions:,} of {status.budget:,} decisions ({status.decisions / status.budget:.1%})  "
+        f"{status.matches:,} matches  {status.episodes:,} episodes"
+    )
+    if status.state in ENDED:
+        return shown
+    left = status.started + 3600 * status.time_limit_h - time.time()
+    return (
+        f"{shown}\n{status.decisions_per_s:,.0f} decisions/s"
+        + (f"  lag {lag} versions" if lag else "")
+        + f"  {status.restarts} restarts  up {span(time.time() - status.started)}"
+        f"  time limit in {span(max(0.0, left))}"
+    )
+
+
+def _workers(status: RunStatus) -> RenderableType:
+    table = new_table("worker", "state", "node", "pid")
+    add_numbers(table, "up", "restarts", "cores", "memory")
+    table.add_column("time")
+    with_ports = any(one.ports for one in status.workers)
+    if with_ports:
+        table.add_column("ports")
+    for one in status.workers:
+        shares = "  ".join(f"{kind} {share:.0%}" for kind, share in one.shares.items())
+        table.add_row(
+            one.name,
+            one.state,
+            one.node,
+            "" if one.pid is None else str(one.pid),
+            span(time.time() - one.started) if one.pid is not None else "",
+            str(one.restarts),
+            "" if one.cores is None else f"{one.cores:.2f}",
+            "" if one.memory is None else f"{one.memory / 2**20:,.0f} MiB",
+            shares,
+            *([", ".join(map(str, one.ports))] if with_ports else []),
+        )
+    return table
+
+
+def _gpu(gpu: GpuUse) -> str:
+    return (
+        f"GPU {gpu.name}: {gpu.utilisation:.0%} busy, {gpu.memory / 2**30:.1f} of "
+        f"{gpu.total_memory / 2**30:.1f} GiB"
+    )
+
+
+def span(seconds: float) -> str:
+    """As in 5 s, 3m 05s, 2h 10m, 3d 04h."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600:02d}h"

@@ -1,0 +1,197 @@
+"""The controller's line to one site."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from ludus.cluster.nodes import Node
+from ludus.cluster.parcel import pack
+from ludus.cluster.remote_process import RemoteProcess
+from ludus.cluster.site import News, SiteFacts, SiteOrder
+from ludus.cluster.site_actor import DECODE, ENCODE, GROUPS, NAMESPACE, SITE
+from ludus.cluster.user_code import ludus_digest
+from ludus.data.records import ModelId
+from ludus.runtime.process import CODE
+from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
+
+START_UP_S = 120.0
+"""How long a node may take until its site answers: a placement group, a process, imports."""
+
+
+class SiteLost(Exception):  # noqa: N818
+    """The site does not answer any more."""
+
+
+class NodeRefused(Exception):  # noqa: N818
+    """The node cannot take part; the message names it and says why."""
+
+
+class NodeNotReady(NodeRefused):
+    """It may be able to later."""
+
+
+@dataclass(frozen=True)
+class RunAtHand:
+    """What every site is told about the run."""
+
+    order: SiteOrder
+    models: ModelPool
+    models_kept: int
+    silent_after_s: float
+    shared_folder: bool
+
+
+class Line:
+    """To one site, from its beginning to its loss. `places`: for actors."""
+
+    def __init__(self, name: str, node: Node, *, with_learner: bool, with_gpus: bool, run: RunAtHand) -> None:
+        """Starts the site; takes a while."""
+        self.name = name
+        self.node = node
+        self.with_learner = with_learner
+        self.places = node.places(with_learner=with_learner)
+        self.actors: set[int] = set()
+        """Numbers of those that are here."""
+        self.lost: str | None = None
+        self.processes: dict[tuple[str, int], RemoteProcess] = {}
+        self.layout = -1
+        """Number of the layout that the site has now."""
+        self._run = run
+        self._sent: OrderedDict[ModelId, set[str]] = OrderedDict()
+        self._closed = False
+        bundle = node.bundle(with_learner=with_learner, with_gpus=with_gpus)
+        self._group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=node.id)
+        try:
+            self._begin(with_gpus=with_gpus)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _begin(self, *, with_gpus: bool) -> None:
+        run, node = self._run, self.node
+        try:
+            ray.get(self._group.ready(), timeout=START_UP_S)
+            self._actor = SITE.options(
+                name=self.name,
+                namespace=NAMESPACE,
+                num_cpus=0,
+                num_gpus=node.gpus if with_gpus else 0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, 0),
+            ).remote()
+            order = run.order
+            asked = self._actor.facts.remote(order.run, order.facts)
+            where, content = ray.get(asked, timeout=START_UP_S)
+        except GetTimeoutError:
+            raise NodeNotReady(
+                f"node {node.name} has no room, or did not start a site within {START_UP_S:.0f} s"
+            ) from None
+        except RayError as error:
+            raise NodeNotReady(f"node {node.name} cannot start a site: {_short(error)}") from error
+        if where != node.id:  # Ray promises nothing about the place
+            raise NodeNotReady(f"node {node.name} has no room now")
+        facts = DECODE(content, type=SiteFacts)
+        ours = (CODE, ludus_digest())
+        if (facts.code, facts.digest) != ours:
+            raise NodeRefused(
+                f"node {node.name} has {facts.code} (digest {facts.digest}), the controller has {ours[0]} "
+                f"(digest {ours[1]}): install the same version on it"
+            )
+        self.sees_run = facts.sees_run
+        self.is_shared = facts.sees_run and (run.shared_folder or self.with_learner)
+        order = msgspec.structs.replace(run.order, shared=self.is_shared)
+        self.call("begin", ENCODE(order), patience_s=START_UP_S)
+
+    def listen(self, take_in: Callable[[Line, News], None], lose: Callable[[Line], None]) -> None:
+        """From now on, in a thread of its own, until the site is lost or closed."""
+
+        def ask() -> None:
+            while not self._closed:
+                try:
+                    take_in(self, DECODE(self.call("poll"), type=News))
+                except SiteLost:
+                    break
+                except Exception as error:  # of the site's own making
+                    self.give_up(f"the site on node {self.node.name} has failed: {_short(error)}")
+                    break
+            if not self._closed:
+                lose(self)
+
+        threading.Thread(target=ask, name=self.name, daemon=True).start()
+
+    # --- calls ---
+
+    def call(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
+        """Waits for the answer. Raises `SiteLost`, or what the site has raised."""
+        if self.lost is not None:
+            raise SiteLost(self.lost)
+        patience = self._run.silent_after_s if patience_s is None else patience_s
+        try:
+            call = getattr(self._actor, method).options(concurrency_group=GROUPS.get(method))
+            return ray.get(call.remote(*arguments), timeout=patience)
+        except GetTimeoutError:
+            self.give_up(f"node {self.node.name} did not answer for {patience:.0f} s")
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            raise cause if isinstance(cause, Exception) else error from None
+        except RayError as error:
+            self.give_up(f"node {self.node.name} is lost: {_short(error)}")
+        raise SiteLost(self.lost)
+
+    def tell(self, process: RemoteProcess, content: bytes) -> None:
+        """Carry a message to a worker; does not wait."""
+        self._actor.tell.remote(process.name, process.epoch, content)
+
+    def send_model(self, model: ModelId, variant: Variant) -> None:
+        """Before a worker is told to use it. Nothing to do where the run folder is seen."""
+        if self.is_shared:
+            return
+        head = body = None
+        if variant not in self._sent.get(model, ()):
+            try:
+                parcel = pack(self._run.models.fetch(model, variant))
+            except ModelPoolError:
+                return  # the worker will not find it either, and says so
+            head, body = parcel.head, parcel.body
+        self._sent.setdefault(model, set()).add(variant)
+        self._sent.move_to_end(model)
+        while len(self._sent) > self._run.models_kept:
+            self._sent.popitem(last=False)
+        self._actor.keep_model.remote(str(model), variant, head, body, self._run.models_kept)
+
+    # --- the end ---
+
+    def give_up(self, why: str) -> None:
+        """It is dead or does not answer: whatever it may still do, nobody listens."""
+        if self.lost is None:
+            self.lost = why
+            self._let_go()
+
+    def close(self) -> None:
+        """End the site and all its workers in good order."""
+        self._closed = True
+        if self.lost is None:
+            with suppress(SiteLost, Exception):
+                self.call("close")
+            self.give_up("closed")
+
+    def _let_go(self) -> None:
+        with suppress(RayError, ValueError, AttributeError):
+            ray.kill(self._actor)
+        with suppress(RayError, ValueError):
+            remove_placement_group(self._group)
+
+
+def _short(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]

@@ -1,0 +1,77 @@
+"""Which nodes a cluster has, and what each may be used for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import ray
+
+ACTOR, LEARNER = "ludus_actor", "ludus_learner"
+"""Resources by which a node says what it is for: places for actors, and whether the learner may be there."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that is alive."""
+
+    id: str
+    host: str
+    cores: float
+    gpus: float
+    actor_places: int | None
+    """As the node itself says; None: it does not."""
+    learns: bool
+    """It says so itself."""
+    is_own: bool
+    """The controller's."""
+
+    @property
+    def name(self) -> str:
+        """For people: several nodes may be on one host."""
+        return f"{self.host}/{self.id[:6]}"
+
+    def places(self, *, with_learner: bool) -> int:
+        """For actors: as many as it says, or one for each core that the learner leaves."""
+        if self.actor_places is not None:
+            return self.actor_places
+        return max(0, int(self.cores) - with_learner)
+
+    def bundle(self, *, with_learner: bool, with_gpus: bool) -> dict[str, float]:
+        """What a site takes of it, in Ray's words."""
+        places = self.places(with_learner=with_learner)
+        wanted = {"CPU": min(self.cores, float(places + with_learner))}
+        if self.actor_places:
+            wanted[ACTOR] = float(self.actor_places)
+        if self.learns and with_learner:
+            wanted[LEARNER] = 1.0
+        if with_gpus:
+            wanted["GPU"] = self.gpus
+        return {name: amount for name, amount in wanted.items() if amount}
+
+
+def alive_nodes() -> list[Node]:
+    """Those that may be of use; where some say what they are for, the others are for nothing."""
+    own = ray.get_runtime_context().get_node_id()
+    found = [node for node in ray.nodes() if node["Alive"]]
+    described = any({ACTOR, LEARNER} & set(node["Resources"]) for node in found)
+    nodes = []
+    for node in found:
+        has = node["Resources"]
+        nodes.append(
+            Node(
+                id=node["NodeID"],
+                host=node["NodeManagerHostname"],
+                cores=has.get("CPU", 0.0),
+                gpus=has.get("GPU", 0.0),
+                actor_places=int(has.get(ACTOR, 0)) if described else None,
+                learns=LEARNER in has,
+                is_own=node["NodeID"] == own,
+            )
+        )
+    return [node for node in nodes if node.learns or node.places(with_learner=False)]
+
+
+def learner_first(nodes: Iterable[Node]) -> list[Node]:
+    """Those that say they learn, then those with a GPU, then the controller's own, then the largest."""
+    return sorted(nodes, key=lambda node: (node.learns, node.gpus > 0, node.is_own, node.cores), reverse=True)

@@ -1,0 +1,150 @@
+"""An sbatch script that trains: on one node as processes, on several as a Ray cluster that lives as long as
+the job. It can be preempted and requeued at any time, and goes on from the run folder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, replace
+
+from ludus.launch.training_command import TrainingCommand, beside, places
+
+WARNING_S = 120
+"""Before the time limit the script hears of it, and the run has this long to save."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmJob:
+    """One job. Paths in it are absolute and on storage that all its nodes see."""
+
+    name: str
+    training: TrainingCommand
+    folder: str
+    """Where the job runs."""
+    programs: str
+    """The folder with `ludus` and `ray`."""
+    nodes: int = 1
+    runtime: str = "local"
+    actors_per_node: int | None = None
+    """None: Ray's count of cores decides, or `ludus train` on one node."""
+    gpus_per_node: int = 0
+    time: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    setup: tuple[str, ...] = ()
+    """Lines of shell before anything else, such as `module load cuda`."""
+    directives: tuple[str, ...] = ()
+    """Further options of sbatch, such as `--mem=64G`."""
+
+    def script(self) -> str:
+        parts = [self._header(), self._surroundings()]
+        if self.runtime == "ray":
+            parts.append(_TOKEN)
+        parts += [_SIGNALS.format(), self._step(), _END]
+        return "\n".join(parts)
+
+    def _header(self) -> str:
+        options = {
+            "job-name": self.name,
+            "nodes": self.nodes,
+            "ntasks-per-node": 1,
+            "chdir": self.folder,
+            "output": f"{self.training.run}.slurm-%j.log",
+            "open-mode": "append",
+            "signal": f"B:USR1@{WARNING_S}",
+            "gpus-per-node": self.gpus_per_node or None,
+            "time": self.time,
+            "partition": self.partition,
+            "account": self.account,
+        }
+        # Ray refuses to share a node with another Ray, and ends with a stop that spares none of them.
+        flags = ["--requeue", "--exclusive", *self.directives]
+        given = [
+            f"--{name}={shlex.quote(str(value))}" for name, value in options.items() if value is not None
+        ]
+        lines = [f"#SBATCH {option}" for option in (*given, *flags)]
+        return "\n".join(["#!/bin/bash", *lines, ""])
+
+    def _surroundings(self) -> str:
+        words = {
+            "run": self.training.run,
+            "token": str(beside(self.training.run, ".token")),
+            "programs": self.programs,
+        }
+        lines = [f"{name}={shlex.quote(value)}" for name, value in words.items()]
+        return "\n".join([*self.setup, *lines, 'export PATH="$programs:$PATH"', ""])
+
+    def _step(self) -> str:
+        if self.runtime != "ray":
+            actors = () if self.actors_per_node is None else (f"actors={self.actors_per_node}",)
+            training = replace(self.training, settings=(*actors, *self.training.settings))
+            return _LOCAL_STEP.format(train=shlex.join(training.words(runtime=self.runtime)))
+        train = self.training.words(runtime="ray")
+        first, others = (
+            # Where nobody says what a node is for, its cores decide.
+            json.dumps({} if self.actors_per_node is None else places(self.actors_per_node, learner=learner))
+            for learner in (True, False)
+        )
+        return _RAY_STEP.format(
+            nodes=self.nodes, first=shlex.quote(first), others=shlex.quote(others), train=shlex.join(train)
+        )
+
+
+_TOKEN = """\
+# Who does not know the token can neither join this job's cluster nor command it.
+[ -s "$token" ] || (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \\n' > "$token")
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$token"
+export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300 RAY_USAGE_STATS_ENABLED=0
+"""
+
+_SIGNALS = """\
+# USR1: the time is nearly over, so the run saves and this job queues up again. TERM: somebody cancels or
+# preempts the job; Slurm knows which, and requeues it or not.
+asked=nothing
+trap 'asked=time; (ludus stop "$run" &)' USR1
+trap 'asked=end; (ludus stop "$run" &)' TERM
+wait_for() {{  # a signal ends a wait, not what is waited for
+  while kill -0 "$1" 2> /dev/null; do wait "$1"; done
+  wait "$1"
+}}
+"""
+
+_LOCAL_STEP = """\
+srun --cpu-bind=none {train} &
+wait_for $!
+code=$?
+"""
+
+_RAY_STEP = """\
+# The first node is the head, and this script runs there; a name may lead to loopback, where others cannot.
+name=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+head=$(getent ahostsv4 "$name" | awk '$1 !~ /^127/ {{print $1; exit}}')
+export address="${{head:-$(hostname -I | cut -d ' ' -f 1)}}:$((20000 + SLURM_JOB_ID % 10000))"
+# symmetric-run ends with 0 if Ray does not start, as on a node with too much to do: then nothing has begun.
+export began="$run.began-$SLURM_JOB_ID"
+for try in 1 2 3; do
+  rm -f "$began"
+  srun --cpu-bind=none bash -c '
+    places=$2 more=
+    if [ "$SLURM_NODEID" = 0 ]; then places=$1 more=--include-dashboard=false; fi
+    shift 2
+    ray stop --force > /dev/null 2>&1  # what an earlier start has left: the node is ours alone
+    trap "" TERM  # it is for the training, which saves; symmetric-run must live to end what it started
+    exec ray symmetric-run --address "$address" --min-nodes {nodes} --resources "$places" $more -- \\
+      bash -c "touch \\"\\$began\\"; exec \\"\\$@\\"" train "$@" --address "$address"
+  ' node {first} {others} \\
+    {train} &
+  wait_for $!
+  code=$?
+  if [ -e "$began" ] || [ $asked != nothing ]; then break; fi
+  code=1
+done
+rm -f "$began"
+"""
+
+_END = """\
+if [ $asked = time ] && [ "$code" -ne 0 ]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""

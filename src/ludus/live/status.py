@@ -1,0 +1,103 @@
+"""What a run says about itself every few seconds, for `ludus status`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ludus.experiment import Experiment
+from ludus.live.orders import Orders
+from ludus.runtime.serial import FINISHED, INTERRUPTED
+from ludus.store.run_folder import RunFolder
+from ludus.store.run_status import (
+    PUBLISH_EVERY_S,
+    Bottleneck,
+    RunStatus,
+    WorkerStatus,
+    write_status,
+)
+
+WINDOW_S = 10.0
+"""What is measured "of late" is measured over so long."""
+STATES = {FINISHED: "finished", INTERRUPTED: "stopped"}
+"""By why it ended; other reasons are states themselves."""
+
+
+class Watched(Protocol):
+    """The part of a training that is looked at."""
+
+    experiment: Experiment
+    folder: RunFolder
+
+    def numbers(self) -> dict[str, float]: ...
+
+
+class StatusWriter:
+    """Call `publish` in every round; it writes when it is time."""
+
+    def __init__(
+        self,
+        training: Watched,
+        orders: Orders,
+        look: Callable[[], tuple[Sequence[WorkerStatus], Bottleneck | None]],
+    ) -> None:
+        """`look` is called once for every time that something is written: who works, and what holds them
+        up."""
+        self._training = training
+        self._orders = orders
+        self._look = look
+        self._started = time.time()
+        self._written = -PUBLISH_EVERY_S
+        self._learned: deque[tuple[float, int]] = deque()
+
+    def publish(self, *, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if now - self._written >= PUBLISH_EVERY_S or at_once:
+            self._written = now
+            workers, bottleneck = self._look()
+            self._write("paused" if self._orders.paused else "training", workers, bottleneck)
+
+    def end(self, reason: str) -> None:
+        """The run has ended: nobody works any more."""
+        self._write(STATES.get(reason, reason), (), None)
+
+    def _write(self, state: str, workers: Sequence[WorkerStatus], bottleneck: Bottleneck | None) -> None:
+        experiment, numbers = self._training.experiment, self._training.numbers()
+        decisions = int(numbers["decisions"])
+        status = RunStatus(
+            time=time.time(),
+            state=state,
+            experiment=experiment.name,
+            trial=experiment.trial,
+            runtime=experiment.runtime,
+            node=socket.gethostname(),
+            pid=os.getpid(),
+            started=self._started,
+            time_limit_h=experiment.time_limit_h,
+            decisions=decisions,
+            budget=experiment.budget,
+            decisions_per_s=self._rate(decisions),
+            lag={
+                name.removesuffix("/lag"): value for name, value in numbers.items() if name.endswith("/lag")
+            },
+            episodes=int(numbers["episodes"]),
+            matches=int(numbers["matches"]),
+            restarts=int(numbers.get("restarts", 0)),
+            workers=tuple(workers),
+            bottleneck=bottleneck,
+        )
+        write_status(self._training.folder.status, status)
+
+    def _rate(self, decisions: int) -> float:
+        learned, now = self._learned, time.monotonic()
+        if learned and learned[-1][1] > decisions:
+            learned.clear()  # it has fallen back to a checkpoint
+        learned.append((now, decisions))
+        while len(learned) > 2 and learned[1][0] <= now - WINDOW_S:
+            learned.popleft()
+        then, before = learned[0]
+        return (decisions - before) / max(now - then, 1e-9)

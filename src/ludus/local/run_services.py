@@ -1,0 +1,132 @@
+"""The services of a run: started before its workers, told to them, and ended after them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from tempfile import TemporaryDirectory
+
+from ludus.config import ConfigError
+from ludus.experiment import Experiment
+from ludus.local.faults import Fault, FaultLog
+from ludus.runtime.network import own_address_towards
+from ludus.services.addresses import listen_tcp
+from ludus.services.host import ServiceHost, serving
+from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE, FileRegistry, Registry
+from ludus.services.remote_registry import RegistryService, RemoteRegistry
+from ludus.services.server import Server, ServerThread
+from ludus.services.user_services import with_fixed_addresses
+from ludus.store.run_folder import RunFolder
+
+LOOPBACK = "127.0.0.1"
+SOMEWHERE = "192.0.2.1"
+"""An address that nobody has, for where the way out is all that is asked for."""
+RUN_VARIABLE = "LUDUS_RUN"
+"""The environment variable by which a service finds the folder of its run."""
+
+
+def fix_services(experiment: Experiment) -> Experiment:
+    """With addresses that hold in any folder; refuses files that are not there."""
+    if not experiment.services:
+        return experiment
+    try:
+        return replace(experiment, services=with_fixed_addresses(experiment.services))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def listening_host(experiment: Experiment, cluster: str | None) -> str:
+    """Where the services of a run listen: nowhere but on unix sockets, unless its workers may be on other
+    machines. `cluster`: its address; None: on this machine."""
+    if experiment.runtime != "ray":
+        return ""
+    if cluster is None:
+        return LOOPBACK
+    address = os.environ.get("RAY_ADDRESS", "") if cluster == "auto" else cluster
+    try:
+        return own_address_towards(address.rpartition("://")[2].rpartition(":")[0] or SOMEWHERE)
+    except OSError:  # no route: there is nobody else
+        return LOOPBACK
+
+
+@contextmanager
+def run_services(experiment: Experiment, folder: RunFolder, host: str = "") -> Iterator[ServiceHost | None]:
+    """Runs what the experiment lists, until the end of the block; this process and those that it starts
+    meanwhile find it through their environment. `host`: the address of this machine, for workers on others.
+    """
+    if not experiment.services:
+        yield None
+        return
+    place = folder.path.resolve() / "services"
+    shutil.rmtree(place, ignore_errors=True)  # of a run that was killed; we hold its lock now
+    place.mkdir()
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        faults = FaultLog(folder.metrics / "faults.jsonl")
+        stack.callback(faults.close)
+        registry, told = _registry(host, str(place), stack)
+
+        def note(instance: str, what: str, then: str, pid: int) -> None:
+            faults.note(Fault("service_lost", f"{instance} {what}"), f"service-{instance}", then, pid=pid)
+
+        stack.enter_context(_environment(told))
+        yield stack.enter_context(
+            ServiceHost(
+                experiment.services,
+                registry,
+                told[REGISTRY_VARIABLE],
+                folder=place,
+                logs=folder.logs,
+                run=folder.path.absolute().name,
+                host=host,
+                environment={**os.environ, RUN_VARIABLE: str(folder.path.resolve())},
+                note=note,
+            )
+        )
+
+
+@contextmanager
+def services_at_hand(experiment: Experiment, folder: RunFolder) -> Iterator[None]:
+    """For commands that play with the bots of a run, which may be training meanwhile: services apart from
+    its own, in a folder that is gone afterwards."""
+    if not experiment.services:
+        yield
+        return
+    with (
+        TemporaryDirectory(prefix="ludus-") as place,
+        _environment({RUN_VARIABLE: str(folder.path.resolve())}),
+        serving(experiment.services, place) as registry,
+        _environment({REGISTRY_VARIABLE: f"file:{registry.folder}"}),
+    ):
+        yield
+
+
+def _registry(host: str, folder: str, stack: ExitStack) -> tuple[Registry, dict[str, str]]:
+    """Files inside a machine; between machines a service, which asks for a token. And what to tell others."""
+    if not host:
+        return FileRegistry(folder), {REGISTRY_VARIABLE: f"file:{folder}"}
+    token = secrets.token_hex(32)
+    listening, address = listen_tcp(host, token)
+    serving = ServerThread(Server("registry", RegistryService(), token), listening)
+    stack.callback(serving.close)
+    registry = RemoteRegistry(address, token)
+    stack.callback(registry.close)
+    return registry, {REGISTRY_VARIABLE: address, TOKEN_VARIABLE: token}
+
+
+@contextmanager
+def _environment(told: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

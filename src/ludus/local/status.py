@@ -1,0 +1,124 @@
+"""The workers of a run in processes, what they do with their time, and what holds them up."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ludus.data.trees import Array
+from ludus.experiment import Experiment
+from ludus.live.status import WINDOW_S
+from ludus.local.crew import Crew
+from ludus.local.launcher import LEARNER
+from ludus.local.shared_parts import ACTOR_TIMES, LEARNER_TIMES
+from ludus.local.supervisor import WorkerPlace
+from ludus.observe.bottleneck import find_bottleneck
+from ludus.store.run_folder import RunFolder
+from ludus.store.run_status import Bottleneck, WorkerStatus
+
+
+class _Moment(NamedTuple):
+    at: float
+    actors: Array
+    """[places, ACTOR_TIMES]"""
+    learner: Array
+
+
+class CrewWatch:
+    """Looks at the workers of a run now and then: each look tells what was since one some seconds ago."""
+
+    def __init__(self, crew: Crew, experiment: Experiment, folder: RunFolder) -> None:
+        self._crew = crew
+        self._experiment = experiment
+        self._folder = folder
+        self._moments: deque[_Moment] = deque()
+        self._node = socket.gethostname()
+
+    def look(self) -> tuple[list[WorkerStatus], Bottleneck | None]:
+        self._remember()
+        workers = list(self._workers())
+        actors = [one.shares for one in workers if one.name.startswith("actor-") and one.shares]
+        bottleneck = find_bottleneck(
+            {kind: float(np.mean([one[kind] for one in actors])) for kind in ACTOR_TIMES} if actors else {},
+            next((one.shares for one in workers if one.name == LEARNER), {}),
+            num_actors=self._crew.sharing,
+            schedule=self._experiment.learner.schedule,
+            central=self._experiment.actor.inference == "worker",
+            run=str(self._folder.path),
+        )
+        return workers, bottleneck
+
+    def _workers(self) -> Iterator[WorkerStatus]:
+        crew, then, now = self._crew, self._moments[0], self._moments[-1]
+        if crew.learner is not None:
+            yield WorkerStatus(
+                name=LEARNER,
+                state="working",
+                pid=crew.learner.pid,
+                node=crew.learner.node or self._node,
+                started=crew.learner_started,
+                restarts=crew.learner_starts - 1,
+                shares=_shares(LEARNER_TIMES, now.learner - then.learner),
+            )
+        for follower in crew.followers:
+            yield WorkerStatus(
+                name=follower.name,
+                state="working",
+                pid=follower.pid,
+                node=follower.node or self._node,
+                started=crew.learner_started,
+                restarts=crew.learner_starts - 1,
+            )
+        for follower in crew.followers:
+            yield WorkerStatus(
+                name=follower.name,
+                state="working",
+                pid=follower.pid,
+                node=follower.node or self._node,
+                started=crew.learner_started,
+                restarts=crew.learner_starts - 1,
+            )
+        present = crew.launcher.parts.present
+        for place in (crew.policy_worker, *crew.actors):
+            if not place.taken and not place.given_up:
+                continue
+            is_actor = place is not crew.policy_worker
+            process = place.process
+            yield WorkerStatus(
+                name=place.name,
+                state=_state(place, is_ready=not is_actor or bool(present[place.index])),
+                pid=None if process is None else process.pid,
+                node=(None if process is None else process.node) or self._node,
+                started=place.started,
+                restarts=max(0, place.attempts - 1),
+                shares=_shares(ACTOR_TIMES, (now.actors - then.actors)[place.index]) if is_actor else {},
+            )
+
+    def _remember(self) -> None:
+        parts, moments = self._crew.launcher.parts, self._moments
+        now = _Moment(time.monotonic(), parts.actor_times.copy(), parts.learner_times.copy())
+        if moments and ((now.actors < moments[-1].actors).any() or (now.learner < moments[-1].learner).any()):
+            moments.clear()  # shared memory was laid out anew
+        moments.append(now)
+        while len(moments) > 2 and moments[1].at <= now.at - WINDOW_S:
+            moments.popleft()
+
+
+def _shares(kinds: tuple[str, ...], seconds: Array) -> dict[str, float]:
+    total = float(seconds.sum())
+    if not total:
+        return {}
+    return {kind: round(float(one) / total, 4) for kind, one in zip(kinds, seconds, strict=True)}
+
+
+def _state(place: WorkerPlace, *, is_ready: bool) -> str:
+    if place.given_up:
+        return "quarantined"
+    if place.process is None or not is_ready:
+        return "starting"
+    return "leaving" if place.leave_by is not None else "working"

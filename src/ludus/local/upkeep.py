@@ -1,0 +1,182 @@
+"""Keeps the crew of a run as it should be: replaces who dies or hangs, lets actors join and leave."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ludus.local.crew import Crew
+from ludus.local.faults import Fault, FaultLog, death_of
+from ludus.local.launcher import rank_name
+from ludus.local.remote_learner import LearnerGone, RemoteLearner
+from ludus.local.supervisor import WorkerPlace
+from ludus.runtime.messages import Forget
+from ludus.runtime.supervision import Supervision, TrainingFailed
+from ludus.workers.controller import Controller
+
+SCALED_DOWN = "scaled down"
+"""Why a match is void whose actor had to leave before its end."""
+
+
+@dataclass
+class Tally:
+    """What is counted over all starts of the workers."""
+
+    restarts: int = 0
+    episodes: int = 0
+
+
+class Upkeep:
+    """From one start of all workers to the next."""
+
+    def __init__(
+        self,
+        *,
+        crew: Crew,
+        controller: Controller,
+        learner: RemoteLearner,
+        rules: Supervision,
+        faults: FaultLog,
+        logs: Path,
+        tally: Tally,
+    ) -> None:
+        self._crew = crew
+        self._controller = controller
+        self._learner = learner
+        self._rules = rules
+        self._faults = faults
+        self._logs = logs
+        self._tally = tally
+        self.paused = False
+
+    # --- who dies ---
+
+    def look_after(self) -> None:
+        """Replace who has died or shows no life, and end who had to leave and has not."""
+        self._crew.launcher.look()
+        life = self._crew.launcher.life
+        hung = f"no sign of life for {self._rules.hung_after_s:g} s"
+        for place, process in self._crew.working():
+            is_actor = place is not self._crew.policy_worker
+            if process.exit_code is not None and not process.control.poll(0):
+                self.replace(place, death_of(process, "env_crash" if is_actor else "worker_crash"))
+            elif life.is_hung(place.index):
+                self.replace(place, Fault("env_hang" if is_actor else "worker_hang", hung))
+            elif place.leave_by is not None and time.monotonic() > place.leave_by and not self.paused:
+                self._end_leaving(place, None)
+        self._learner.check()
+        silent = [worker for worker in self._crew.launcher.parts.learners if life.is_hung(worker)]
+        if silent:
+            longest = min(silent, key=life.last_sign)  # other ranks only wait for it
+            rank = longest - self._crew.launcher.parts.learners.start
+            raise LearnerGone(Fault("worker_hang", f"{rank_name(rank)}: {hung}" if rank else hung))
+
+    def replace(self, place: WorkerPlace, fault: Fault) -> None:
+        if place is self._crew.policy_worker:
+            self._replace_policy_worker(fault)
+        elif place.leave_by is not None:
+            self._end_leaving(place, fault)
+        else:
+            self._replace_actor(place, fault)
+
+    def _replace_actor(self, place: WorkerPlace, fault: Fault) -> None:
+        """Void what the actor held, let the learner forget it, and start another, sooner or later."""
+        process = self._crew.end(place)
+        matches = self._controller.void(place.name, str(fault))
+        if fault.own:
+            place.failed(self._rules, self._learner.decisions)
+        given_up = place.failures >= self._rules.quarantine_after
+        then = "quarantined" if given_up else "started again"
+        self._faults.note(fault, place.name, then, pid=process.pid, matches=matches)
+        if fault.kind == "damaged_model":
+            for removed in self._controller.remove_damaged():
+                self._faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+        if given_up:
+            self._quarantine(place, fault)
+        else:
+            self._tally.restarts += 1
+        gone = given_up or not self._crew.launcher.has_room(place.index)
+        self._learner.ask(Forget(place.index, gone))
+
+    def _quarantine(self, place: WorkerPlace, fault: Fault) -> None:
+        """Its game fails again and again: go on without it, if anybody else plays."""
+        failed = (
+            f"{place.name} failed {place.failures} times without finishing a match, at last with "
+            f"{fault.reason} (see {self._logs / f'{place.name}.log'})"
+        )
+        place.empty()
+        place.given_up = True
+        if not self._crew.staying:
+            raise TrainingFailed(f"no actor is left: {failed}")
+
+    def _replace_policy_worker(self, fault: Fault) -> None:
+        """Start another: it finds what was asked and not answered in the actors' areas."""
+        place = self._crew.policy_worker
+        process = self._crew.end(place)
+        if fault.own:
+            place.failed(self._rules, self._learner.decisions)
+        given_up = place.failures >= self._rules.most_failures
+        then = "the run ends" if given_up else "started again"
+        self._faults.note(fault, place.name, then, pid=process.pid)
+        if given_up:
+            raise TrainingFailed(
+                f"the policy worker failed {place.failures} times without a match being finished, at last "
+                f"with {fault.reason} (see {self._logs / f'{place.name}.log'})"
+            )
+        self._tally.restarts += 1
+
+    # --- who joins and leaves ---
+
+    def resize(self, num_actors: int) -> None:
+        """Have so many actors, less those that were given up. Who joins disturbs nobody; who leaves gets no
+        more matches and ends those that it has."""
+        given_up = sum(place.given_up for place in self._crew.actors)
+        staying = self._crew.staying
+        wanted = max(1, num_actors - given_up)
+        for place in sorted(staying, key=lambda place: place.process is None)[wanted:]:
+            if place.process is None:
+                place.empty()
+            else:
+                place.leave_by = time.monotonic() + self._rules.leave_within_s
+        for place in self._crew.free(wanted - len(staying)):
+            self._crew.launcher.reserve([place.index])
+            if place.attempts:  # what an earlier actor has left here
+                self._learner.ask(Forget(place.index))
+            place.taken = True
+
+    def require_room(self, num_actors: int) -> None:
+        """Get the memory for actors that are to join; `ValueError` if they cannot."""
+        places = len(self._crew.actors)
+        if num_actors > places:
+            raise ValueError(
+                f"actors={num_actors}, but this run has {places} places for actors; to have more, stop it "
+                f"and go on with `ludus train --resume --actors {num_actors}`"
+            )
+        joining = self._crew.free(num_actors - len(self._crew.staying))
+        try:
+            self._crew.launcher.reserve([place.index for place in joining])
+        except MemoryError as error:
+            raise ValueError(f"no memory for {num_actors} actors: {error}") from None
+
+    def rest(self, paused: bool) -> None:
+        """Let all rest, or go on; a rest takes no time from who is about to leave."""
+        self._crew.launcher.pause(paused)
+        if self.paused and not paused:
+            for place in self._crew.leaving:
+                place.leave_by = time.monotonic() + self._rules.leave_within_s
+        self.paused = paused
+
+    def let_go(self, place: WorkerPlace) -> None:
+        """Its actor has ended all its matches. What it has handed over is used as any other's."""
+        self._crew.end(place)
+        place.empty()
+
+    def _end_leaving(self, place: WorkerPlace, fault: Fault | None) -> None:
+        """Its actor was to leave, and has died meanwhile or takes too long."""
+        process = self._crew.end(place)
+        matches = self._controller.void(place.name, SCALED_DOWN if fault is None else str(fault))
+        if fault is not None:
+            self._faults.note(fault, place.name, "it was leaving", pid=process.pid, matches=matches)
+        place.empty()
+        self._learner.ask(Forget(place.index))

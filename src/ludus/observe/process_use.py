@@ -1,0 +1,132 @@
+"""What processes of this machine use: cores and memory from /proc, GPUs from nvidia-smi."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOK_S = 0.5
+"""Cores in use are measured over so long."""
+NVIDIA_SMI_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessUse:
+    """Of a process and all that it has started."""
+
+    cores: float
+    memory: int
+    """Bytes; pages that several processes have touched count for each of them."""
+    gpu_memory: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuUse:
+    name: str
+    utilisation: float
+    """Share of the time that it computes."""
+    memory: int
+    total_memory: int
+
+
+def look_at(pids: Iterable[int], *, for_s: float = LOOK_S) -> dict[int, ProcessUse]:
+    """By process; who is gone is left out."""
+    pids = list(pids)
+    began, before = time.monotonic(), _snapshot()
+    time.sleep(for_s)
+    after, passed = _snapshot(), time.monotonic() - began
+    on_gpus = gpu_memory()
+    found = {}
+    for pid in pids:
+        family = _family(pid, after)
+        if family:
+            ticks = sum(after[one].ticks - before[one].ticks for one in family if one in before)
+            found[pid] = ProcessUse(
+                cores=ticks / os.sysconf("SC_CLK_TCK") / passed,
+                memory=sum(after[one].memory for one in family),
+                gpu_memory=sum(on_gpus.get(one, 0) for one in family),
+            )
+    return found
+
+
+def gpus() -> list[GpuUse]:
+    """Of this machine; none where nvidia-smi is missing or fails."""
+    asked = "name,utilization.gpu,memory.used,memory.total"
+    found = []
+    for name, used, memory, total in _nvidia_smi(f"--query-gpu={asked}", 4):
+        found.append(
+            GpuUse(
+                name=name,
+                utilisation=_number(used) / 100,
+                memory=int(_number(memory) * 2**20),
+                total_memory=int(_number(total) * 2**20),
+            )
+        )
+    return found
+
+
+def gpu_memory() -> dict[int, int]:
+    """Bytes by process."""
+    rows = _nvidia_smi("--query-compute-apps=pid,used_memory", 2)
+    return {int(_number(pid)): int(_number(memory) * 2**20) for pid, memory in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    ticks: int
+    memory: int
+
+
+def _snapshot() -> dict[int, _Process]:
+    """All processes that can be seen. Threads count with their process."""
+    found = {}
+    page = os.sysconf("SC_PAGE_SIZE")
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            found[int(entry.name)] = _Process(
+                int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[21]) * page
+            )
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended meanwhile
+    return found
+
+
+def _family(pid: int, processes: Mapping[int, _Process]) -> list[int]:
+    """The process and all that descend from it."""
+    family = [pid] if pid in processes else []
+    for one in family:
+        family += [child for child, found in processes.items() if found.parent == one]
+    return family
+
+
+def _nvidia_smi(query: str, num_columns: int) -> list[list[str]]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        told = subprocess.run(
+            [program, query, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_S,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    return [row for row in rows if len(row) == num_columns]
+
+
+def _number(text: str) -> float:
+    """nvidia-smi says [N/A] where a GPU does not."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

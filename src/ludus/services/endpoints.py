@@ -1,0 +1,77 @@
+"""`@service` marks the methods of a plain class that others may call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+_MARK = "__ludus_service__"
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """On which terms a method is called."""
+
+    reply: bool = True
+    batch: int = 1
+    max_delay_ms: float = 2.0
+    idempotent: bool = False
+
+
+def service(
+    *, reply: bool = True, batch: int = 1, max_delay_ms: float = 2.0, idempotent: bool = False
+) -> Callable[[_Method], _Method]:
+    """Lets others call a method by name, through `Solver`.
+
+    `reply=False`: the caller does not wait and gets nothing back.
+    `batch=8`: calls are gathered, up to so many or until the first has waited `max_delay_ms`; the method gets
+    the list of their single arguments and returns a list of as many answers (an exception in it fails that
+    call alone).
+    `idempotent=True`: doing it twice does no harm, so a call whose process died is made again elsewhere.
+
+    An `async def` method may wait without holding up others; all other calls of an instance happen one after
+    another.
+    """
+    if batch < 1:
+        raise ValueError(f"@service: batch must be at least 1, got {batch}")
+    if not max_delay_ms >= 0:
+        raise ValueError(f"@service: max_delay_ms cannot be negative, got {max_delay_ms}")
+
+    def mark(method: _Method) -> _Method:
+        if batch > 1:
+            parameters = list(inspect.signature(method).parameters.values())[1:]
+            plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            if len(parameters) != 1 or parameters[0].kind not in plain:
+                raise TypeError(
+                    f"@service(batch={batch}): {method.__name__} must take one argument, the list of requests"
+                )
+        setattr(
+            method, _MARK, Terms(reply=reply, batch=batch, max_delay_ms=max_delay_ms, idempotent=idempotent)
+        )
+        return method
+
+    return mark
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method of an instance, with its terms."""
+
+    name: str
+    call: Callable[..., Any]
+    terms: Terms
+
+
+def endpoints_of(instance: object) -> dict[str, Endpoint]:
+    """All methods of an object that carry the mark, by name."""
+    found = {}
+    for name, function in inspect.getmembers(type(instance), callable):
+        terms = getattr(function, _MARK, None)
+        if isinstance(terms, Terms):
+            found[name] = Endpoint(name, getattr(instance, name), terms)
+    if not found:
+        raise TypeError(f"{type(instance).__name__} has no methods marked with @service(...)")
+    return found

@@ -1,0 +1,154 @@
+"""Who serves what, and where: services are found by name in a registry."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from ludus.services.errors import ServiceError
+
+REGISTRY_VARIABLE = "LUDUS_SERVICES"
+"""The environment variable by which workers find the registry of their run."""
+TOKEN_VARIABLE = "LUDUS_SERVICES_TOKEN"
+"""And the token, where that registry is on TCP."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a service."""
+
+    service: str
+    name: str
+    """Of the instance, such as `reward-0`; whoever takes its place has the same."""
+    address: str
+    """unix:PATH or tcp:HOST:PORT"""
+    host: str
+    """The machine: a unix socket can be reached from there only."""
+    pid: int
+
+
+class Registry(Protocol):
+    """Where instances are announced and found. Entries may be of processes that have just died."""
+
+    @property
+    def token(self) -> str:
+        """What instances that listen on TCP want to hear; empty: nothing."""
+
+    def declare(self, service: str) -> None:
+        """There will be instances of it: who asks for it waits, instead of being told that there is none."""
+
+    def announce(self, instance: Instance) -> None:
+        """In place of an earlier one of the same name."""
+
+    def withdraw(self, instance: Instance) -> None:
+        """Nothing happens if another has taken its place."""
+
+    def find(self, service: str) -> list[Instance]: ...
+
+    def names(self) -> list[str]:
+        """Services that were declared or announced."""
+
+
+class MemoryRegistry:
+    """A registry inside one process."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        self._instances: dict[str, dict[str, Instance]] = {}
+
+    def declare(self, service: str) -> None:
+        self._instances.setdefault(check_service_name(service), {})
+
+    def announce(self, instance: Instance) -> None:
+        self._instances.setdefault(check_service_name(instance.service), {})[instance.name] = instance
+
+    def withdraw(self, instance: Instance) -> None:
+        known = self._instances.get(instance.service, {})
+        if known.get(instance.name) == instance:
+            del known[instance.name]
+
+    def find(self, service: str) -> list[Instance]:
+        return list(self._instances.get(service, {}).values())
+
+    def names(self) -> list[str]:
+        return list(self._instances)
+
+
+class FileRegistry:
+    """A registry as files in a folder, for processes of one machine or with a shared disk: a folder for each
+    service, a file for each instance."""
+
+    def __init__(self, folder: str | Path, token: str = "") -> None:
+        self.folder = Path(folder)
+        self.token = token
+
+    def declare(self, service: str) -> None:
+        (self.folder / check_service_name(service)).mkdir(parents=True, exist_ok=True)
+
+    def announce(self, instance: Instance) -> None:
+        self.declare(instance.service)
+        path = self._path(instance)
+        aside = path.with_suffix(f".{os.getpid()}.tmp")
+        aside.write_bytes(msgspec.json.encode(instance))
+        aside.replace(path)
+
+    def withdraw(self, instance: Instance) -> None:
+        path = self._path(instance)
+        if _read(path) == instance:
+            path.unlink(missing_ok=True)
+
+    def find(self, service: str) -> list[Instance]:
+        found = (_read(path) for path in sorted((self.folder / check_service_name(service)).glob("*.json")))
+        return [instance for instance in found if instance is not None]
+
+    def names(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return sorted(path.name for path in self.folder.iterdir() if path.is_dir())
+        return []
+
+    def _path(self, instance: Instance) -> Path:
+        return (
+            self.folder / check_service_name(instance.service) / f"{check_service_name(instance.name)}.json"
+        )
+
+
+def _read(path: Path) -> Instance | None:
+    with suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=Instance)
+    return None
+
+
+def check_service_name(name: str) -> str:
+    """It names files and folders."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot name a service: use letters, digits, _ . and -, at most 64 of them"
+        )
+    return name
+
+
+def here() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
+
+
+def can_reach(instance: Instance) -> bool:
+    return instance.address.startswith("tcp:") or instance.host == here()
+
+
+def registry_address(environment: Mapping[str, str]) -> str:
+    """As `ludus train` has told its workers."""
+    address = environment.get(REGISTRY_VARIABLE, "")
+    if not address:
+        raise ServiceError(
+            "there are no services here: `ludus train` starts those that the experiment lists in `services` "
+            f"and tells its workers; elsewhere set {REGISTRY_VARIABLE}, or hand a registry to Solver"
+        )
+    return address

@@ -1,0 +1,89 @@
+"""`ludus train --runtime ray` without a cluster: a private one, that nobody else can reach and that ends with
+the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ray_runs import check_run, descendants, faults_of, is_gone, listeners, needs_ray, ray_run, wait_until
+from small_runs import small
+
+pytestmark = [pytest.mark.slow, needs_ray]
+LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+
+
+def homes() -> set[Path]:
+    return set(Path("/tmp").glob("ludus-ray-*"))
+
+
+def test_it_is_private_and_leaves_nothing(tmp_path: Path) -> None:
+    path, before = tmp_path / "run", homes()
+    with ray_run(path, small(budget=10**9)) as run:
+        run.learned()
+        left = descendants(run.process.pid)
+        found = listeners([run.process.pid, *left])
+        assert len(found) >= 5, "Ray's own processes listen"
+        assert [one for one in found if not one.startswith(LOOPBACK)] == []
+        [home] = homes() - before
+        assert (home.stat().st_mode & 0o777, (home / "token").stat().st_mode & 0o777) == (0o700, 0o600)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+        assert run.last["end"] == "interrupted"
+    for pid in left:
+        wait_until(lambda pid=pid: is_gone(pid), f"process {pid} to end")  # type: ignore[misc]
+    assert homes() == before
+    assert not list(Path("/tmp").glob("ludus-run-*"))
+    check_run(path)
+
+
+def test_what_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    """The controller, with kill -9: whatever it started ends too."""
+    path = tmp_path / "run"
+    with ray_run(path, small(budget=10**9)) as run:
+        run.learned()
+        left = descendants(run.process.pid)
+        run.process.kill()
+    for pid in left:
+        wait_until(lambda pid=pid: is_gone(pid), f"process {pid} to end")  # type: ignore[misc]
+    check_run(path, open_matches=True)
+
+
+def test_an_actor_and_the_learner_that_are_killed_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with ray_run(path, small(budget=10**9)) as run:
+        run.learned()
+        for role, restarts in (("actor", 1), ("learner", 2)):
+            [victim] = [pid for pid in descendants(run.process.pid) if f'"role":"{role}"' in command_of(pid)]
+            os.kill(victim, signal.SIGKILL)
+            run.until(lambda numbers, restarts=restarts: numbers.get("restarts", 0) >= restarts)  # type: ignore[misc]
+            run.learned()
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+    assert [(fault["class"], fault["worker"]) for fault in faults_of(path)] == [
+        ("killed", "actor-0"),
+        ("killed", "learner"),
+    ]
+    check_run(path)
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def test_kuhn_reaches_its_bar(tmp_path: Path) -> None:
+    """As on the other runtimes."""
+    program = [sys.executable, "-m", "ludus.cli.main", "train", "kuhn", "--runtime", "ray", "--quiet"]
+    shown = subprocess.run(
+        [*program, "--run", str(tmp_path / "run")], capture_output=True, text=True, check=True, timeout=900
+    )
+    averaged = [line for line in shown.stdout.splitlines() if "averaged weights of main" in line]
+    assert float(averaged[0].split()[0]) < 0.03
+    check_run(tmp_path / "run")

@@ -1,0 +1,165 @@
+"""What goes between the learner's node and another: in order, in bounds, and never late from the dead."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from small_runs import parts_in_memory, play
+
+from ludus.cluster.parcel import Parcel
+from ludus.cluster.traffic import Counters, Delivery, Inlet, Outlet, Update
+from ludus.cluster.trajectories import pack_slots
+from ludus.data.records import ModelId
+from ludus.runtime.channel import Signal
+
+
+class Post:
+    """Both ways between two nodes of this process; what was sent arrives when `arrive` is called."""
+
+    def __init__(self) -> None:
+        self.here, self.there = parts_in_memory(), parts_in_memory()
+        signals = [[Signal.create() for _ in self.here.hearts] for _ in range(2)]
+        self.outlet = Outlet(self.here, signals[0], self, compress="none", in_flight=2)
+        self.inlet = Inlet(self.there, signals[1], self.there.learner_of, lambda _: self)
+        self.on_the_way: deque[tuple[Any, ...]] = deque()
+        self.damage = False
+
+    def deliver(self, delivery: Delivery, parcel: Parcel) -> Any:
+        return self._send(lambda: self.inlet.deliver(delivery, parcel))
+
+    def update(self, update: Update, weights: Any) -> Any:
+        return self._send(lambda: self.outlet.take_in(update, weights))
+
+    def share(self, parcel: Parcel) -> Any:
+        body = parcel.body.copy()
+        body[0] ^= self.damage
+        return Parcel(parcel.head, body)
+
+    def _send(self, call: Any) -> Any:
+        ticket = _Ticket()
+        self.on_the_way.append((call, ticket))
+        return ticket
+
+    def arrive(self) -> list[Any]:
+        answers = []
+        while self.on_the_way:
+            call, ticket = self.on_the_way.popleft()
+            ticket.told = call()
+            answers.append(ticket.told)
+        return answers
+
+    def start(self, actor: int, epoch: int) -> None:
+        self.inlet.admit(actor, epoch, "there")
+        self.outlet.open(actor, epoch)
+
+    def hand_over(self, actor: int, count: int = 2) -> Any:
+        codes = self.here.code(0, 0, play(self.here, actor, np.random.default_rng(actor), count))
+        self.here.ready[actor].put(codes)
+        return codes
+
+
+class _Ticket:
+    told: bool | None = None
+
+    def answer(self) -> bool | None:
+        return self.told
+
+
+def test_slots_come_back_when_the_learner_has_used_them() -> None:
+    post = Post()
+    post.start(1, epoch=7)
+    codes = post.hand_over(1)
+    post.outlet.step()
+    assert post.arrive() == [True]
+    assert np.array_equal(post.there.ready[1].take(), codes)
+    post.there.free[1].put(codes)
+    post.there.used[1] = 5
+    post.inlet.step()
+    post.arrive()
+    assert np.array_equal(post.here.free[1].take(), codes)
+    assert post.here.used[1].tolist() == [5]
+
+
+def test_no_more_is_on_its_way_than_allowed() -> None:
+    post = Post()
+    post.start(0, epoch=1)
+    for _ in range(3):
+        post.hand_over(0)
+        post.outlet.step()
+    assert len(post.on_the_way) == 2
+    assert post.outlet.is_full
+    assert len(post.here.ready[0]) == 2, "the rest waits where it is"
+    post.arrive()
+    post.outlet.step()
+    assert len(post.on_the_way) == 1
+    assert not post.outlet.is_full
+
+
+def test_what_a_dead_actor_has_sent_does_not_come_in_late() -> None:
+    post = Post()
+    post.start(2, epoch=1)
+    post.hand_over(2)
+    post.outlet.step()
+    post.inlet.refuse(2)
+    assert post.arrive() == [False]
+    assert len(post.there.ready[2]) == 0
+    post.start(2, epoch=2)
+    post.hand_over(2)
+    post.outlet.step()
+    assert post.arrive() == [True], "the next one in its place is welcome"
+    late = Delivery(2, 1, True, [0.0] * 4)
+    assert not post.inlet.deliver(late, post.share(_parcel(post)))
+
+
+def test_news_of_an_actor_before_are_not_taken_for_its_successor() -> None:
+    post = Post()
+    post.start(0, epoch=1)
+    post.there.used[0] = 9
+    post.inlet.step()
+    post.start(0, epoch=2)
+    post.arrive()
+    assert post.here.used[0].tolist() == [0]
+
+
+def test_weights_arrive_with_their_name_and_are_sent_again_when_damaged() -> None:
+    post = Post()
+    post.start(0, epoch=1)
+    weights = {name: np.full_like(array[0], 3) for name, array in post.there.board._copies["main"].items()}
+    post.there.board.publish(ModelId("main", 0, 4), weights)
+    post.damage = True
+    post.inlet.step()
+    assert post.arrive() == [False]
+    assert post.here.board.newest("main") is None
+    post.damage = False
+    post.inlet._shared = None
+    post.inlet.step()
+    assert post.arrive() == [True]
+    model, arrived = post.here.board.fetch("main")
+    assert model == ModelId("main", 0, 4)
+    assert all(np.array_equal(arrived[name], array) for name, array in weights.items())
+    post.inlet.step()
+    assert not post.on_the_way, "nothing new, nothing sent"
+
+
+def test_that_an_actor_is_there_is_told_without_trajectories() -> None:
+    post = Post()
+    post.start(1, epoch=1)
+    post.here.present[1] = True
+    post.here.actor_times[1] = [1, 2, 3, 4]
+    post.outlet.step()
+    post.arrive()
+    assert post.there.present[1]
+    assert post.there.actor_times[1].tolist() == [1, 2, 3, 4]
+
+
+def test_counts_that_begin_again_add_what_they_have() -> None:
+    counters = Counters()
+    assert counters.since("a", [3.0]).tolist() == [3.0]
+    assert counters.since("a", [5.0]).tolist() == [2.0]
+    assert counters.since("a", [1.0]).tolist() == [1.0]
+
+
+def _parcel(post: Post) -> Parcel:
+    return pack_slots(post.here, np.array([-1]), "none")

@@ -1,0 +1,218 @@
+"""Models for machines without the run folder: cached, bounded, checked; from files, a service or Redis."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ludus.assemble import SerialTraining, load_experiment
+from ludus.config import encode
+from ludus.data.files import load_address
+from ludus.data.records import ModelId
+from ludus.experiment import Experiment
+from ludus.store.model_cache import ModelCache, ModelSource
+from ludus.store.model_pool import DamagedModel, ModelPool, UnknownModel, Variant
+from ludus.store.model_storage import ModelStorage
+from ludus.store.redis_models import MirroredPool, RedisModels
+from ludus.store.run_folder import RunFolder
+from ludus.store.tensors import Arrays
+
+LINE = [ModelId("main", 0, step) for step in (1, 2, 3)]
+
+
+def weights(step: int, size: int = 100) -> Arrays:
+    return {"w": np.full(size, step, np.float32)}
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> ModelPool:
+    pool = ModelPool(tmp_path / "models")
+    for parent, model in zip([None, *LINE], LINE, strict=False):
+        pool.publish(model, weights(model.step), parent=parent, facts={})
+    pool.tag("best", LINE[1])
+    return pool
+
+
+class Counting:
+    """A source that counts what it hands out."""
+
+    def __init__(self, source: ModelSource) -> None:
+        self._source = source
+        self.sent: list[ModelId] = []
+        self.entry = source.entry
+        self.resolve = source.resolve
+        self.lineage = source.lineage
+
+    def content(self, model: ModelId, variant: Variant = "live") -> bytes:
+        self.sent.append(model)
+        return self._source.content(model, variant)
+
+
+def test_a_model_is_fetched_once(pool: ModelPool, tmp_path: Path) -> None:
+    source = Counting(pool)
+    cache = ModelCache(source, tmp_path / "cache")
+    for _ in range(3):
+        np.testing.assert_array_equal(cache.fetch(LINE[0])["w"], weights(1)["w"])
+    another = ModelCache(source, tmp_path / "cache")  # of another process, later
+    another.fetch(LINE[0])
+    assert source.sent == [LINE[0]]
+    assert (cache.hits, cache.misses) == (2, 1)
+    assert cache.resolve("main") == LINE[2]
+    assert cache.resolve("main@best") == LINE[1]
+    assert cache.lineage(LINE[2]) == tuple(reversed(LINE))
+    assert cache.entry(LINE[1]).parent == LINE[0]
+
+
+def test_the_folder_is_bounded_and_what_was_used_last_stays(pool: ModelPool, tmp_path: Path) -> None:
+    source = Counting(pool)
+    size = len(pool.content(LINE[0]))
+    cache = ModelCache(source, tmp_path / "cache", most_bytes=2 * size)
+    for at, model in enumerate((LINE[0], LINE[1], LINE[0], LINE[2])):
+        cache.fetch(model)
+        for file in (tmp_path / "cache").glob("*.safetensors"):  # as if time had passed
+            os.utime(file, ns=(0, file.stat().st_mtime_ns - 10**9 * (4 - at)))
+    kept = {file.stem for file in (tmp_path / "cache").glob("*.safetensors")}
+    assert len(kept) == 2
+    assert source.sent == [LINE[0], LINE[1], LINE[2]]
+    tiny = ModelCache(source, tmp_path / "tiny", most_bytes=10)
+    np.testing.assert_array_equal(tiny.fetch(LINE[2])["w"], weights(3)["w"])
+    assert list((tmp_path / "tiny").glob("*.safetensors")) == []
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped", "pickle"])
+def test_a_damaged_file_is_fetched_again(pool: ModelPool, tmp_path: Path, harm: str) -> None:
+    cache = ModelCache(pool, tmp_path / "cache")
+    cache.fetch(LINE[0])
+    (file,) = (tmp_path / "cache").glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes({"cut": content[:-5], "flipped": content, "pickle": b"\x80\x04."}[harm])
+    np.testing.assert_array_equal(cache.fetch(LINE[0])["w"], weights(1)["w"])
+    assert cache.misses == 2
+    cache.fetch(LINE[0])
+    assert cache.hits == 1
+
+
+def test_what_the_source_sends_is_checked_too(pool: ModelPool, tmp_path: Path) -> None:
+    class Lying(Counting):
+        def content(self, model: ModelId, variant: Variant = "live") -> bytes:
+            return pool.content(LINE[1])
+
+    cache = ModelCache(Lying(pool), tmp_path / "cache")
+    with pytest.raises(DamagedModel, match="main:0:1 in what the source sent do not match their digest"):
+        cache.fetch(LINE[0])
+    assert list((tmp_path / "cache").glob("*.safetensors")) == []
+    with pytest.raises(UnknownModel, match="no model main:0:9"):
+        cache.fetch(ModelId("main", 0, 9))
+
+
+# --- Redis ---
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of our own, on a unix socket that nobody else sees."""
+    pytest.importorskip("redis")
+    folder = tmp_path_factory.mktemp("r")
+    command = [
+        "redis-server",
+        "--port",
+        "0",
+        "--unixsocket",
+        str(folder / "s"),
+        "--save",
+        "",
+        "--dir",
+        str(folder),
+    ]
+    try:
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    except FileNotFoundError:
+        pytest.skip("there is no redis-server: apt-get install redis-server")
+    until = time.monotonic() + 20
+    while not (folder / "s").exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    yield f"unix://{folder / 's'}"
+    server.terminate()
+    server.wait()
+
+
+@pytest.mark.slow
+def test_models_are_in_redis_too(redis_url: str, pool: ModelPool, tmp_path: Path) -> None:
+    with closing(RedisModels(f"{redis_url}#run-1")) as mirror:
+        mirrored = MirroredPool(pool.folder, mirror)
+        new = ModelId("main", 1, 4)
+        mirrored.publish(new, weights(4), parent=LINE[2], facts={})  # brings the earlier ones along
+        cache = ModelCache(RedisModels(f"{redis_url}#run-1"), tmp_path / "cache")
+        for model in (*LINE, new):
+            np.testing.assert_array_equal(cache.fetch(model)["w"], weights(model.step)["w"])
+            assert cache.entry(model) == pool.entry(model)
+        assert cache.resolve("main") == cache.resolve("main@latest") == new
+        assert cache.resolve("main@best") == LINE[1]
+        assert cache.resolve("main:0:2") == LINE[1]
+        assert cache.lineage(new) == (new, *reversed(LINE))
+        with pytest.raises(UnknownModel, match=r"no models of player 'mian'.*did you mean 'main'"):
+            cache.resolve("mian")
+        with pytest.raises(UnknownModel, match="no model main:0:9"):
+            cache.fetch(ModelId("main", 0, 9))
+        with pytest.raises(UnknownModel, match="'main@bset'; did you mean 'main@best'"):
+            cache.resolve("main@bset")
+        assert mirrored.collect_garbage(keep_last=1) == [LINE[0], LINE[2]]  # the best one is tagged
+        with pytest.raises(UnknownModel, match="no longer in Redis"):
+            mirror.content(LINE[0])
+        assert cache.lineage(new) == (new, *reversed(LINE))
+        with closing(RedisModels(f"{redis_url}#run-2")) as other:
+            assert other.known() == set()  # each run has names of its own
+
+
+@pytest.mark.slow
+def test_a_run_puts_its_models_into_redis(redis_url: str, tmp_path: Path) -> None:
+    described: Experiment = load_address("ludus.recipes.kuhn:experiment")()
+    experiment = replace(
+        described, budget=3_000, models=ModelStorage(backend=redis_url), runtime="serial", services={}
+    )
+    folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0, command=())
+    with closing(SerialTraining(load_experiment(folder), folder)) as training:
+        training.run()
+    elsewhere = ModelCache(RedisModels(experiment.models.address(folder)), tmp_path / "cache")
+    entries = folder.models.entries()
+    assert len(entries) >= 4  # live and average, of the first weights and the last
+    for entry in entries:
+        here = folder.models.fetch(entry.model, entry.variant)
+        there = elsewhere.fetch(entry.model, entry.variant)
+        assert here.keys() == there.keys()
+        for name, array in here.items():
+            np.testing.assert_array_equal(there[name], array)
+    assert elsewhere.resolve("main") == folder.models.resolve("main")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_without_redis(
+    pool: ModelPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("redis")
+    away = RedisModels(f"unix://{tmp_path}/nobody#run-1")
+    new = ModelId("main", 1, 4)
+    MirroredPool(pool.folder, away).publish(new, weights(4), parent=LINE[2], facts={})
+    assert f"main:1:4 is in {pool.folder} only: Redis" in capfd.readouterr().err
+    np.testing.assert_array_equal(pool.fetch(new)["w"], weights(4)["w"])
+
+
+def test_without_the_library_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['redis'] = None\n"
+        "from ludus.store.redis_models import RedisModels\n"
+        "RedisModels('redis://127.0.0.1:1/0#run')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'ludus[redis]'" in done.stderr
