@@ -91,8 +91,11 @@ def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
         (low, high), (later_low, later_high) = (
             np.percentile([getattr(one, sizes) for one in third], (10, 90)) for third in thirds
         )
-        slack = max(SLACK_MIB, SLACK_SHARE * high)
-        grows |= later_low > low + slack and later_high > high + slack
+        rises = [
+            later > mark + max(SLACK_MIB, SLACK_SHARE * mark)
+            for mark, later in ((low, later_low), (high, later_high))
+        ]
+        grows |= all(rises)
         columns.append(f"{low:.0f} to {high:.0f}, then {later_low:.0f} to {later_high:.0f} MiB")
     return [name, str(sum(map(len, thirds))), *columns, "**GROWS**" if grows else "flat"]
 
