@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ludus.data.speed import WINDOW_S
 from ludus.data.trees import Array
 from ludus.experiment import Experiment
-from ludus.live.status import WINDOW_S
 from ludus.local.crew import Crew
-from ludus.local.launcher import LEARNER
-from ludus.local.shared_parts import ACTOR_TIMES, LEARNER_TIMES
+from ludus.local.launcher import BUFFER_WORKER, LEARNER
+from ludus.local.shared_parts import ACTOR_TIMES, BUFFER_TIMES, LEARNER_TIMES
 from ludus.local.supervisor import WorkerPlace
 from ludus.observe.bottleneck import find_bottleneck
 from ludus.store.run_folder import RunFolder
@@ -27,6 +27,7 @@ class _Moment(NamedTuple):
     actors: Array
     """[places, ACTOR_TIMES]"""
     learner: Array
+    buffer: Array
 
 
 class CrewWatch:
@@ -46,6 +47,7 @@ class CrewWatch:
         bottleneck = find_bottleneck(
             {kind: float(np.mean([one[kind] for one in actors])) for kind in ACTOR_TIMES} if actors else {},
             next((one.shares for one in workers if one.name == LEARNER), {}),
+            next((one.shares for one in workers if one.name == BUFFER_WORKER), {}),
             num_actors=self._crew.sharing,
             schedule=self._experiment.learner.schedule,
             central=self._experiment.actor.inference == "worker",
@@ -74,20 +76,11 @@ class CrewWatch:
                 started=crew.learner_started,
                 restarts=crew.learner_starts - 1,
             )
-        for follower in crew.followers:
-            yield WorkerStatus(
-                name=follower.name,
-                state="working",
-                pid=follower.pid,
-                node=follower.node or self._node,
-                started=crew.learner_started,
-                restarts=crew.learner_starts - 1,
-            )
         present = crew.launcher.parts.present
-        for place in (crew.policy_worker, *crew.actors):
+        for place in (*crew.helpers, *crew.actors):
             if not place.taken and not place.given_up:
                 continue
-            is_actor = place is not crew.policy_worker
+            is_actor = place not in crew.helpers
             process = place.process
             yield WorkerStatus(
                 name=place.name,
@@ -96,12 +89,21 @@ class CrewWatch:
                 node=(None if process is None else process.node) or self._node,
                 started=place.started,
                 restarts=max(0, place.attempts - 1),
-                shares=_shares(ACTOR_TIMES, (now.actors - then.actors)[place.index]) if is_actor else {},
+                shares=self._shares_of(place),
             )
+
+    def _shares_of(self, place: WorkerPlace) -> dict[str, float]:
+        then, now = self._moments[0], self._moments[-1]
+        if place is self._crew.policy_worker:
+            return {}
+        if place is self._crew.buffer_worker:
+            return _shares(BUFFER_TIMES, now.buffer - then.buffer)
+        return _shares(ACTOR_TIMES, (now.actors - then.actors)[place.index])
 
     def _remember(self) -> None:
         parts, moments = self._crew.launcher.parts, self._moments
-        now = _Moment(time.monotonic(), parts.actor_times.copy(), parts.learner_times.copy())
+        times = (parts.actor_times, parts.learner_times, parts.buffer_times)
+        now = _Moment(time.monotonic(), *(one.copy() for one in times))
         if moments and ((now.actors < moments[-1].actors).any() or (now.learner < moments[-1].learner).any()):
             moments.clear()  # shared memory was laid out anew
         moments.append(now)
