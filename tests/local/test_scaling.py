@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -171,6 +174,33 @@ def test_who_does_not_end_in_time_is_ended(tmp_path: Path) -> None:
     void = check_ledger(path)
     assert void[SCALED_DOWN] == 2, "the matches of one actor"
     assert void["stopped"] == 2
+
+
+def test_nobody_waits_for_who_was_to_be_started_again(tmp_path: Path) -> None:
+    """Actors take turns with each other: one that has crashed and waits for its next start has to be
+    forgotten when it is not wanted any more."""
+    path = tmp_path / "run"
+    asked: list[Asked] = []
+    learned: list[float] = []
+
+    def crash_and_scale_down(training: Training) -> None:
+        assert isinstance(training, LocalTraining)
+        decisions = training.numbers()["decisions"]
+        if not learned and decisions > 0:
+            os.kill(training.actor_pids[1], signal.SIGSEGV)
+            learned.append(decisions)
+        elif not asked and training.faults.counts["env_crash"]:
+            asked.append(Asked(training.folder.requests, ChangeSettings(settings={"actors": "1"}), 60))
+        elif asked and len(learned) == 1 and asked[0].answer() is not None:
+            learned.append(decisions)
+        elif len(learned) == 2 and decisions > learned[1] + 1_000:
+            raise StopTraining(ENOUGH)
+        assert time.monotonic() < deadline, "the learner waits for an actor that nobody starts"
+
+    with local(path, endless(supervision=Supervision(back_off_s=300.0)), 2) as training:
+        deadline = time.monotonic() + 60
+        assert training.run(crash_and_scale_down) == ENOUGH
+    check_ledger(path)
 
 
 def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:

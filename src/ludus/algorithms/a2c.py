@@ -25,10 +25,15 @@ class A2C(Algorithm):
     """
 
     gamma: float = 0.99
+    """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 1.0
+    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     entropy: Schedule = 0.01
+    """Weight of the entropy bonus, which keeps the policy from settling too early."""
     value_weight: float = 0.5
+    """Weight of the value loss."""
     normalise_advantage: bool = False
+    """Bring the advantages of a batch to mean 0 and deviation 1."""
     huber: float | None = None
     """Value errors above this count linearly; in units of the policy's value scale."""
 
@@ -40,9 +45,18 @@ class A2C(Algorithm):
     def stackable(self) -> bool:
         return True
 
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        return ("values", "advantages")
+
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         columns = advantage_columns(
-            policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=self.normalise_advantage
+            policy,
+            batch,
+            gamma=self.gamma,
+            lambda_=self.lambda_,
+            normalise=self.normalise_advantage,
+            loss_has_ratio=False,
         )
         return batch.with_extra(**columns)
 

@@ -78,6 +78,12 @@ class Algorithm(Protocol):
         return False
 
     @property
+    def recomputable(self) -> tuple[str, ...]:
+        """What `learner.recompute` may ask for: "values" if `prepare` reads those of the batch, "advantages"
+        if they come from `advantage_columns`, "teacher" if there is one."""
+        return ("values",)
+
+    @property
     def references(self) -> Mapping[str, Reference]:
         """Copies of the weights that `prepare` needs, by name."""
         return {}

@@ -55,6 +55,7 @@ class AlphaStarGradient(Algorithm):
     """Learns from whole trajectories of somewhat older weights. The numbers are AlphaStar's."""
 
     gamma: float = 1.0
+    """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 0.8
     """Of the value targets, TD(lambda) without a correction for older weights."""
     policy_lambda: float = 1.0
@@ -88,6 +89,11 @@ class AlphaStarGradient(Algorithm):
     @property
     def needs_sequences(self) -> bool:
         return True
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        """The loss computes values and advantages with the live weights anyhow."""
+        return () if self.teacher is None else (TEACHER,)
 
     @property
     def takes_further_rewards(self) -> bool:

@@ -25,9 +25,13 @@ class Impala(Algorithm):
     """Learns from trajectories of somewhat older weights; works on whole trajectories."""
 
     gamma: float = 0.99
+    """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 1.0
+    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     entropy: Schedule = 0.01
+    """Weight of the entropy bonus, which keeps the policy from settling too early."""
     value_weight: float = 0.5
+    """Weight of the value loss."""
     rho_clip: float = 1.0
     """Most that one decision may count; below infinity the values lean towards the policy that acted."""
     c_clip: float = 1.0
@@ -47,6 +51,10 @@ class Impala(Algorithm):
     @property
     def stackable(self) -> bool:
         return True
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        return ()  # the loss computes values and advantages with the live weights anyhow
 
     @property
     def needs_sequences(self) -> bool:

@@ -33,7 +33,9 @@ class MagnetPolicyGradient(Algorithm):
     """Maximises advantage - magnet_weight * KL(policy, magnet) - step_weight * KL(policy, last policy)."""
 
     gamma: float = 1.0
+    """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 1.0
+    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     magnet: Reference | None = None
     """The copy of the weights that is the magnet; None: the uniform policy over what is legal.
 
@@ -41,6 +43,7 @@ class MagnetPolicyGradient(Algorithm):
     game, so let its weight fall.
     """
     magnet_weight: Schedule = 0.2
+    """How strongly the policy is held near its magnet."""
     step_weight: Schedule = 1.0
     """One over the step size of mirror descent: the policy as it was before this batch is the centre."""
     clip: float | None = None
@@ -48,6 +51,7 @@ class MagnetPolicyGradient(Algorithm):
     reward_scale: float = 1.0
     """Rewards are multiplied by this, so the policy's values are in scaled units too."""
     value_weight: float = 0.5
+    """Weight of the value loss."""
     huber: float | None = None
     """Value errors above this count linearly; in units of the policy's value scale."""
     normalise_advantage: bool = False
@@ -60,6 +64,10 @@ class MagnetPolicyGradient(Algorithm):
     @property
     def stackable(self) -> bool:
         return True
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        return ("values", "advantages")
 
     @property
     def references(self) -> Mapping[str, Reference]:

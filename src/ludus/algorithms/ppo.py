@@ -35,20 +35,28 @@ class PPO(Algorithm):
     """Several epochs on the same batch, each step held back where the policy has moved far enough."""
 
     gamma: float = 0.99
+    """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 0.95
+    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     clip: float = 0.2
+    """How far the ratio of new to old probability may leave 1 before its gradient ends."""
     dual_clip: float | None = None
     """Bounds the loss of an action that was bad but has become likely; 3 is usual where data is old."""
     entropy: Schedule = 0.01
+    """Weight of the entropy bonus, which keeps the policy from settling too early."""
     value_weight: float = 0.5
+    """Weight of the value loss."""
     normalise_advantage: bool = True
+    """Bring the advantages of a batch to mean 0 and deviation 1."""
     value_clip: float | None = None
     """Most that a value may move from its value at acting time; in units of the policy's value scale."""
     huber: float | None = None
     """Value errors above this count linearly; in units of the policy's value scale."""
     ratio: Ratio = "joint"
+    """Of the whole action, or of each head by itself."""
     recompute_values: bool = False
-    """Take advantages from the values of the live weights instead of those that acted: one more pass."""
+    """Take advantages from the values of the live weights instead of those that acted: one more pass. As
+    `learner.recompute=values` does for every algorithm."""
     teacher: Teacher | None = None
     """Pulls the policy towards the weights that the player first started from."""
 
@@ -61,6 +69,10 @@ class PPO(Algorithm):
     @property
     def stackable(self) -> bool:
         return True
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        return ("values", "advantages") if self.teacher is None else ("values", "advantages", TEACHER)
 
     @property
     def references(self) -> Mapping[str, Reference]:

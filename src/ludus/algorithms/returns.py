@@ -68,6 +68,8 @@ class VTrace:
 
     target: Tensor
     advantage: Tensor
+    unweighted: Tensor
+    """The advantage without the rho of its own decision, for a loss that has the ratio already."""
 
 
 @torch.no_grad()
@@ -94,4 +96,7 @@ def vtrace(
     correction_TB = sum_backwards(rho_TB * error_TB, reach_TB * ratio_TB.clamp(max=c_clip))
     after_TB = torch.zeros_like(correction_TB)
     after_TB[:-1] = correction_TB[1:]
-    return VTrace(target=value_T1B[:-1] + correction_TB, advantage=rho_TB * (error_TB + reach_TB * after_TB))
+    unweighted_TB = error_TB + reach_TB * after_TB
+    return VTrace(
+        target=value_T1B[:-1] + correction_TB, advantage=rho_TB * unweighted_TB, unweighted=unweighted_TB
+    )

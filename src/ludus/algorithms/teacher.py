@@ -88,12 +88,10 @@ class Teacher:
             for kind in kinds:
                 self.early.check(kind)
 
-    @torch.no_grad()
     def columns(self, teacher: Policy, batch: Batch) -> dict[str, Tensor]:
-        """What the teacher thinks of all options. Its memory is its own: it starts from zero, as it did in
-        the windows of replays that it was trained on, not from what the player remembers."""
-        state = {name: torch.zeros_like(array) for name, array in batch.state.items()}
-        return log_prob_columns(TEACHER, teacher, replace(batch, state=state))
+        """What the teacher thinks of all options, unless somebody has asked it already."""
+        asked = all(f"{TEACHER}.{head}" in batch.extra for head in teacher.kind.action.heads)
+        return {} if asked else teacher_columns(teacher, batch)
 
     def divergences(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> dict[str, Tensor]:
         """KL(teacher || policy) per row and head."""
@@ -109,3 +107,11 @@ class Teacher:
             early = torch.where(self.early.rows(batch), divergences[first], 0.0)
             weighted.append(at(self.early.weight, progress) * early)
         return torch.stack(weighted).sum(0)
+
+
+@torch.no_grad()
+def teacher_columns(teacher: Policy, batch: Batch) -> dict[str, Tensor]:
+    """What a teacher thinks of all options. Its memory is its own: it starts from zero, as it did in the
+    windows of replays that it was trained on, not from what the player remembers."""
+    state = {name: torch.zeros_like(array) for name, array in batch.state.items()}
+    return log_prob_columns(TEACHER, teacher, replace(batch, state=state))

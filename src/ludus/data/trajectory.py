@@ -31,6 +31,8 @@ class TrajectoryLayout:
     unroll_length: int
     state: Mapping[str, ArraySpec] = field(default_factory=dict)
     """Memory of the policy, as it was before row 0."""
+    recomputed: Mapping[str, ArraySpec] = field(default_factory=dict)
+    """Columns with one entry per row that a buffer worker fills, not the actor."""
 
     @cached_property
     def rows(self) -> dict[str, ArraySpec]:
@@ -73,6 +75,7 @@ class SlotPool:
         self.num_slots = num_slots
         self.rows: Tree = allocate(layout.rows, (num_slots, layout.unroll_length + 1), new)
         self.slots: Tree = allocate(layout.slot, (num_slots,), new)
+        self.recomputed: Tree = allocate(layout.recomputed, (num_slots, layout.unroll_length + 1), new)
 
     def num_decisions(self, slots: IntArray) -> IntArray:
         """Decisions in each of these slots, whatever their age."""
@@ -110,7 +113,8 @@ class SlotPool:
 
     def _copy(self, slots: IntArray) -> Tree:
         """All columns of these slots, slot by slot."""
-        return {name: array.take(slots, 0) for name, array in (*self.rows.items(), *self.slots.items())}
+        columns = (*self.rows.items(), *self.slots.items(), *self.recomputed.items())
+        return {name: array.take(slots, 0) for name, array in columns}
 
     def _are_finite(self, copied: Tree) -> NDArray[np.bool_]:
         """By slot. A sum of squares that is finite proves that all its terms are: usually one quick pass.
@@ -121,7 +125,7 @@ class SlotPool:
         for name, array in copied.items():
             flat = array.reshape(-1)
             with np.errstate(over="ignore", invalid="ignore"):
-                if array.dtype.kind != "f" or np.isfinite(np.dot(flat, flat)):
+                if array.dtype.kind != "f" or name in self.recomputed or np.isfinite(np.dot(flat, flat)):
                     continue
             bad = ~np.isfinite(array)
             if (entities := copied.get(length_name(name))) is not None:
@@ -155,6 +159,7 @@ class SlotPool:
             first=rows["first"],
             version=rows["version"],
             state=under("state.", copied),
+            extra={name: copied[name].swapaxes(0, 1) for name in self.recomputed},
         )
 
 

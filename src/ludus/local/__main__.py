@@ -10,6 +10,7 @@ import traceback
 from multiprocessing.connection import Connection
 
 from ludus.local.actor_process import run_actor
+from ludus.local.buffer_process import run_buffer_worker
 from ludus.local.follower_process import run_follower
 from ludus.local.learner_process import LearnerProcess
 from ludus.local.policy_process import run_policy_worker
@@ -35,6 +36,8 @@ def run_worker(launch: Launch) -> None:
             run_follower(launch)
         elif launch.role == "policy":
             run_policy_worker(launch)
+        elif launch.role == "buffer":
+            run_buffer_worker(launch)
         else:
             run_actor(launch)
     except PeerGone:

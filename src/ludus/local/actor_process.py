@@ -265,6 +265,6 @@ def run_actor(launch: Launch) -> None:
             send(control, Stopping(str(request) or STOPPED))
             receive(control, ToActor)  # nothing but the end comes now
     parts.present[launch.index] = False
-    signals[-1].notify()  # the learner may have waited for it alone
+    wake_learner.notify()  # it may have waited for this actor alone
     actor.close()
     send(control, Leaving())

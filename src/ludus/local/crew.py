@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ludus.local.launcher import POLICY_WORKER, Launcher, rank_name
+from ludus.local.launcher import BUFFER_WORKER, POLICY_WORKER, Launcher, rank_name
 from ludus.local.supervisor import WorkerPlace
 from ludus.runtime.process import HostedPlayer, WorkerProcess
 
@@ -32,11 +32,22 @@ class Begin:
 class Crew:
     """Has a fixed number of places for actors. How many are taken may change while the others play."""
 
-    def __init__(self, launcher: Launcher, num_places: int, *, with_policy_worker: bool) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        num_places: int,
+        *,
+        num_ranks: int,
+        with_policy_worker: bool,
+        with_buffer_worker: bool,
+    ) -> None:
         self.launcher = launcher
         self.actors = [WorkerPlace(f"actor-{index}", index) for index in range(num_places)]
         self.policy_worker = WorkerPlace(POLICY_WORKER, num_places, taken=with_policy_worker)
         """Stays empty where actors run the policies themselves."""
+        number = num_places + 1 + num_ranks
+        self.buffer_worker = WorkerPlace(BUFFER_WORKER, number, taken=with_buffer_worker)
+        """Stays empty where nothing is recomputed, or the learner does it."""
         self.learner: WorkerProcess | None = None
         self.followers: list[WorkerProcess] = []
         """The learner's other ranks, if it has several."""
@@ -47,7 +58,12 @@ class Crew:
 
     @property
     def all_places(self) -> tuple[WorkerPlace, ...]:
-        return (*self.actors, self.policy_worker)
+        return (*self.actors, *self.helpers)
+
+    @property
+    def helpers(self) -> tuple[WorkerPlace, ...]:
+        """Places of workers that hold nothing of their own: they are replaced, and the others go on."""
+        return (self.policy_worker, self.buffer_worker)
 
     @property
     def staying(self) -> list[WorkerPlace]:

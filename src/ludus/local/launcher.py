@@ -20,6 +20,10 @@ from ludus.workers.policy_worker import InferenceStatistics
 
 LEARNER = "learner"
 POLICY_WORKER = "policy-worker"
+BUFFER_WORKER = "buffer-worker"
+
+
+_ROLES = {POLICY_WORKER: "policy", BUFFER_WORKER: "buffer"}
 
 
 def rank_name(rank: int) -> str:
@@ -29,7 +33,7 @@ def rank_name(rank: int) -> str:
 
 class Launcher:
     """Numbers of workers: the places of the actors from 0 on, then the policy worker, then the ranks of the
-    learner, of which rank 0 is started first."""
+    learner, of which rank 0 is started first, then the buffer worker."""
 
     parts: SharedParts
     inference: InferenceStatistics
@@ -57,6 +61,8 @@ class Launcher:
                 self.parts.ready[place].clear()
                 self.parts.free[place].clear()
             self.parts.used[...] = 0
+            if self.parts.recomputing is not None:
+                self.parts.recomputing.clear()
             self.parts.present[...] = False
             self.parts.present[list(taken)] = True
             self.parts.paused[...] = False
@@ -113,14 +119,14 @@ class Launcher:
     ) -> WorkerProcess:
         assert self._region is not None
         control, child = control_pair()
-        rank = index - self.parts.learners.start
+        rank = index - self.parts.learners.start if index in self.parts.learners else -1
         if rank == 0:
             self._rank_wires.close()
             self._rank_wires = RankWires(self.parts.num_ranks)
         links = self._rank_wires.of(rank) if rank >= 0 else ()
         launch = Launch(
             run=str(self._folder.path),
-            role="learner" if rank >= 0 else "policy" if name == POLICY_WORKER else "actor",
+            role="learner" if rank >= 0 else _ROLES.get(name, "actor"),
             index=index,
             num_places=self.parts.num_places,
             sharing=sharing,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from ludus.algorithms.teacher import TEACHER
 from ludus.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
@@ -34,6 +35,7 @@ from ludus.runtime.program import IDLE, StopTraining, wrap
 from ludus.runtime.rank_messages import Compare
 from ludus.runtime.serial import STOPPED
 from ludus.store.run_folder import RunFolder
+from ludus.workers.buffer_requests import Recomputing
 from ludus.workers.devices import has_gpu_each
 from ludus.workers.learner import Learner
 from ludus.workers.ranks import ALONE, ConnectedRanks, Ranks
@@ -83,6 +85,7 @@ def open_rank(launch: Launch) -> Rank:
         parts.num_places,
         launch.spent,
         ranks,
+        _way_to_buffer_worker(parts, signals),
     )
     learner.present = parts.present
     load_learner(learner, launch.players, folder.checkpoints(CHECKPOINT).load_latest())
@@ -93,6 +96,17 @@ def open_rank(launch: Launch) -> Rank:
     learner.compare()
     links = [Connection(fd) for fd in launch.rank_fds]
     return Rank(experiment, folder, parts, signals, control, links, learner, intake, show_life)
+
+
+def _way_to_buffer_worker(
+    parts: SharedParts, signals: Sequence[Signal]
+) -> Callable[[str], Recomputing] | None:
+    """None: there is none."""
+    requests = parts.recomputing
+    if requests is None:
+        return None
+    wake = signals[parts.buffer_worker].notify
+    return lambda player: Recomputing(requests, parts.players.index(player), wake)
 
 
 class LearnerProcess:
@@ -107,6 +121,8 @@ class LearnerProcess:
         self.learner.others = self._followers
         for player in launch.players:
             self.learner.publish(player)
+        if rank.parts.recomputing is not None and TEACHER in rank.experiment.learner.recompute:
+            self.learner.publish_teachers()
         self._waited = 0.0
         """Seconds since the last update."""
         self._noted = time.monotonic()

@@ -1,4 +1,4 @@
-"""What actors and the policy worker ask of the controller, and its answers."""
+"""What actors and their helpers ask of the controller, and its answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ludus.runtime.messages import (
     Done,
     FindFrozen,
     FromActor,
-    FromPolicyWorker,
+    FromHelper,
     FrozenFound,
     Leaving,
     MatchFound,
@@ -47,12 +47,12 @@ class Serving:
 
     def serve(self, place: WorkerPlace, process: WorkerProcess) -> None:
         """Take the next message of a worker and answer it."""
-        is_actor = place is not self._crew.policy_worker
+        is_actor = place not in self._crew.helpers
         try:
             if is_actor:
                 self._serve_actor(place, process)
             else:
-                self._serve_policy_worker(place, process)
+                self._serve_helper(place, process)
         except PeerGone:
             self._upkeep.replace(place, death_of(process, "env_crash" if is_actor else "worker_crash"))
         except BadMessage as error:
@@ -79,8 +79,8 @@ class Serving:
         else:
             self._upkeep.replace(place, Fault(request.kind, request.reason))
 
-    def _serve_policy_worker(self, place: WorkerPlace, process: WorkerProcess) -> None:
-        request = receive(process.control, FromPolicyWorker)
+    def _serve_helper(self, place: WorkerPlace, process: WorkerProcess) -> None:
+        request = receive(process.control, FromHelper)
         if isinstance(request, FindFrozen):
             send(process.control, self._find_frozen(request))
         elif isinstance(request, Stopping):
@@ -100,7 +100,7 @@ class Serving:
             self._upkeep.replace(place, Fault("bad_result", str(error)))
             return False
         self._tally.episodes += request.result.episodes
-        for working in (place, self._crew.policy_worker):
+        for working in (place, *self._crew.helpers):
             working.forgive(self._learner.decisions)
         return True
 

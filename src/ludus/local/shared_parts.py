@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ludus.algorithms.teacher import TEACHER
 from ludus.assemble import build_policies, load_experiment, new_pools, slots_per_actor
 from ludus.data.shared_memory import Region
 from ludus.data.specs import ArraySpec
@@ -18,6 +19,8 @@ from ludus.runtime.channel import Ring, Signal
 from ludus.runtime.process import Launch
 from ludus.runtime.weight_board import SharedBoard
 from ludus.store.run_folder import RunFolder
+from ludus.workers.buffer_requests import RecomputeRequests
+from ludus.workers.buffer_worker import teacher_of
 from ludus.workers.policy_requests import RequestArea
 from ludus.workers.policy_worker import COUNTERS
 
@@ -30,6 +33,7 @@ ACTOR_TIMES = ("game", "inference", "other", "waiting")
 """What an actor does with its time: the game, decisions, its own bookkeeping and hand-overs, and waiting
 until the learner has caught up."""
 LEARNER_TIMES = ("training", "other", "waiting")
+BUFFER_TIMES = ("recomputing", "waiting")
 
 
 class SharedParts:
@@ -66,7 +70,10 @@ class SharedParts:
             return array
 
         self.slots_per_actor = slots_per_actor(experiment, len(players))
-        self.pools = new_pools(experiment, len(players), num_places, new_slots)
+        with_buffer_worker = experiment.learner.buffer_worker
+        self.pools = new_pools(
+            experiment, len(players), num_places, new_slots, with_buffer_worker=with_buffer_worker
+        )
         capacity = 2 * sum(self.slots_per_actor) + 64
         self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
         self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
@@ -77,7 +84,14 @@ class SharedParts:
             for policy in self.policies
             for name, tensor in policy.state_dict().items()
         }
-        self.board = SharedBoard(new, dict.fromkeys(self.players, weights))
+        on_board = list(self.players)
+        if with_buffer_worker and TEACHER in experiment.learner.recompute:
+            on_board += map(teacher_of, self.players)
+        self.board = SharedBoard(new, dict.fromkeys(on_board, weights))
+        self.recomputing: RecomputeRequests | None = None
+        """What the learner asks the buffer worker, if there is one."""
+        if with_buffer_worker:
+            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(players), new)
         self.present = new((num_places,), np.bool_)
         """Where there is an actor that plays, or another is started in its place. Who joins says so itself;
         the learner waits for no other."""
@@ -91,8 +105,10 @@ class SharedParts:
         """[LEARNER_TIMES]: the same of the learner."""
         self.dropped_reward = new((num_places,), np.float64)
         """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
-        self.hearts = new((num_places + 1 + self.num_ranks,), np.float64)
-        """When each worker last did something: the actors, the policy worker, the ranks of the learner."""
+        self.buffer_times = new((len(BUFFER_TIMES),), np.float64)
+        self.hearts = new((num_places + 1 + self.num_ranks + 1,), np.float64)
+        """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
+        buffer worker."""
         rows = [
             experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind
         ]
@@ -114,6 +130,11 @@ class SharedParts:
     def learners(self) -> range:
         """Numbers of the workers that are the learner's ranks."""
         return range(self.num_places + 1, self.num_places + 1 + self.num_ranks)
+
+    @property
+    def buffer_worker(self) -> int:
+        """Its number among all workers, whether there is one or not."""
+        return self.learners.stop
 
     def learner_of(self, actor: int) -> int:
         """Number of the worker that trains on what this actor plays."""

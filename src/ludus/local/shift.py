@@ -15,9 +15,9 @@ from ludus.local.faults import FaultLog
 from ludus.local.remote_learner import RemoteLearner
 from ludus.local.serving import Serving
 from ludus.local.upkeep import Tally, Upkeep
+from ludus.observe.metrics import RunMetrics
 from ludus.runtime.supervision import LearningWatch
 from ludus.store.ledger import Ledger
-from ludus.store.metrics_file import MetricsFile
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller
 from ludus.workers.evaluation_book import EvaluationBook
@@ -81,29 +81,35 @@ class Shift:
 
 
 class ProgressNotes:
-    """Writes what the learner tells into `metrics/train.jsonl`."""
+    """Writes what the learner tells into the metrics of the run."""
 
-    def __init__(self, folder: RunFolder, most_refused: int) -> None:
-        self._file = MetricsFile(folder.metrics / "train.jsonl")
-        self._watch = LearningWatch(most_refused)
+    def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
+        self._metrics = RunMetrics(folder, experiment.metrics)
+        self._watch = LearningWatch(experiment.supervision.most_refused)
+        self.episodes: dict[str, float] = {}
+        """What learning players got out of episodes of late."""
 
-    def note(self, run: Run, learner: RemoteLearner) -> None:
+    def note(self, run: Run, learner: RemoteLearner, controller: Controller) -> None:
         """What is new since the last time; an error if nothing has been learned for too long."""
         launcher = run.crew.launcher
         for decisions, statistics in learner.news:
-            self._file.append(
+            episodes = controller.episodes.take()
+            self.episodes |= episodes
+            self._metrics.append(
                 {
                     "decisions": decisions,
                     "episodes": run.tally.episodes,
                     "matches": run.league.matches.finished,
+                    "updates": sum(report.step for report in learner.reports.values()),
                     "restarts": run.tally.restarts,
                     "dropped_reward": float(launcher.parts.dropped_reward.sum()),
                     **launcher.inference.update(),
                     **statistics,
+                    **episodes,
                 }
             )
             self._watch.see(statistics)
         learner.news.clear()
 
     def close(self) -> None:
-        self._file.close()
+        self._metrics.close()

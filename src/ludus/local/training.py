@@ -61,7 +61,7 @@ class LocalTraining:
         self._tally = Tally()
         self._rules = experiment.supervision
         self._ledger = folder.ledger()
-        self._notes = ProgressNotes(folder, self._rules.most_refused)
+        self._notes = ProgressNotes(experiment, folder)
         self._checkpoints = folder.checkpoints(CHECKPOINT)
         self._requests = RequestFolder(folder.requests)
         self._orders = Orders()
@@ -79,7 +79,9 @@ class LocalTraining:
         self._crew = Crew(
             self._launcher,
             num_places or default_places(self._wanted_actors),
+            num_ranks=experiment.learner.ranks,
             with_policy_worker=experiment.actor.inference == "worker",
+            with_buffer_worker=experiment.learner.buffer_worker,
         )
         for place in self._crew.free(self._wanted_actors):
             place.taken = True
@@ -292,7 +294,7 @@ class LocalTraining:
     # --- saving and ending ---
 
     def _note_progress(self) -> None:
-        self._notes.note(self._kept, self.learner)
+        self._notes.note(self._kept, self.learner, self.controller)
         self.controller.step()
         if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
             self._save()
@@ -340,6 +342,12 @@ class LocalTraining:
         return None if process is None else process.pid
 
     @property
+    def buffer_worker_pid(self) -> int | None:
+        """None where there is none, and while it is being started again."""
+        process = self._crew.buffer_worker.process
+        return None if process is None else process.pid
+
+    @property
     def actor_pids(self) -> list[int]:
         return [place.process.pid for place in self._crew.actors if place.process is not None]
 
@@ -354,13 +362,15 @@ class LocalTraining:
             "dropped_reward": float(self._launcher.parts.dropped_reward.sum()),
             **self._launcher.inference.latest,
             **self.learner.statistics,
+            **self._notes.episodes,
         }
 
 
 def default_actors(experiment: Experiment) -> int:
-    """One for each usable core but the learner's, as long as the share of a batch that each hands over is
-    several steps of its tables: with smaller ones much of what is played is too old before it is used. At
-    least one for each rank of the learner."""
+    """One for each usable core but the learner's and the buffer worker's, as long as the share of a batch
+    that each hands over is several steps of its tables: with smaller ones much of what is played is too old
+    before it is used. At least one for each rank of the learner."""
     worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
     ranks = experiment.learner.ranks
-    return max(ranks, min(int(usable_cores()) - ranks, worth))
+    others = ranks + experiment.learner.buffer_worker
+    return max(ranks, min(int(usable_cores()) - others, worth))

@@ -58,7 +58,7 @@ class Upkeep:
         life = self._crew.launcher.life
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
         for place, process in self._crew.working():
-            is_actor = place is not self._crew.policy_worker
+            is_actor = place not in self._crew.helpers
             if process.exit_code is not None and not process.control.poll(0):
                 self.replace(place, death_of(process, "env_crash" if is_actor else "worker_crash"))
             elif life.is_hung(place.index):
@@ -73,8 +73,8 @@ class Upkeep:
             raise LearnerGone(Fault("worker_hang", f"{rank_name(rank)}: {hung}" if rank else hung))
 
     def replace(self, place: WorkerPlace, fault: Fault) -> None:
-        if place is self._crew.policy_worker:
-            self._replace_policy_worker(fault)
+        if place in self._crew.helpers:
+            self._replace_helper(place, fault)
         elif place.leave_by is not None:
             self._end_leaving(place, fault)
         else:
@@ -110,9 +110,8 @@ class Upkeep:
         if not self._crew.staying:
             raise TrainingFailed(f"no actor is left: {failed}")
 
-    def _replace_policy_worker(self, fault: Fault) -> None:
-        """Start another: it finds what was asked and not answered in the actors' areas."""
-        place = self._crew.policy_worker
+    def _replace_helper(self, place: WorkerPlace, fault: Fault) -> None:
+        """Start another: it finds what was asked and not answered in shared memory."""
         process = self._crew.end(place)
         if fault.own:
             place.failed(self._rules, self._learner.decisions)
@@ -121,8 +120,8 @@ class Upkeep:
         self._faults.note(fault, place.name, then, pid=process.pid)
         if given_up:
             raise TrainingFailed(
-                f"the policy worker failed {place.failures} times without a match being finished, at last "
-                f"with {fault.reason} (see {self._logs / f'{place.name}.log'})"
+                f"the {place.name.replace('-', ' ')} failed {place.failures} times without a match being "
+                f"finished, at last with {fault.reason} (see {self._logs / f'{place.name}.log'})"
             )
         self._tally.restarts += 1
 
@@ -137,6 +136,7 @@ class Upkeep:
         for place in sorted(staying, key=lambda place: place.process is None)[wanted:]:
             if place.process is None:
                 place.empty()
+                self._learner.ask(Forget(place.index))  # who takes turns with it waits no longer
             else:
                 place.leave_by = time.monotonic() + self._rules.leave_within_s
         for place in self._crew.free(wanted - len(staying)):

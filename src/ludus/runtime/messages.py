@@ -6,7 +6,7 @@ import msgspec
 
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Counts up when messages, or what lies in shared memory, change their meaning."""
 
 
@@ -117,7 +117,8 @@ class Published(Answer, frozen=True, tag="published"):
 
 
 FromActor = NextMatch | Report | VoidMatch | FindFrozen | Failed | Stopping | Leaving
-FromPolicyWorker = FindFrozen | Failed | Stopping
+FromHelper = FindFrozen | Failed | Stopping
+"""From the policy worker or the buffer worker."""
 ToLearner = Publish | Reset | Configure | Save | Forget
 FromLearner = Learned | Done | Published | Failed | Stopping
 ToActor = MatchFound | FrozenFound | Done

@@ -26,6 +26,8 @@ class Standing(msgspec.Struct, frozen=True):
     """By player."""
     held_up: dict[str, list[bool]]
     """By player and actor: whether that waits for the learner."""
+    preparing: list[str] = []
+    """Players of whom something is with the buffer worker."""
     orders: int = 0
     """How many the rank has obeyed so far: what it said before the latest means nothing any more."""
 

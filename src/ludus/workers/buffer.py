@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import IntArray
+from ludus.workers.buffer_requests import Recomputing
 
 _KIND, _SLOT, _ACTOR, _DECISIONS, _VERSION, _USES = range(6)
 """Columns of the table of trajectories that wait. The version is that of the newest decision."""
@@ -46,6 +47,22 @@ class Taken(NamedTuple):
     """In each of them."""
     is_new: NDArray[np.bool_]
     """Not trained on before."""
+    recomputed: IntArray | None = None
+    """Version of the weights that recomputed each of them, if a buffer worker has."""
+
+
+def statistics_of(chosen: Mapping[int, Taken], version: int, uses: int) -> dict[str, float]:
+    """`reused`, where trajectories may have several `uses`: the share of decisions that were trained on
+    before. `recompute_lag`, of a buffer worker: how many updates older than `version` its weights were."""
+    taken = chosen.values()
+    total = max(sum(int(one.decisions.sum()) for one in taken), 1)
+    found: dict[str, float] = {}
+    if uses > 1:
+        found["reused"] = sum(int(one.decisions[~one.is_new].sum()) for one in taken) / total
+    ages = [one.decisions * (version - one.recomputed) for one in taken if one.recomputed is not None]
+    if ages:
+        found["recompute_lag"] = sum(int(age.sum()) for age in ages) / total
+    return found
 
 
 class Buffer:
@@ -61,9 +78,11 @@ class Buffer:
         num_actors: int = 1,
         max_lag: int = 0,
         uses: int = 1,
+        recomputing: Recomputing | None = None,
     ) -> None:
         """`max_slots` is per actor: trajectories may be cut short, so that few decisions take many slots.
-        `uses`: how often a trajectory may be taken."""
+        `uses`: how often a trajectory may be taken. `recomputing`: what waits is sent to the buffer worker,
+        and cannot be taken until it is back."""
         self._pools = pools
         self._max_decisions = max_decisions
         self._max_slots = max_slots
@@ -71,6 +90,7 @@ class Buffer:
         self._num_actors = num_actors
         self._max_lag = max_lag
         self._uses = uses
+        self._recomputing = recomputing
         self._pieces: list[IntArray] = []
         """Rows of the table, oldest first; joined when somebody looks."""
         self._taken = _EMPTY
@@ -78,7 +98,7 @@ class Buffer:
         self.consumed = np.zeros(num_actors, np.int64)
         """By actor: decisions that do not wait for their first use any more, whatever became of them."""
         self.decisions = 0
-        """That wait, for their first use or another one."""
+        """That wait, for their first use or another one, those included that are with the buffer worker."""
         self.dropped = 0
         """Decisions thrown away, before they were used, because the buffer was full."""
 
@@ -95,6 +115,8 @@ class Buffer:
         self.decisions += int(rows[:, _DECISIONS].sum())
         for actor, count in enumerate(self._by_actor(rows).tolist()):
             self._leads[actor].decisions += count
+        if self._recomputing is not None:
+            self._recomputing.ask(kind, slots)
         if self.decisions > self._max_decisions or self._num_waiting > self._max_slots:
             self.dropped += self._let_go(self._too_many())
 
@@ -113,22 +135,50 @@ class Buffer:
 
     # --- what goes out ---
 
+    @property
+    def ready(self) -> int:
+        """Decisions that can be taken now."""
+        if self._recomputing is None:
+            return self.decisions
+        table = self._table()
+        return int(table[self._is_ready(table), _DECISIONS].sum())
+
+    @property
+    def is_preparing(self) -> bool:
+        """Some of what waits is with the buffer worker."""
+        return self._recomputing is not None and not self._is_ready(self._table()).all()
+
+    def recompute_older_than(self, version: int) -> None:
+        """Send what older weights than this have recomputed to the buffer worker again."""
+        if self._recomputing is None:
+            return
+        table = self._table()
+        for kind in np.unique(table[:, _KIND]).tolist():
+            slots = table[table[:, _KIND] == kind, _SLOT]
+            done, versions = self._recomputing.is_done(kind, slots), self._recomputing.versions(kind, slots)
+            old = done & (versions < version)
+            if old.any():
+                self._recomputing.ask(kind, slots[old])
+
     def take(self, enough: int | None = None) -> dict[int, Taken]:
-        """All that waits, or the newest trajectories that together have `enough` decisions, by kind.
+        """All that is ready, or the newest trajectories that together have `enough` decisions, by kind.
 
         They stay the learner's until `give_back`.
         """
         table = self._table()
+        ready = np.flatnonzero(self._is_ready(table))
         first = 0
         if enough is not None:
-            newer = np.cumsum(table[::-1, _DECISIONS])
-            first = max(0, len(table) - 1 - int(np.searchsorted(newer, enough)))
-        self._taken = table[first:]
-        self._keep(table[:first])
+            newer = np.cumsum(table[ready[::-1], _DECISIONS])
+            first = max(0, len(ready) - 1 - int(np.searchsorted(newer, enough)))
+        self._taken = table[ready[first:]]
+        self._keep(np.delete(table, ready[first:], axis=0))
         taken = {}
         for kind in np.unique(self._taken[:, _KIND]).tolist():
             rows = self._taken[self._taken[:, _KIND] == kind]
-            taken[kind] = Taken(rows[:, _SLOT], rows[:, _DECISIONS], rows[:, _USES] == 0)
+            slots = rows[:, _SLOT]
+            versions = None if self._recomputing is None else self._recomputing.versions(kind, slots)
+            taken[kind] = Taken(slots, rows[:, _DECISIONS], rows[:, _USES] == 0, versions)
         self._consume(self._taken)
         return taken
 
@@ -154,6 +204,7 @@ class Buffer:
     def forget(self, actor: int) -> None:
         """The actor has died: its trajectories are gone, and another begins in its place."""
         table = self._table()
+        self._retract(table[table[:, _ACTOR] == actor])
         self._keep(table[table[:, _ACTOR] != actor])
         self._leads[actor] = Lead(self._max_lag)
         self.consumed[actor] = 0
@@ -225,7 +276,23 @@ class Buffer:
         self.consumed += unused
         return int(unused.sum())
 
+    def _is_ready(self, table: IntArray) -> NDArray[np.bool_]:
+        """By row: not with the buffer worker."""
+        ready = np.ones(len(table), np.bool_)
+        if self._recomputing is not None:
+            for kind in range(len(self._pools)):
+                mine = table[:, _KIND] == kind
+                ready[mine] = self._recomputing.is_done(kind, table[mine, _SLOT])
+        return ready
+
+    def _retract(self, rows: IntArray) -> None:
+        """Nobody waits for these any more."""
+        if self._recomputing is not None:
+            for kind in np.unique(rows[:, _KIND]).tolist():
+                self._recomputing.retract(kind, rows[rows[:, _KIND] == kind, _SLOT])
+
     def _free_all(self, rows: IntArray) -> None:
+        self._retract(rows)
         for kind in np.unique(rows[:, _KIND]).tolist():
             self._free(kind, rows[rows[:, _KIND] == kind, _SLOT])
 

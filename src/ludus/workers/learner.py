@@ -20,7 +20,8 @@ from ludus.runtime.program import IDLE, Progress
 from ludus.runtime.rank_messages import Standing, Train
 from ludus.runtime.weight_board import WeightBoard
 from ludus.store.model_pool import ModelPool
-from ludus.workers.buffer import Buffer
+from ludus.workers.buffer import Buffer, statistics_of
+from ludus.workers.buffer_worker import teacher_of
 from ludus.workers.rank_shares import LeftOut, OtherRanks, joined, nothing_of
 from ludus.workers.ranks import ALONE, Ranks
 from ludus.workers.stacked_training import groups, update_stacked
@@ -70,6 +71,7 @@ class Learner:
         """Of rank 0: the ranks that do as it does."""
         self._left_out = {player: LeftOut() for player in players}
         """Since the last update of the player, in this rank."""
+        self._of_taken: dict[str, dict[str, float]] = {player: {} for player in players}
 
     @property
     def decisions(self) -> int:
@@ -122,8 +124,9 @@ class Learner:
                 counted = trained if self._ranks.count == 1 else self._left_out[player]
                 counted.stale += self.buffers[player].drop_older_than(trained.oldest_version)
         return Standing(
-            decisions={player: buffer.decisions for player, buffer in self.buffers.items()},
+            decisions={player: buffer.ready for player, buffer in self.buffers.items()},
             held_up={player: buffer.held_up().tolist() for player, buffer in self.buffers.items()},
+            preparing=[player for player, buffer in self.buffers.items() if buffer.is_preparing],
         )
 
     def _ready(self, standing: Standing) -> list[str]:
@@ -139,9 +142,11 @@ class Learner:
             if trained.config.schedule == "async" and standing.decisions[player] >= trained.config.batch_size
         ]
         held_up = {player: np.array(actors) for player, actors in standing.held_up.items()}
+        waiting = np.any(list(held_up.values()), axis=0)
+        for player in standing.preparing:  # the buffer worker will be done in a moment
+            del held_up[player]
         if found:
             return found + self._overtaken(found, held_up)
-        waiting = np.any(list(held_up.values()), axis=0)
         if not (waiting.all() if self.present is None else waiting[self.present].all()):
             return []
         return [player for player, actors in held_up.items() if actors.any()]
@@ -190,6 +195,8 @@ class Learner:
             if trained.player in measured:
                 self.publish(trained.player)
             self.buffers[trained.player].give_back(refused)
+            oldest = trained.step - trained.config.recompute_lag
+            self.buffers[trained.player].recompute_older_than(oldest)
         return [
             {
                 **measured.get(trained.player, {"gradient_steps": 0}),
@@ -197,6 +204,7 @@ class Learner:
                 "skipped": trained.skipped,
                 "refused": trained.refused,
                 "dropped": in_all,
+                **self._of_taken[trained.player],
             }
             for trained, in_all in zip(group, dropped, strict=True)
         ]
@@ -205,10 +213,12 @@ class Learner:
         """What the player trains on now, and the slots that are refused, both by kind of seat."""
         self.batches += 1
         buffer, left_out = self.buffers[trained.player], self._left_out[trained.player]
-        enough = None if part == 1.0 else round(part * buffer.decisions)
+        enough = None if part == 1.0 else round(part * buffer.ready)
         batches: dict[int, Batch] = {}
         refused: dict[int, IntArray] = {}
-        for kind, taken in buffer.take(enough).items():
+        chosen = buffer.take(enough)
+        self._of_taken[trained.player] = statistics_of(chosen, trained.step, trained.config.uses)
+        for kind, taken in chosen.items():
             batch, finite = self._pools[kind].stack_finite(taken.slots, trained.oldest_version)
             if not finite.all():  # one NaN would spoil the whole batch
                 refused[kind] = taken.slots[~finite]
@@ -239,6 +249,13 @@ class Learner:
             return
         trained = self.players[player]
         self._board.publish(trained.model, trained.weights())
+
+    def publish_teachers(self) -> None:
+        """For a buffer worker: they never change."""
+        if self._ranks.rank > 0:
+            return
+        for player, trained in self.players.items():
+            self._board.publish(ModelId(teacher_of(player), 0, 0), trained.teacher_weights())
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         """An actor hands trajectories over."""

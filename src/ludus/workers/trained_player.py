@@ -7,13 +7,22 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ludus.algorithms.algorithm import Algorithm
+from ludus.algorithms.checks import require_one_of
+from ludus.algorithms.recompute import (
+    LOG_RATIO,
+    Recomputed,
+    apply_recomputed,
+    is_recomputed,
+    recomputed_columns,
+)
+from ludus.algorithms.teacher import TEACHER
 from ludus.data.batch import Batch
 from ludus.data.live import LiveField
 from ludus.data.records import ModelId
@@ -42,10 +51,15 @@ class LearnerConfig:
     epochs: LiveField[int] = 2
     """Passes over a batch."""
     learning_rate: LiveField[Schedule] = 3e-4
+    """Of Adam."""
     max_gradient_norm: LiveField[float] = 0.5
+    """A longer gradient is cut to this length."""
     adam_beta1: LiveField[float] = 0.9
+    """How slowly the mean of the gradients moves."""
     adam_beta2: LiveField[float] = 0.999
+    """How slowly the mean of their squares moves."""
     adam_epsilon: LiveField[float] = 1e-5
+    """Added to the root of that, so that small gradients stay small."""
     average_decay: LiveField[float] = 0.99
     """Per update, of the averaged weights that are published beside the live ones."""
     buffer_size: int = 65536
@@ -58,6 +72,14 @@ class LearnerConfig:
     learn. Actors wait for a learner that is further behind, and older decisions are not trained on."""
     reuse: int = 1
     """Of the asynchronous schedule: updates that may train on the same trajectory."""
+    recompute: tuple[Recomputed, ...] = ()
+    """What is computed again, with the newest weights, for each update that uses a trajectory: its values;
+    its advantages, corrected for how far the policy has moved on since; what the teacher thinks of it."""
+    buffer_worker: bool = False
+    """Whether a process of its own does that, so that the learner only takes gradient steps."""
+    recompute_lag: int = 1
+    """Of the buffer worker: updates by which the weights that recompute may be older than those that
+    learn."""
     device: str = "auto"
     """Where the learner computes: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
     stacked: LiveField[Literal["auto", "on", "off"]] = "auto"
@@ -82,8 +104,15 @@ class LearnerConfig:
         for progress in (0.0, 1.0):
             if not 0 <= at(self.learning_rate, progress) < math.inf:
                 raise ValueError(f"learning_rate must be finite and at least 0, got {self.learning_rate}")
-        if self.max_lag < 0:
-            raise ValueError(f"max_lag must be at least 0, got {self.max_lag}")
+        for name in ("max_lag", "recompute_lag"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for one in self.recompute:
+            require_one_of(self, get_args(Recomputed), recompute=one)
+        if self.buffer_worker and not self.recompute:
+            raise ValueError(
+                "buffer_worker=true needs recompute: values, advantages or teacher; else it has nothing to do"
+            )
         if self.schedule not in ("sync", "async"):
             raise ValueError(f"schedule must be sync or async, got {self.schedule!r}")
         if self.uses > self.lag + 1:
@@ -246,8 +275,19 @@ class TrainedPlayer:
         tensors = replace(tensors, progress=progress, over_ranks=over_ranks)
         references = {name: copies[kind] for name, copies in self._references.items()}
         with torch.no_grad():
+            if self.config.recompute:
+                tensors = self._recomputed(kind, tensors)
             prepared = self.algorithm.prepare(self.policies[kind], references, tensors)
-        return replace(prepared, over_ranks=None)
+        extra = {name: column for name, column in prepared.extra.items() if name != LOG_RATIO}
+        return replace(prepared, over_ranks=None, extra=extra)
+
+    def _recomputed(self, kind: int, batch: Batch) -> Batch:
+        """With what the newest weights make of it; that is here already if there is a buffer worker."""
+        what = self.config.recompute
+        if not is_recomputed(what, batch):
+            teacher = self._references[TEACHER][kind] if TEACHER in what else None
+            batch = batch.with_extra(**recomputed_columns(what, self.policies[kind], teacher, batch))
+        return apply_recomputed(batch)
 
     def _descend(self, prepared: Mapping[int, Batch], progress: float) -> list[GradientStep]:
         """Several epochs of minibatch gradient steps."""
@@ -300,6 +340,9 @@ class TrainedPlayer:
     def weights(self) -> Tree:
         """Live weights as KIND/PARAMETER."""
         return join_kinds(self.policies, map(weights_of, self.policies))
+
+    def teacher_weights(self) -> Tree:
+        return join_kinds(self.policies, map(weights_of, self._references[TEACHER]))
 
     def average_weights(self) -> Tree:
         return join_kinds(self.policies, (average.weights() for average in self._averages))

@@ -1,0 +1,125 @@
+"""The buffer worker: computes values, probabilities and what a teacher thinks again for trajectories that
+wait in a buffer, so that the learner only takes gradient steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from ludus.algorithms.recompute import Recomputed, recomputed_columns
+from ludus.algorithms.reference_columns import MOST_ROWS
+from ludus.algorithms.teacher import TEACHER
+from ludus.data.records import ModelId
+from ludus.data.specs import ArraySpec
+from ludus.data.trajectory import SlotPool, TrajectoryLayout
+from ludus.data.trees import IntArray
+from ludus.models.policy import Policy
+from ludus.models.tensors import on_device, to_host
+from ludus.models.weights import load_weights
+from ludus.runtime.program import IDLE, Progress
+from ludus.runtime.weight_board import WeightBoard
+from ludus.workers.buffer_requests import RecomputeRequests
+
+ANY_VERSION = np.iinfo(np.int64).min
+
+
+def teacher_of(player: str) -> str:
+    """The name under which a player's teacher lies on the board; no player can have it."""
+    return f"teacher of {player}"
+
+
+def recomputed_arrays(what: Sequence[Recomputed], policy: Policy, unroll_length: int) -> dict[str, ArraySpec]:
+    """The columns that a trajectory of this policy needs for what is recomputed. An empty one shows what the
+    options of each head look like."""
+    layout = TrajectoryLayout(kind=policy.kind, unroll_length=unroll_length, state=policy.state_arrays)
+    batch = SlotPool(layout, 1).stack(np.zeros(1, np.int64)).map(torch.from_numpy)
+    columns = to_host(recomputed_columns(what, policy, policy, batch))
+    return {name: ArraySpec(shape=array.shape[2:], dtype=array.dtype) for name, array in columns.items()}
+
+
+class BufferWorker:
+    """Does what the learner has asked for, the newest first, with the newest weights on the board."""
+
+    name = "buffer-worker"
+
+    def __init__(
+        self,
+        requests: RecomputeRequests,
+        pools: Sequence[SlotPool],
+        players: Sequence[str],
+        what: Sequence[Recomputed],
+        *,
+        build: Callable[[], tuple[Policy, ...]],
+        board: WeightBoard,
+        device: torch.device,
+        wake: Callable[[], None],
+    ) -> None:
+        """`players` learn, in the order that requests have; `wake`: something is done."""
+        self._requests = requests
+        self._pools = pools
+        self._players = players
+        self._what = what
+        self._build = build
+        self._board = board
+        self._device = device
+        self._wake = wake
+        self._held: dict[str, tuple[ModelId, tuple[Policy, ...]]] = {}
+        """What was last taken from the board."""
+        self.done = 0
+        """Trajectories recomputed so far."""
+
+    def step(self) -> Progress:
+        """Recompute some trajectories of each kind of seat.
+
+        consumes:     requests of the learner
+        waits for:    nothing; idle if there is no request
+        unblocked by: Learner.step, and Actor.step through it
+        produces:     columns beside the trajectories, and a wake for the learner
+        """
+        done = 0
+        for kind, pool in enumerate(self._pools):
+            number, slots = self._requests.newest(kind)
+            if len(slots):
+                most = max(1, MOST_ROWS // (pool.layout.unroll_length + 1))
+                done += self._recompute(kind, number, slots[:most])
+        if not done:
+            return IDLE
+        self.done += done
+        self._wake()
+        return Progress(count=done)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _recompute(self, kind: int, number: int, slots: IntArray) -> int:
+        """Returns how many trajectories it was."""
+        pool, asked = self._pools[kind], self._requests.asked[kind]
+        batch = pool.stack(slots, ANY_VERSION)
+        # A slot that the learner let go of meanwhile may have been written again while it was copied.
+        wanted = np.flatnonzero(asked[slots] == number)
+        if len(wanted) < len(slots):
+            if not len(wanted):
+                return len(slots)
+            slots, batch = slots[wanted], batch.columns(wanted)
+        player = self._players[self._requests.player_of(number)]
+        model, policies = self._newest(player)
+        teacher = self._newest(teacher_of(player))[1][kind] if TEACHER in self._what else None
+        tensors = batch.map(lambda array: on_device(array, self._device))
+        columns = to_host(recomputed_columns(self._what, policies[kind], teacher, tensors))
+        for name, array in columns.items():
+            pool.recomputed[name][slots] = array.swapaxes(0, 1)
+        self._requests.version[kind][slots] = model.step
+        self._requests.answered[kind][slots] = number  # last: now the learner may read it
+        return len(slots)
+
+    def _newest(self, name: str) -> tuple[ModelId, tuple[Policy, ...]]:
+        """Of a player, or of its teacher."""
+        model, policies = self._held.get(name, (None, ()))
+        if model is None or model != self._board.newest(name):
+            model, weights = self._board.fetch(name)
+            policies = policies or self._build()
+            load_weights(policies, weights)
+            self._held[name] = model, policies
+        return model, policies
