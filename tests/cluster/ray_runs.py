@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -39,26 +41,38 @@ class RayRun:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                start_new_session=True,
                 env=None if environment is None else dict(environment),
             )
         self.last: dict[str, Any] = {}
 
-    def until(self, reached: Callable[[dict[str, Any]], bool], most_s: float = 500.0) -> dict[str, Any]:
+    def until(self, reached: Callable[[dict[str, Any]], bool], most_s: float = 150.0) -> dict[str, Any]:
         """Reads its lines until one is as wanted."""
         assert self.process.stdout is not None
-        deadline = time.monotonic() + most_s
-        for line in self.process.stdout:
-            self.last = json.loads(line)
-            if reached(self.last):
-                return self.last
-            assert time.monotonic() < deadline, f"waited {most_s:.0f} s; at last {self.last}"
-        raise AssertionError(f"the run has ended: {(self.path / 'stderr.txt').read_text()[-3000:]}")
+        watchdog = threading.Timer(most_s, self.process.kill)
+        watchdog.start()
+        try:
+            for line in self.process.stdout:
+                self.last = json.loads(line)
+                if reached(self.last):
+                    return self.last
+        finally:
+            watchdog.cancel()
+            watchdog.join()
+        raise AssertionError(
+            f"the run has ended, or was given up after {most_s:.0f} s; at last {self.last}; "
+            f"{(self.path / 'stderr.txt').read_text()[-3000:]}"
+        )
+
+    def interrupt(self) -> None:
+        """As a terminal does it: everybody in the foreground gets the signal."""
+        os.killpg(self.process.pid, signal.SIGINT)
 
     def learned(self, more: int = 1) -> dict[str, Any]:
         wanted = self.last.get("decisions", 0) + more
         return self.until(lambda numbers: numbers.get("decisions", 0) >= wanted)
 
-    def end(self, most_s: float = 500.0) -> int:
+    def end(self, most_s: float = 150.0) -> int:
         """Until it ends by itself."""
         out, _ = self.process.communicate(timeout=most_s)
         if out.strip():
@@ -120,6 +134,18 @@ def descendants(pid: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
     children = [int(child) for child in found]
     return [*children, *(grandchild for child in children for grandchild in descendants(child))]
+
+
+def workers(pid: int, role: str) -> list[int]:
+    """Of the processes that this one has started, by their role."""
+    return [child for child in descendants(pid) if f'"role":"{role}"' in _command(child)]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def listeners(pids: list[int]) -> list[str]:

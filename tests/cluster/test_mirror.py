@@ -52,12 +52,3 @@ def test_a_damaged_model_is_not_kept(mirror: Mirror) -> None:
         mirror.keep_model(ModelId("main", 0, 0), "live", Parcel(parcel.head, body), most=3)
     with pytest.raises(UnknownModel):
         mirror.folder.models.fetch(ModelId("main", 0, 0))
-
-
-def test_mirrors_of_the_dead_are_cleared_away(mirror: Mirror, tmp_path: Path) -> None:
-    left = mirror.path.with_name("ludus-run-999999999-abc")
-    left.mkdir()
-    run = tmp_path / "run"
-    Mirror(str(run), (run / "run.json").read_bytes(), [], shared=False).close()
-    assert not left.exists()
-    assert mirror.path.exists()

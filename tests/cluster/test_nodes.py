@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ray_runs import check_run, faults_of, needs_ray, nodes_of, ray_run
+from ray_runs import check_run, faults_of, needs_ray, nodes_of, ray_run, workers
 from small_runs import small
 
 import ludus
@@ -43,7 +44,7 @@ def test_a_node_is_killed_and_another_joins(tmp_path: Path, nodes: LoopbackClust
         nodes.add(1)
         run.until(lambda numbers: numbers["cluster/nodes"] == 3)
         run.learned(20_000)
-        run.process.send_signal(signal.SIGINT)
+        run.interrupt()
         assert run.end() == 130
     check_run(path)
     assert [row["what"] for row in nodes_of(path)] == ["joined"] * 3 + ["lost", "joined"]
@@ -51,6 +52,24 @@ def test_a_node_is_killed_and_another_joins(tmp_path: Path, nodes: LoopbackClust
     assert fault["worker"].startswith("actor-")
     assert len(fault["matches"]) >= 2
     assert {fault["class"] for fault in faults_of(path)} == {"node_lost"}
+
+
+def test_workers_on_any_node_are_killed(tmp_path: Path, nodes: LoopbackCluster) -> None:
+    """What they had sent and is still on its way is not taken for their successors'."""
+    path, chance = tmp_path / "run", random.Random(5)
+    victims = ("actor", "actor", "learner", "actor")
+    described = small(budget=10**9, cluster=APART)
+    with ray_run(path, described, "--address", nodes.address, environment=nodes.environment) as run:
+        run.until(lambda numbers: numbers.get("cluster/bytes_per_s", 0) > 0)
+        for restarts, role in enumerate(victims, 1):
+            os.kill(chance.choice(workers(nodes.pid, role)), signal.SIGKILL)
+            run.until(lambda numbers, wanted=restarts: numbers["restarts"] >= wanted)  # type: ignore[misc]
+            run.learned(2_000)
+        run.interrupt()
+        assert run.end() == 130
+    check_run(path)
+    assert {fault["class"] for fault in faults_of(path)} == {"killed"}
+    assert sorted(fault["worker"].partition("-")[0] for fault in faults_of(path)) == sorted(victims)
 
 
 def test_the_learner_s_node_is_killed(tmp_path: Path) -> None:
@@ -65,7 +84,7 @@ def test_the_learner_s_node_is_killed(tmp_path: Path) -> None:
         nodes.kill(next(number for number in (1, 2) if nodes.ids[number][:6] == learner.partition("/")[2]))
         run.until(lambda numbers: numbers["restarts"] >= 1)
         run.learned(5_000)
-        run.process.send_signal(signal.SIGINT)
+        run.interrupt()
         assert run.end() == 130
     check_run(path)
     assert ("node_lost", "learner") in {(fault["class"], fault["worker"]) for fault in faults_of(path)}

@@ -143,6 +143,53 @@ def test_weights_arrive_with_their_name_and_are_sent_again_when_damaged() -> Non
     assert not post.on_the_way, "nothing new, nothing sent"
 
 
+def test_who_may_go_on_finds_the_weights_that_came_along() -> None:
+    """Where acting and learning take turns, a step with the old weights would be played in vain."""
+    post = Post()
+    post.start(0, epoch=1)
+    weights = {name: np.zeros_like(array[0]) for name, array in post.there.board._copies["main"].items()}
+    post.there.board.publish(ModelId("main", 0, 4), weights)
+    post.there.used[0] = 9
+    seen: list[ModelId | None] = []
+    woken = post.outlet._signals[0]
+    woken.notify = lambda: seen.append(post.here.board.newest("main"))  # type: ignore[method-assign]
+    post.inlet.step()
+    post.arrive()
+    assert seen == [ModelId("main", 0, 4)]
+
+
+def test_what_is_refused_of_an_actor_that_lives_shows_that_the_way_is_cut_off() -> None:
+    post = Post()
+    post.start(1, epoch=1)
+    post.hand_over(1)
+    post.outlet.step()
+    post.inlet.refuse(1)
+    post.arrive()
+    assert not post.outlet.cut_off
+    post.outlet.step()
+    assert post.outlet.cut_off
+
+
+def test_a_site_gets_its_first_weights_before_anybody_is_there() -> None:
+    post = Post()
+    post.inlet.know("there")
+    weights = {name: np.zeros_like(array[0]) for name, array in post.there.board._copies["main"].items()}
+    post.there.board.publish(ModelId("main", 0, 0), weights)
+    post.inlet.step()
+    assert post.inlet.is_full is False
+    post.inlet.step()
+    assert post.inlet.is_full, "it has not taken them yet"
+    post.arrive()
+    assert post.here.board.newest("main") == ModelId("main", 0, 0)
+    post.there.board.publish(ModelId("main", 0, 1), weights)
+    post.inlet.step()
+    assert not post.on_the_way, "newer ones only once somebody plays with them"
+    post.start(0, epoch=1)
+    post.inlet.step()
+    post.arrive()
+    assert post.here.board.newest("main") == ModelId("main", 0, 1)
+
+
 def test_that_an_actor_is_there_is_told_without_trajectories() -> None:
     post = Post()
     post.start(1, epoch=1)

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 from invariants import check_nothing_left, check_run
 from tiny_runs import (
+    LOCAL,
     QUICK,
+    RAY,
     bad_game,
     create,
     descendants,
@@ -44,9 +46,10 @@ def run_to_the_end(path: Path, training: LocalTraining, watch: Any = None) -> No
     check_run(path, live=training.league)
 
 
-def test_row_01_kill_an_actor_in_the_middle_of_episodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", ["local", RAY])
+def test_row_01_kill_an_actor_in_the_middle_of_episodes(tmp_path: Path, runtime: str) -> None:
     path = tmp_path / "run"
-    with local(path, tiny()) as training:
+    with local(path, tiny(runtime=runtime)) as training:
         pids = [*training.actor_pids, training.learner_pid]
         watch = once(learned(4_000), lambda t: kill(t.actor_pids[0]))
         run_to_the_end(path, training, watch)
@@ -62,13 +65,13 @@ def test_row_01_kill_an_actor_in_the_middle_of_episodes(tmp_path: Path) -> None:
     check_nothing_left(path, pids)
 
 
-@pytest.mark.slow
-def test_row_02_kill_an_actor_at_the_end_of_a_match_before_it_tells(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [LOCAL, RAY])
+def test_row_02_kill_an_actor_at_the_end_of_a_match_before_it_tells(tmp_path: Path, runtime: str) -> None:
     """The game ends its own process in the step that ends the last episode of the match."""
     path = tmp_path / "run"
     game = bad_game(tmp_path / "marks", act="kill", after=-1)
     one_match = ActorConfig(num_tables=16, matches=1, episodes_per_table=8, unroll_length=8)
-    with local(path, tiny(game, actor=one_match, budget=4_000)) as training:
+    with local(path, tiny(game, actor=one_match, budget=4_000, runtime=runtime)) as training:
         run_to_the_end(path, training)
         assert training.faults.counts == {"killed": 1}
     [fault] = faults_of(path)
@@ -77,11 +80,11 @@ def test_row_02_kill_an_actor_at_the_end_of_a_match_before_it_tells(tmp_path: Pa
     assert "SIGKILL" in void.reason
 
 
-@pytest.mark.slow
-def test_row_03_kill_an_actor_that_has_told_and_not_heard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [LOCAL, RAY])
+def test_row_03_kill_an_actor_that_has_told_and_not_heard(tmp_path: Path, runtime: str) -> None:
     """The result is in; told once more, it changes nothing, and another result is refused."""
     path = tmp_path / "run"
-    with local(path, tiny(budget=6_000)) as training:
+    with local(path, tiny(budget=6_000, runtime=runtime)) as training:
         report = training.controller.report
         killed: list[Result] = []
 
@@ -105,8 +108,8 @@ def test_row_03_kill_an_actor_that_has_told_and_not_heard(tmp_path: Path) -> Non
     assert first.match_id not in faults_of(path)[0]["matches"]
 
 
-@pytest.mark.slow
-def test_row_07_kill_an_actor_that_measures(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [LOCAL, RAY])
+def test_row_07_kill_an_actor_that_measures(tmp_path: Path, runtime: str) -> None:
     """There is no evaluator process: actors play evaluation matches, so the one that holds one is killed."""
     path = tmp_path / "run"
     measured: list[int] = []
@@ -116,7 +119,7 @@ def test_row_07_kill_an_actor_that_measures(tmp_path: Path) -> None:
         measured[:] = [number for number, held in found.items() if held.match.purpose == "evaluation"]
         return bool(measured)
 
-    with local(path, tiny(budget=5_000)) as training:
+    with local(path, tiny(budget=5_000, runtime=runtime)) as training:
         watch = once(measuring, lambda t: kill(t.actor_pids[0]))
         run_to_the_end(path, training, watch)
         assert watch.done
@@ -125,11 +128,11 @@ def test_row_07_kill_an_actor_that_measures(tmp_path: Path) -> None:
             assert league.payoffs.evaluation.games(player, "random") >= 32, "measured all the same"
 
 
-@pytest.mark.slow
-def test_row_10_an_actor_that_slept_too_long_cannot_tell_any_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [LOCAL, RAY])
+def test_row_10_an_actor_that_slept_too_long_cannot_tell_any_more(tmp_path: Path, runtime: str) -> None:
     """Without a sign of life it is ended before its matches are given up, so a late result cannot come."""
     path = tmp_path / "run"
-    with local(path, tiny(budget=8_000, supervision=QUICK)) as training:
+    with local(path, tiny(budget=8_000, supervision=QUICK, runtime=runtime)) as training:
         pid = training.actor_pids[0]
         run_to_the_end(path, training, once(learned(2_000), lambda t: kill(pid, signal.SIGSTOP)))
         assert training.faults.counts == {"env_hang": 1}

@@ -16,7 +16,9 @@ import pytest
 from invariants import check_nothing_left, check_run
 from tiny_runs import (
     BATCH,
+    LOCAL,
     QUICK,
+    RAY,
     create,
     descendants,
     faults_of,
@@ -88,10 +90,12 @@ def test_row_06_kill_the_controller_around_the_commit_of_a_result(tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     """One run for the rows that do it no harm."""
     path = tmp_path_factory.mktemp("running") / "run"
-    create(path, tiny(budget=10**9, supervision=QUICK))
+    create(path, tiny(budget=10**9, supervision=QUICK, runtime=request.param))
     with started(path) as training:
         yield path, training
         left = descendants(training.pid)
@@ -100,7 +104,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, su
         check_nothing_left(path, left)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("running", [LOCAL, RAY], indirect=True)
 def test_row_11_a_controller_that_slept_blames_nobody(running: tuple[Path, subprocess.Popen[str]]) -> None:
     """Longer than the workers may be silent; they wait for its answers meanwhile and keep their leases."""
     path, training = running
@@ -115,7 +119,7 @@ def test_row_11_a_controller_that_slept_blames_nobody(running: tuple[Path, subpr
     check_run(path, open_matches=True)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("running", [LOCAL], indirect=True)
 def test_row_16_nothing_listens_on_a_port(running: tuple[Path, subprocess.Popen[str]]) -> None:
     """The local runtime has no ports that could be taken: descriptors are inherited, nothing is bound."""
     _, training = running
@@ -132,7 +136,7 @@ def test_row_16_nothing_listens_on_a_port(running: tuple[Path, subprocess.Popen[
                 assert target.removeprefix("socket:[").removesuffix("]") not in listening
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("running", [LOCAL, RAY], indirect=True)
 def test_row_33_a_second_controller_is_refused(running: tuple[Path, subprocess.Popen[str]]) -> None:
     path, training = running
     program = [sys.executable, "-m", "ludus.cli.main", "train", "--run", str(path), "--resume"]
@@ -142,11 +146,11 @@ def test_row_33_a_second_controller_is_refused(running: tuple[Path, subprocess.P
     assert training.poll() is None
 
 
-@pytest.mark.slow
-def test_row_09_kill_everything_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [LOCAL, RAY])
+def test_row_09_kill_everything_at_once(tmp_path: Path, runtime: str) -> None:
     """Twice; many more times in test_many_kills.py."""
     path = tmp_path / "run"
-    create(path, tiny(budget=10**9))
+    create(path, tiny(budget=10**9, runtime=runtime))
     metrics = path / "metrics" / "train.jsonl"
     for wait_s in (0.0, 0.4):
         with started(path) as training:
@@ -196,11 +200,11 @@ def test_row_34_what_is_no_message_is_never_taken_for_one() -> None:
     ours.close()
 
 
-@pytest.mark.slow
-def test_row_35_asked_to_end_in_a_snapshot_and_then_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [LOCAL, RAY])
+def test_row_35_asked_to_end_in_a_snapshot_and_then_killed(tmp_path: Path, runtime: str) -> None:
     path = tmp_path / "run"
     rules = LeagueRules(roles={"main": Role(promotion=BySteps(every=BATCH))}, bots=("random",))
-    create(path, tiny(budget=10**9, league=rules))
+    create(path, tiny(budget=10**9, league=rules, runtime=runtime))
     pool = path / "models" / "main"
     for _ in range(2):
         with started(path) as training:

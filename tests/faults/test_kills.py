@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from killing import CONTROLLER, EVERYTHING, STOP, Killer
-from tiny_runs import create, tiny
+from tiny_runs import RAY, create, tiny
 
 
-def test_random_kills_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
-    create(tmp_path / "run", tiny(budget=10**9))
+@pytest.mark.parametrize("runtime", ["local", RAY])
+def test_random_kills_lose_nothing_and_leave_nothing(tmp_path: Path, runtime: str) -> None:
+    create(tmp_path / "run", tiny(budget=10**9, runtime=runtime))
     killer = Killer(tmp_path / "run", seed=0)
     killer.live(["learner"], CONTROLLER)
     killer.live(["actor", "actor"], EVERYTHING)

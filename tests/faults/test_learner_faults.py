@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from invariants import check_nothing_left, check_run
-from tiny_runs import BATCH, QUICK, bad_game, faults_of, is_gone, kill, learned, local, once, tiny
+from tiny_runs import BATCH, LOCAL, QUICK, RAY, bad_game, faults_of, is_gone, kill, learned, local, once, tiny
 
 from ludus.assemble import CHECKPOINT, SerialTraining
 from ludus.config import encode
@@ -36,11 +36,11 @@ def serial(path: Path, described: Experiment) -> SerialTraining:
     return SerialTraining(described, RunFolder.create(path, encode(described), seed=0, command=()))
 
 
-@pytest.mark.slow
-def test_row_04_kill_the_learner_in_the_middle_of_a_gradient_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", [LOCAL, RAY])
+def test_row_04_kill_the_learner_in_the_middle_of_a_gradient_step(tmp_path: Path, runtime: str) -> None:
     path = tmp_path / "run"
     dying = algorithm("DyingPPO", marks=str(tmp_path), at=(0, 5))
-    with local(path, tiny(algorithm=dying)) as training:
+    with local(path, tiny(algorithm=dying, runtime=runtime)) as training:
         assert training.run() == FINISHED
         assert training.faults.counts == {"killed": 2}
         league = check_run(path, live=training.league)

@@ -11,8 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from ludus.assemble import Training
 from ludus.config import encode
@@ -33,6 +37,15 @@ from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
 
 BATCH = 1_000
+RAY = pytest.param(
+    "ray",
+    marks=[
+        pytest.mark.slow,
+        pytest.mark.skipif(find_spec("ray") is None, reason="pip install 'ludus[ray]'"),
+    ],
+)
+LOCAL = pytest.param("local", marks=pytest.mark.slow)
+"""For tests that take their time on either."""
 QUICK = Supervision(hung_after_s=4.0, back_off_s=0.05)
 """For tests in which something hangs."""
 
@@ -68,10 +81,25 @@ def bad_game(marks: Path, **how: Any) -> GameSource:
 
 @contextmanager
 def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[LocalTraining]:
-    """A run whose controller is this process."""
+    """A run whose controller is this process; `described.runtime` says where its workers are."""
     folder = RunFolder.create(path, encode(described), seed=0, command=())
-    with folder.lock(), closing(LocalTraining(described, folder, num_actors)) as training:
+    with (
+        patch.dict(os.environ),  # Ray is told by it where its token is
+        folder.lock(),
+        closing(_new_training(described, folder, num_actors)) as training,
+    ):
         yield training
+
+
+def _new_training(described: Experiment, folder: RunFolder, num_actors: int) -> LocalTraining:
+    if described.runtime != "ray":
+        return LocalTraining(described, folder, num_actors)
+    from ludus.cluster.connection import join  # Ray is imported once its environment is set
+
+    leave = join(None, num_actors)
+    from ludus.cluster.training import train_on_cluster
+
+    return train_on_cluster(described, folder, num_actors=num_actors, leave=leave)
 
 
 def once(when: Callable[[LocalTraining], bool], act: Callable[[LocalTraining], None]) -> Any:
@@ -147,10 +175,10 @@ def descendants(pid: int) -> list[int]:
 
 def workers(pid: int, role: str) -> list[int]:
     """Worker processes of a controller, by their role."""
-    return [child for child in descendants(pid) if f'"role":"{role}"' in _command(child)]
+    return [child for child in descendants(pid) if f'"role":"{role}"' in command_of(child)]
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -6,12 +6,11 @@ Ray reads its environment when it is imported, so nothing here imports it before
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ludus.cluster.temporary import TemporaryHome
 from ludus.config import ConfigError
 from ludus.runtime.cores import usable_cores
 from ludus.runtime.token_file import (
@@ -27,6 +26,10 @@ OBJECT_STORE_BYTES = 256 * 2**20
 """Of a private cluster: its one node shares memory of its own kind."""
 START_WAIT = ("RAY_raylet_start_wait_time_s", "120")
 """How long Ray waits for a node of its own to start: on a busy machine its 30 s are too short."""
+SHORT = "/tmp"
+"""Where Ray's sockets go, whatever TMPDIR says: their names must not be long."""
+NO_OTHER_CLUSTER = "RAY_ENABLE_AUTO_CONNECT"
+"""Set to 0 it keeps a call that comes after the end from starting another cluster by itself."""
 LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0 it keeps all of Ray's listeners on 127.0.0.1, on Linux too."""
 
@@ -40,22 +43,23 @@ def join(address: str | None, num_actors: int | None) -> Callable[[], None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault(*START_WAIT)
+    os.environ[NO_OTHER_CLUSTER] = "0"
     return _start(num_actors) if address is None else _connect(address)
 
 
 def _start(num_actors: int | None) -> Callable[[], None]:
     """Bound to loopback, with a token of its own that nobody else can read."""
-    home = Path(tempfile.mkdtemp(prefix="ludus-ray-", dir="/tmp"))  # not TMPDIR: names of sockets are short
+    home = TemporaryHome("ludus-ray-", SHORT)
     for variable in (RAY_TOKEN_VARIABLE, "RAY_ADDRESS"):
         os.environ.pop(variable, None)
     os.environ[RAY_MODE_VARIABLE] = "token"
-    os.environ[RAY_PATH_VARIABLE] = str(make_token_file(home / "token"))
+    os.environ[RAY_PATH_VARIABLE] = str(make_token_file(home.path / "token"))
     os.environ[LOOPBACK_ONLY] = "0"
     ray = _import_ray()
 
     def leave() -> None:
         ray.shutdown()
-        shutil.rmtree(home, ignore_errors=True)
+        home.close()
 
     try:
         ray.init(
@@ -67,7 +71,7 @@ def _start(num_actors: int | None) -> Callable[[], None]:
             log_to_driver=False,
             logging_level="ERROR",
             _node_ip_address="127.0.0.1",
-            _temp_dir=str(home / "ray"),
+            _temp_dir=str(home.path / "ray"),
         )
     except Exception as error:
         leave()
@@ -108,6 +112,8 @@ def _import_ray() -> Any:
         from ray._private import worker
     except ModuleNotFoundError as error:
         raise ClusterError(f"--runtime ray needs: pip install 'ludus[ray]' ({error})") from error
+    raylet: Any = ray._raylet
+    raylet.AuthenticationTokenLoader.instance().reset_cache()  # of a cluster that this process was in before
     # Ray tells of nodes that die on our standard output, in the middle of a table or of JSON, and has no
     # switch for it. What we do about them is in metrics/nodes.jsonl.
     worker.print_to_stdstream = lambda *_, **__: None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,8 +20,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ludus.cluster.nodes import Node
 from ludus.cluster.parcel import pack
 from ludus.cluster.remote_process import RemoteProcess
-from ludus.cluster.site import News, SiteFacts, SiteOrder
 from ludus.cluster.site_actor import DECODE, ENCODE, GROUPS, NAMESPACE, SITE
+from ludus.cluster.site_messages import News, SiteFacts, SiteOrder
 from ludus.cluster.user_code import ludus_digest
 from ludus.data.records import ModelId
 from ludus.runtime.process import CODE
@@ -27,6 +29,10 @@ from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
 
 START_UP_S = 120.0
 """How long a node may take until its site answers: a placement group, a process, imports."""
+
+
+LOOK_S = 1.0
+"""Time is counted in waits of this length, so that a pause of this process does not count."""
 
 
 class SiteLost(Exception):  # noqa: N818
@@ -67,6 +73,9 @@ class Line:
         self.processes: dict[tuple[str, int], RemoteProcess] = {}
         self.layout = -1
         """Number of the layout that the site has now."""
+        self.policy_heart: float | None = None
+        """When its policy worker last showed life (monotonic)."""
+        self._cut_off_since: float | None = None
         self._run = run
         self._sent: OrderedDict[ModelId, set[str]] = OrderedDict()
         self._closed = False
@@ -118,7 +127,9 @@ class Line:
         def ask() -> None:
             while not self._closed:
                 try:
-                    take_in(self, DECODE(self.call("poll"), type=News))
+                    news = DECODE(self.call("poll"), type=News)
+                    self._note_way(news.cut_off)
+                    take_in(self, news)
                 except SiteLost:
                     break
                 except Exception as error:  # of the site's own making
@@ -129,6 +140,14 @@ class Line:
 
         threading.Thread(target=ask, name=self.name, daemon=True).start()
 
+    def _note_way(self, cut_off: bool) -> None:
+        """If it is the learner's site that is gone, all sites soon get another layout. But one that stays
+        without a way to a learner that lives is of no use."""
+        now = time.monotonic()
+        self._cut_off_since = (self._cut_off_since or now) if cut_off else None
+        if self._cut_off_since is not None and now - self._cut_off_since > self._run.silent_after_s:
+            self.give_up(f"node {self.node.name} cannot send to the learner's node")
+
     # --- calls ---
 
     def call(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
@@ -138,8 +157,10 @@ class Line:
         patience = self._run.silent_after_s if patience_s is None else patience_s
         try:
             call = getattr(self._actor, method).options(concurrency_group=GROUPS.get(method))
-            return ray.get(call.remote(*arguments), timeout=patience)
-        except GetTimeoutError:
+            answer = call.remote(*arguments)
+            for _ in range(math.ceil(patience / LOOK_S)):
+                with suppress(GetTimeoutError):
+                    return ray.get(answer, timeout=LOOK_S)
             self.give_up(f"node {self.node.name} did not answer for {patience:.0f} s")
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
@@ -181,7 +202,7 @@ class Line:
         """End the site and all its workers in good order."""
         self._closed = True
         if self.lost is None:
-            with suppress(SiteLost, Exception):
+            with suppress(Exception):  # whatever is wrong with it, it ends now
                 self.call("close")
             self.give_up("closed")
 

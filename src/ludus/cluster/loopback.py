@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from ludus.cluster.connection import LOOPBACK_ONLY, START_WAIT
+from ludus.cluster.connection import LOOPBACK_ONLY, SHORT, START_WAIT
+from ludus.cluster.temporary import TemporaryHome
 from ludus.runtime.token_file import RAY_MODE_VARIABLE, RAY_PATH_VARIABLE, make_token_file
 
 MEBIBYTE = 2**20
@@ -26,7 +24,8 @@ class LoopbackCluster:
 
     def __init__(self, *cpus: int) -> None:
         """`cpus`: of each node, the head first."""
-        self._home = Path(tempfile.mkdtemp(prefix="ludus-nodes-", dir="/tmp"))  # names of sockets are short
+        self._temporary = TemporaryHome("ludus-nodes-", SHORT)
+        self._home = self._temporary.path
         self.token_file = make_token_file(self._home / "token")
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
@@ -55,6 +54,11 @@ class LoopbackCluster:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """Of the process that all processes of the nodes descend from."""
+        return self._keeper.pid
+
     def add(self, cpus: int, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
         """A node joins, with this changed in its environment; says its number and id."""
         answer = self._ask({"add": cpus, "environment": dict(environment or {})})
@@ -82,7 +86,7 @@ class LoopbackCluster:
         self._keeper.stdin.close()
         self._keeper.wait()
         self._keeper.stdout.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        self._temporary.close()
 
     def __enter__(self) -> LoopbackCluster:
         return self

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections import OrderedDict
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from ludus.cluster.parcel import Parcel, unpack
+from ludus.cluster.temporary import TemporaryHome
 from ludus.cluster.user_code import Luggage, moved, unpack_code
 from ludus.data.records import ModelId
 from ludus.store.files import safe_name
@@ -35,9 +33,8 @@ class Mirror:
     checkpoints and logs are its own; where not, models are a cache that is filled before anybody asks."""
 
     def __init__(self, run: str, facts: bytes, luggage: list[Luggage], *, shared: bool) -> None:
-        name = safe_name(Path(run).name, "run")
-        _clear_dead(name)
-        self.path = Path(tempfile.mkdtemp(prefix=f"ludus-{name}-{os.getpid()}-"))
+        self._home = TemporaryHome(f"ludus-site-{safe_name(Path(run).name, 'run')}-")
+        self.path = self._home.path
         self._models: OrderedDict[ModelId, None] = OrderedDict()
         for part in _SHARED:
             if shared:
@@ -68,13 +65,4 @@ class Mirror:
             self.folder.models.collect_garbage(keep_last=0, referenced=[*self._models])
 
     def close(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _clear_dead(name: str) -> None:
-    """Mirrors of this run that processes which were killed have left here."""
-    for left in Path(tempfile.gettempdir()).glob(f"ludus-{name}-*-*"):
-        pid = left.name.split("-")[-2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            with suppress(OSError):
-                shutil.rmtree(left)
+        self._home.close()

@@ -71,6 +71,7 @@ class RemoteProcess(WorkerProcess):
         """The controller hears what was said before, then that nobody is there any more."""
         with suppress(OSError):
             self._far.shutdown(socket.SHUT_RDWR)
+        self._far.close()
 
 
 class RemoteTeam(WorkerProcess):

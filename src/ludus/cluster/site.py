@@ -5,28 +5,22 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import msgspec
 
 from ludus.assemble import load_experiment
-from ludus.cluster.mirror import Mirror, sees
+from ludus.cluster.mirror import Mirror
+from ludus.cluster.own_thread import OwnThread
 from ludus.cluster.parcel import Parcel
-from ludus.cluster.traffic import Delivery, Inlet, Outlet, Peer, PeerLost, Update
-from ludus.cluster.user_code import Luggage, ludus_digest
+from ludus.cluster.site_messages import LayOut, News, Said, SiteOrder, SpawnOrder
+from ludus.cluster.traffic import Delivery, Inlet, Outlet, Peer, Update
 from ludus.data.records import ModelId
 from ludus.local.launcher import Launcher
 from ludus.local.shared_parts import WAIT_S
-from ludus.runtime.channel import Signal
-from ludus.runtime.process import CODE, HostedPlayer, WorkerProcess
+from ludus.runtime.process import WorkerProcess
 from ludus.store.model_pool import Variant
 
 POLL_S = 0.5
@@ -34,79 +28,8 @@ POLL_S = 0.5
 LONELY_S = 120.0
 """Without a question of the controller for so long, nobody will ever ask: the site ends its workers."""
 FULL_WAIT_S = 0.01
+"""Between looks whether what was sent has arrived, while more waits for that."""
 START_S = 60.0
-CLOSED = "the site is closed"
-
-T = TypeVar("T")
-
-
-class SiteFacts(msgspec.Struct, frozen=True):
-    """Of the node, before anything is started on it."""
-
-    host: str
-    pid: int
-    code: str
-    digest: str
-    sees_run: bool
-
-    @classmethod
-    def here(cls, run: str, facts: bytes) -> SiteFacts:
-        return cls(socket.gethostname(), os.getpid(), CODE, ludus_digest(), sees(run, facts))
-
-
-class SiteOrder(msgspec.Struct, frozen=True):
-    """What a site is to be."""
-
-    run: str
-    facts: bytes
-    """The content of run.json."""
-    luggage: list[Luggage]
-    shared: bool
-    """Workers use the run folder itself."""
-    environment: dict[str, str]
-
-
-class LayOut(msgspec.Struct, frozen=True):
-    players: dict[str, HostedPlayer]
-    num_places: int
-    learner_site: str | None
-    """Where the learner is; None: here."""
-    taken: list[int]
-    """Places whose actors are about to start, here or elsewhere."""
-
-
-class SpawnOrder(msgspec.Struct, frozen=True):
-    name: str
-    index: int
-    epoch: int
-    attempt: int
-    start: int
-    sharing: int
-    players: dict[str, HostedPlayer]
-    spent: int
-
-
-class Said(msgspec.Struct, frozen=True, array_like=True):
-    """A worker has said something, or has ended."""
-
-    name: str
-    epoch: int
-    content: bytes | None
-    exit_code: int | None = None
-
-
-class News(msgspec.Struct, frozen=True):
-    said: list[Said]
-    ages: dict[int, float]
-    """By number of worker: seconds since its last sign of life."""
-    times: dict[int, list[float]]
-    """By actor, as in `SharedParts.actor_times`."""
-    present: dict[int, bool]
-    dropped_reward: dict[int, float]
-    learner_times: list[float]
-    inference: list[float]
-    bytes: int
-    """Of trajectories sent to another node so far."""
 
 
 @dataclass
@@ -119,8 +42,7 @@ class _Worker:
 
 
 class Site:
-    """All of it happens in one thread, which lives as long as the process: workers end with it. Calls from
-    outside wait for their turn there."""
+    """All of it happens in one thread, which lives as long as the process: workers end with it."""
 
     def __init__(self, order: SiteOrder, find_peer: Callable[[str], Peer]) -> None:
         os.environ.update(order.environment)
@@ -133,10 +55,8 @@ class Site:
         self._said: list[Said] = []
         self._news_there = threading.Condition()
         self._asked_at = time.monotonic()
-        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._wake = Signal.create()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="site", daemon=True)
+        self._thread = OwnThread("site", self._wait, self._step)
+        self._do = self._thread.do
         self._thread.start()
         self._launcher = self._do(lambda: Launcher(self._experiment, self._mirror.folder))
 
@@ -176,11 +96,14 @@ class Site:
     def refuse(self, actor: int) -> None:
         self._do(lambda: self._at_inlet().refuse(actor))
 
+    def know(self, site: str) -> None:
+        self._do(lambda: self._at_inlet().know(site))
+
     def poll(self) -> News:
         """What is new; waits a moment for something to be."""
         with self._news_there:
             self._asked_at = time.monotonic()
-            self._news_there.wait_for(lambda: self._said or self._closed, POLL_S)
+            self._news_there.wait_for(lambda: self._said or self._thread.closed, POLL_S)
             said, self._said = self._said, []
         return self._do(lambda: self._news(said))
 
@@ -198,52 +121,22 @@ class Site:
 
     # --- in the site's thread ---
 
-    def _do(self, call: Callable[[], T]) -> T:
-        done: Future[T] = Future()
-        if self._closed:
-            raise RuntimeError(CLOSED)
-        self._calls.append((call, done))
-        self._wake.notify()
-        return done.result()
-
-    def _run(self) -> None:
-        try:
-            while not self._closed:
-                self._wait()
-                self._obey()
-                if not self._closed and (self._inlet or self._outlet):
-                    self._step()
-        finally:  # whoever still waits for an answer must not do so for ever
-            self._closed = True
-            while self._calls:
-                self._calls.popleft()[1].set_exception(RuntimeError(CLOSED))
-
     def _step(self) -> None:
+        if self._inlet is None and self._outlet is None:
+            return
         self._launcher.look()
         self._listen()
         if self._inlet is not None:
             self._inlet.step()
         if self._outlet is not None:
-            try:
-                self._outlet.step()
-            except PeerLost:  # the controller will say what comes now
-                self._outlet = None
+            self._outlet.step()
         if time.monotonic() - self._asked_at > LONELY_S:
             self._end()
             os._exit(1)
 
-    def _obey(self) -> None:
-        """Do what was asked for."""
-        while self._calls and not self._closed:
-            call, done = self._calls.popleft()
-            try:
-                done.set_result(call())
-            except BaseException as error:
-                done.set_exception(error)
-
     def _wait(self) -> None:
         """Until somebody has something to say, or a moment has passed."""
-        signals = [self._wake]
+        signals = [self._thread.wake]
         for part in (self._inlet, self._outlet):
             signals += part.woken_by if part is not None else ()
         by_fd = {signal.fds[0]: signal for signal in signals}
@@ -253,7 +146,7 @@ class Site:
         for worker in self._workers.values():
             if not worker.is_silent:
                 poll.register(worker.process.control.fileno(), select.POLLIN)
-        is_full = self._outlet is not None and self._outlet.is_full
+        is_full = any(part is not None and part.is_full for part in (self._inlet, self._outlet))
         for fd, _ in poll.poll(1000 * (FULL_WAIT_S if is_full else WAIT_S)):
             if fd in by_fd:
                 by_fd[fd].wait(0)
@@ -281,7 +174,7 @@ class Site:
         now, parts = time.monotonic(), getattr(self._launcher, "parts", None)
         indices = [worker.index for worker in self._workers.values()]
         if parts is None:
-            return News(said, {}, {}, {}, {}, [], [], 0)
+            return News(said, {}, {}, {}, {}, [], [], [], 0)
         actors = [index for index in indices if index < parts.num_places]
         return News(
             said,
@@ -289,9 +182,11 @@ class Site:
             times={actor: parts.actor_times[actor].tolist() for actor in actors},
             present={actor: bool(parts.present[actor]) for actor in actors},
             dropped_reward={actor: float(parts.dropped_reward[actor]) for actor in actors},
-            learner_times=parts.learner_times.tolist() if self._inlet is not None else [],
+            learner_times=[] if self._inlet is None else parts.learner_times.tolist(),
+            buffer_times=[] if self._inlet is None else parts.buffer_times.tolist(),
             inference=parts.inference_counters.tolist(),
             bytes=0 if self._outlet is None else self._outlet.bytes,
+            cut_off=self._outlet is not None and self._outlet.cut_off,
         )
 
     def _lay_out(self, order: LayOut) -> None:
@@ -364,6 +259,6 @@ class Site:
             self._kill(name, worker.epoch)
         self._launcher.close()
         self._mirror.close()
-        self._closed = True
+        self._thread.close()
         with self._news_there:
             self._news_there.notify_all()

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError
 
 from ludus.cluster.parcel import Parcel
-from ludus.cluster.site import LayOut, Site, SiteFacts, SiteOrder, SpawnOrder
+from ludus.cluster.site import Site
+from ludus.cluster.site_messages import LayOut, SiteFacts, SiteOrder, SpawnOrder
 from ludus.cluster.traffic import Delivery, Peer, PeerLost, Ticket, Update
 
 NAMESPACE = "ludus"
@@ -67,6 +68,9 @@ class SiteActor:
     def refuse(self, actor: int) -> None:
         self.site.refuse(actor)
 
+    def know(self, site: str) -> None:
+        self.site.know(site)
+
     def close(self) -> None:
         if self._site is not None:
             self._site.close()
@@ -97,7 +101,7 @@ class RayTicket:
             return None
         try:
             return bool(ray.get(self._call))
-        except (RayActorError, RayTaskError) as error:
+        except RayError as error:
             raise PeerLost(str(error)) from error
 
 

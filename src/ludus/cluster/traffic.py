@@ -115,6 +115,9 @@ class Outlet:
         """Of trajectories sent."""
         self.is_full = False
         """An actor has more to send than may be on its way."""
+        self.cut_off = False
+        """The learner's site is gone, or does not want what comes from here. The controller will say what
+        comes now."""
 
     def open(self, actor: int, epoch: int) -> None:
         """An actor begins here, as if there had been none."""
@@ -134,35 +137,46 @@ class Outlet:
 
     def step(self) -> None:
         self.is_full = False
-        for actor, lane in self._lanes.items():
-            lane.tickets = [ticket for ticket in lane.tickets if ticket.answer() is None]
-            present = bool(self._parts.present[actor])
-            if not len(self._parts.ready[actor]) and present == lane.present:
-                continue
-            if len(lane.tickets) >= self._in_flight:
-                self.is_full = True
-                continue
-            parcel = pack_slots(self._parts, self._parts.ready[actor].take(), self._compress)
-            times = self._parts.actor_times[actor].tolist()
-            lane.tickets.append(self._learner.deliver(Delivery(actor, lane.epoch, present, times), parcel))
-            lane.present = present
-            self.bytes += parcel.body.nbytes
+        try:
+            for actor, lane in self._lanes.items() if not self.cut_off else ():
+                self._send(actor, lane)
+        except PeerLost:
+            self.cut_off = True
+
+    def _send(self, actor: int, lane: _Lane) -> None:
+        answers = [(ticket, ticket.answer()) for ticket in lane.tickets]
+        if any(answer is False for _, answer in answers):
+            raise PeerLost(f"what actor {actor} has sent was refused, and it lives")
+        lane.tickets = [ticket for ticket, answer in answers if answer is None]
+        present = bool(self._parts.present[actor])
+        if not len(self._parts.ready[actor]) and present == lane.present:
+            return
+        if len(lane.tickets) >= self._in_flight:
+            self.is_full = True
+            return
+        parcel = pack_slots(self._parts, self._parts.ready[actor].take(), self._compress)
+        times = self._parts.actor_times[actor].tolist()
+        lane.tickets.append(self._learner.deliver(Delivery(actor, lane.epoch, present, times), parcel))
+        lane.present = present
+        self.bytes += parcel.body.nbytes
 
     def take_in(self, update: Update, weights: Parcel | None) -> bool:
         """News of the learner: actors that waited for it go on. False: the weights have to be sent again."""
-        for done in update.actors:
+        whole = weights is None or self._publish(update.models, weights)
+        for done in update.actors:  # only now: who goes on has to act with the weights that came along
             lane = self._lanes.get(done.actor)
             if lane is not None and lane.epoch == done.epoch:
                 self._parts.free[done.actor].put(np.frombuffer(done.freed, np.int64))
                 self._parts.used[done.actor] = done.used
                 self._signals[done.actor].notify()
-        if weights is None:
-            return True
+        return whole
+
+    def _publish(self, models: Sequence[str], weights: Parcel) -> bool:
         try:
             arrays = unpack(weights)
         except DamagedParcel:
             return False
-        for number, model in enumerate(update.models):
+        for number, model in enumerate(models):
             self._parts.board.publish(ModelId.parse(model), under(f"{number}/", arrays))
         return True
 
@@ -198,12 +212,19 @@ class Inlet:
         self._clocks = Counters()
         self._shared: tuple[list[ModelId], Any] | None = None
         """The weights that were sent last."""
+        self.is_full = False
+        """A site has not taken yet what it was told last."""
+
+    def know(self, site: str) -> None:
+        """It gets weights from now on: nobody can start there without."""
+        if site not in self._sites:
+            self._sites[site] = _Far(self._find_peer(site))
 
     def admit(self, actor: int, epoch: int, site: str) -> None:
         """An actor is about to start at this site."""
         self.refuse(actor)
-        far = self._sites.setdefault(site, _Far(self._find_peer(site)))
-        far.actors[actor] = epoch
+        self.know(site)
+        self._sites[site].actors[actor] = epoch
 
     def refuse(self, actor: int) -> None:
         """It is dead, or given up: nothing more of it comes in, however late."""
@@ -228,14 +249,17 @@ class Inlet:
 
     def step(self) -> None:
         """Tell every site what is new, one message at a time."""
+        self.is_full = False
         for name, far in list(self._sites.items()):
             try:
                 answer = True if far.ticket is None else far.ticket.answer()
                 if answer is False:
                     far.known.clear()
-                if answer is not None:
+                if answer is None:
+                    self.is_full = True
+                else:
                     far.ticket = self._tell(far)
-            except PeerLost:  # the controller hears of it too, and gives its actors up
+            except PeerLost:  # what it sends is refused from now on: if it lives, it tells the controller
                 del self._sites[name]
 
     def _tell(self, far: _Far) -> Ticket | None:
@@ -247,7 +271,9 @@ class Inlet:
                 done.append(UsedUp(actor, epoch, used, freed.tobytes()))
         newest = {player: self._parts.board.newest(player) for player in self._parts.players}
         fresh = {
-            player: model for player, model in newest.items() if model and model != far.known.get(player)
+            player: model
+            for player, model in newest.items()
+            if model and model != far.known.get(player) and (far.actors or player not in far.known)
         }
         if not done and not fresh:
             return None
