@@ -1,0 +1,208 @@
+"""`ludus play`: a person against a player of a run, in a browser or in the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Literal
+
+import click
+
+from ludus.assemble import load_experiment, new_league
+from ludus.cli.asking import ask
+from ludus.cli.experiments import open_run
+from ludus.cli.outside_bots import add_bots
+from ludus.cli.page_options import page_options, read_access, show_in_browser
+from ludus.cli.replay_games import game_address
+from ludus.cli.replay_view import drawing_of, replay_reader
+from ludus.config import ConfigError
+from ludus.data.edits import RECORDED
+from ludus.games.game import GameSource
+from ludus.games.recording import innermost
+from ludus.league.players import check_player_id
+from ludus.live.settings import effective
+from ludus.local.run_services import services_at_hand
+from ludus.play.house import House, Kept
+from ludus.play.opponents import BEST, Opponents
+from ludus.play.records import Line, abandoned, finished, write_replay
+from ludus.play.session import Ended, WrongMove
+from ludus.play.terminal import InputEnded, play_in_terminal
+from ludus.runtime.serial import stop_signals
+from ludus.store.files import StoreError
+from ludus.store.run_folder import RunFolder
+from ludus.workers.threads import use_threads
+
+PERSON = "human"
+LOOK_S = 0.2
+
+
+@click.command("play")
+@click.argument("run", required=False, type=click.Path())
+@click.argument("player", required=False)
+@click.option("--seat", type=click.IntRange(min=0), help="The seat that you take; default: any.")
+@click.option("--as", "person", default=PERSON, show_default=True, metavar="NAME",
+              help="What you are called in the ledger.")  # fmt: skip
+@click.option("--terminal", is_flag=True, help="Here instead of in a browser; moves may come through a pipe.")
+@click.option("--games", type=click.IntRange(min=1), default=1, show_default=True,
+              help="With --terminal: how many, seats in turn unless --seat is given.")  # fmt: skip
+@click.option("--thoughts", is_flag=True, help="With --terminal: show what your opponent would do.")
+@click.option("--weights", type=click.Choice(["live", "average"]), default="average", show_default=True,
+              help="Which weights a learning player uses.")  # fmt: skip
+@click.option("--greedy", is_flag=True, help="Your opponent always takes its most probable action.")
+@page_options
+def command(
+    run: str | None,
+    player: str | None,
+    seat: int | None,
+    person: str,
+    terminal: bool,
+    games: int,
+    thoughts: bool,
+    weights: Literal["live", "average"],
+    greedy: bool,
+    host: str,
+    port: int,
+    token_file: str | None,
+    names: tuple[str, ...],
+    open_browser: bool | None,
+) -> None:
+    """Play against PLAYER of RUN: a learning player, a snapshot, main@best, a model or a bot, named as in
+    `ludus eval`. Without PLAYER: the best of the first learning player. On the page others can be chosen.
+
+    Each game becomes a match of purpose "human" in the run's ledger, apart from training, and a replay in
+    RUN/replays. The run may be training meanwhile.
+
+    \b
+    ludus play runs/mine
+    ludus play runs/mine main.3 --terminal --seat 0
+    """
+    access = None if terminal else read_access(host, token_file, names)
+    use_threads(1)
+    folder = open_run(run)
+    experiment = load_experiment(folder)
+    league = new_league(experiment)
+    with folder.ledger(read_only=True) as ledger:
+        for _, event in ledger.replay():
+            league.apply(event)
+    wanted = [player] if player is not None else []
+    experiment, found = add_bots(effective(experiment, league), wanted, taken=league.players)
+    click.get_current_context().with_resource(services_at_hand(experiment, folder))
+    opponents = Opponents(experiment, folder, league, weights=weights, greedy=greedy)
+    _check_person(person, opponents)
+    source = experiment.grouped_game
+    house = House(
+        source,
+        opponents,
+        person=person,
+        keep=_Records(folder, source).keep,
+        drawing=None if terminal else drawing_of,
+    )
+    chosen = found[0] if found else _usual(opponents)
+    _try_seat(house, chosen, seat)
+    if access is None:
+        _in_terminal(house, chosen, seat, games, thoughts)
+        return
+    from ludus.observe.web.page_server import PageServer
+    from ludus.play.server import PlayPage
+
+    page = PlayPage(house, chosen, seat, read_replay=replay_reader(folder))
+    server = PageServer(page.app, access, port=port)
+    with stop_signals() as stopped:  # the first one lets games that have ended be recorded
+        server.start()
+        try:
+            click.echo(f"open {server.url} to play; Ctrl-C ends it")
+            if access.token is not None:
+                click.echo("it asks for the token; what it shows travels in the clear, `ssh -L` hides it")
+            if not _is_writable(folder):
+                click.echo(f"{folder.path} is read-only: games are not recorded", err=True)
+            show_in_browser(server.url, open_browser)
+            while not stopped():
+                time.sleep(LOOK_S)
+        finally:
+            server.close()
+            page.close()
+    raise KeyboardInterrupt
+
+
+def _in_terminal(house: House, player: str, seat: int | None, games: int, thoughts: bool) -> None:
+    def read() -> str | None:
+        line = sys.stdin.readline()
+        return line if line else None
+
+    for number in range(games):
+        taken = number % house.source.spec.num_seats if seat is None and games > 1 else seat
+        try:
+            went_on = play_in_terminal(
+                house,
+                player,
+                taken,
+                read=read,
+                say=click.echo,
+                complain=lambda text: click.echo(text, err=True),
+                thoughts=thoughts,
+            )
+        except InputEnded as error:
+            raise click.ClickException(str(error)) from error
+        if not went_on:
+            return
+
+
+class _Records:
+    """Puts games into the ledger, through the process that trains the run if there is one."""
+
+    def __init__(self, folder: RunFolder, source: GameSource) -> None:
+        self._folder = folder
+        self._source = source
+
+    def keep(self, line: Line, ended: Ended | None, reason: str) -> Kept:
+        folder, spec = self._folder, self._source.spec
+        if not _is_writable(folder):
+            return Kept(text=f"not recorded: {folder.path} is read-only")
+        edit = abandoned(spec, line, reason) if ended is None else finished(spec, line, ended)
+        try:
+            answer, _ = ask(folder, edit)
+        except (click.ClickException, StoreError, ConfigError, OSError) as error:
+            said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+            return Kept(text=f"not recorded: {said}")
+        if not answer.done.startswith(RECORDED):
+            return Kept(text=f"not recorded: {answer.refused or answer.failed}")
+        match_id = int(answer.done.removeprefix(RECORDED))
+        if ended is None:
+            return Kept(text=f"{answer.done}, void: {reason}", match_id=match_id)
+        try:
+            path = write_replay(
+                folder.path, self._source, game_address(innermost(self._source)), line, ended, match_id
+            )
+        except OSError as error:
+            return Kept(text=f"{answer.done}; its replay is not kept: {error}", match_id=match_id)
+        return Kept(text=f"{answer.done}; {path}", match_id=match_id, replay=path.name)
+
+
+def _is_writable(folder: RunFolder) -> bool:
+    return all(os.access(path, os.W_OK) for path in (folder.path, folder.ledger_path))
+
+
+def _check_person(person: str, opponents: Opponents) -> None:
+    try:
+        check_player_id(person)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--as'") from error
+    if opponents.is_taken(person):
+        raise click.BadParameter(
+            f"{person!r} is a player of the run or a bot; take another name", param_hint="'--as'"
+        )
+
+
+def _usual(opponents: Opponents) -> str:
+    """The best of the first learning player; else its newest snapshot, else itself, else a bot."""
+    names = opponents.names()
+    return next((name for name in names if name.endswith(BEST)), names[0])
+
+
+def _try_seat(house: House, player: str, seat: int | None) -> None:
+    """Says before anything is shown what is wrong with a name or a seat."""
+    try:
+        house.start(player, seat).close("tried")
+    except WrongMove as error:
+        raise click.BadParameter(str(error), param_hint="'--seat'") from error

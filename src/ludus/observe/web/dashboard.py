@@ -1,0 +1,213 @@
+"""The dashboard of a run: serves its documents and its static files, and tells the pages what has changed.
+
+    GET /                       the page; it and its files need no build step
+    GET /data/NAME              a document as JSON: overview, league, history, top, matches, player/NAME
+    GET /data/matches?player=…  those that pass a filter
+    GET /replays/NAME           a recorded game, as the replay viewer steps through it
+    GET /events                 server-sent events: the names of documents that have changed
+
+One thread looks at the run folder for all viewers, and only while there are any. It changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ludus.observe.web.security import confined
+
+STATIC = Path(__file__).parent / "static"
+LOOK_EVERY_S = 2.0
+IDLE_AFTER_S = 10.0
+"""Without a viewer for so long, nobody looks at the folder."""
+TELL_EVERY_S = 0.5
+KEEP_ALIVE_S = 15.0
+MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+class Documents(Protocol):
+    """What is shown; `ludus.run_view.view.RunView` is one."""
+
+    def look(self) -> None:
+        """At what is quick to see."""
+
+    def follow(self) -> None:
+        """The rest, which may take a while the first time."""
+
+    def encoded(self, name: str) -> tuple[bytes, str]:
+        """JSON, and a tag that changes with it; an error whose text says why there is none."""
+
+    def due(self) -> list[str]:
+        """Documents that were asked for before and would be others now."""
+
+    def filtered_matches(self, asked: Mapping[str, str]) -> bytes:
+        """JSON; ValueError if the filter makes no sense."""
+
+
+class Dashboard:
+    """An app to be served behind `security.guarded`. `close` ends its streams and its thread."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        no_document: type[Exception],
+        read_replay: Callable[[str], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`no_document`: what `documents` raises if there is none. `read_replay`: a recorded game by its file
+        name."""
+        self._documents = documents
+        self._no_document = no_document
+        self._read_replay = read_replay
+        self._closing = threading.Event()
+        self._idling = threading.Lock()
+        self._asked = threading.Event()
+        self._last_asked = time.monotonic()
+        self._viewers = 0
+        self._number = 0
+        self._changed: dict[str, int] = {}
+        """Document -> number of its last change."""
+        self._looked, self._followed = threading.Event(), threading.Event()
+        """Not while nobody looks: what was seen before then is out of date."""
+        self._thread = threading.Thread(target=self._watch, name="dashboard reader", daemon=True)
+        self._thread.start()
+        self.app = Starlette(
+            routes=[
+                Route("/", _static),
+                Route("/data/matches", self._matches),
+                Route("/data/{name:path}", self._document),
+                Route("/replays/{name}", self._replay),
+                Route("/events", self._events),
+                Route("/{name}", _static),
+            ]
+        )
+
+    def close(self) -> None:
+        """Who waits for a document is let go with what there is."""
+        with self._idling:
+            self._closing.set()
+            for event in (self._asked, self._looked, self._followed):
+                event.set()
+        self._thread.join()
+
+    # --- the reader ---
+
+    def _watch(self) -> None:
+        """Looks again and again while somebody is there."""
+        try:
+            while not self._closing.is_set():
+                self._documents.look()
+                self._looked.set()
+                self._tell()
+                self._documents.follow()
+                self._followed.set()
+                self._tell()
+                self._closing.wait(LOOK_EVERY_S)
+                with self._idling:
+                    if self._is_idle():
+                        for event in (self._asked, self._looked, self._followed):
+                            event.clear()
+                self._asked.wait()
+        finally:  # nobody waits for a thread that has ended, however it did
+            self._looked.set()
+            self._followed.set()
+
+    def _is_idle(self) -> bool:
+        unasked = time.monotonic() - self._last_asked
+        return not self._viewers and unasked > IDLE_AFTER_S and not self._closing.is_set()
+
+    def _tell(self) -> None:
+        for name in self._documents.due():
+            self._number += 1
+            self._changed[name] = self._number
+
+    def _wake(self) -> None:
+        with self._idling:
+            self._last_asked = time.monotonic()
+            self._asked.set()
+
+    # --- answers ---
+
+    async def _document(self, request: Request) -> Response:
+        self._wake()
+        name = request.path_params["name"]
+
+        def make() -> tuple[bytes, str]:
+            (self._looked if name == "overview" else self._followed).wait()
+            return self._documents.encoded(name)
+
+        try:
+            content, tag = await run_in_threadpool(make)
+        except self._no_document as error:
+            return PlainTextResponse(str(error), 404)
+        tag = f'"{tag}"'
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type="application/json", headers=headers)
+
+    async def _matches(self, request: Request) -> Response:
+        if not request.query_params:
+            request.path_params["name"] = "matches"
+            return await self._document(request)
+        self._wake()
+
+        def make() -> bytes:
+            self._followed.wait()
+            return self._documents.filtered_matches(dict(request.query_params))
+
+        try:
+            return Response(await run_in_threadpool(make), media_type="application/json")
+        except self._no_document as error:
+            return PlainTextResponse(str(error), 404)
+        except ValueError as error:
+            return PlainTextResponse(str(error), 400)
+
+    async def _replay(self, request: Request) -> Response:
+        if self._read_replay is None:
+            return PlainTextResponse("recorded games cannot be shown here", 404)
+        try:
+            return JSONResponse(await run_in_threadpool(self._read_replay, request.path_params["name"]))
+        except (ValueError, OSError) as error:
+            return PlainTextResponse(str(error), 404)
+
+    async def _events(self, _: Request) -> Response:
+        return StreamingResponse(self._stream(), media_type="text/event-stream")
+
+    async def _stream(self) -> AsyncIterator[str]:
+        """Names of documents as they change; a comment now and then shows that the line is up."""
+        seen, told = self._number, time.monotonic()
+        self._viewers += 1
+        self._wake()
+        yield "retry: 2000\n\n"
+        try:
+            while not self._closing.is_set():
+                changed = [name for name, number in list(self._changed.items()) if number > seen]
+                seen = self._number
+                if changed:
+                    told = time.monotonic()
+                    yield f"event: changed\ndata: {json.dumps(changed)}\n\n"
+                elif time.monotonic() - told > KEEP_ALIVE_S:
+                    told = time.monotonic()
+                    yield ": still here\n\n"
+                await asyncio.sleep(TELL_EVERY_S)
+        finally:
+            self._viewers -= 1
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params.get("name", "index.html")
+    path = confined(STATIC, name)
+    if path is None or path.suffix not in MEDIA_TYPES:
+        return PlainTextResponse(f"there is no {name!r} here", 404)
+    return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers={"cache-control": "no-cache"})

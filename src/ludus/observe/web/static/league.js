@@ -1,0 +1,209 @@
+// Who is how strong, who beats whom, and who comes from where.
+
+import { CurveChart } from "./curve_chart.js";
+import { choice, make, makeSvg, panel, playerLink, whisker } from "./dom.js";
+import { HeatMap } from "./heat_map.js";
+import { LineageTree } from "./lineage_tree.js";
+import { elo, percent, short, whole } from "./numbers.js";
+import { SortableTable } from "./sortable_table.js";
+
+const MOST_OPPONENTS = 12;
+
+export function create(element, { source, fail }) {
+  let league = null;
+  let layers = null;
+  let order = "rating";
+  let scale = null;
+
+  const table = new SortableTable({
+    caption: "Players of the league",
+    sortBy: "Elo",
+    columns: [
+      { title: "player", cell: (one) => named(one), key: (one) => one.id },
+      { title: "role", cell: (one) => one.role, key: (one) => one.role, wide: true },
+      { title: "Elo", cell: (one) => elo(one.elo), key: (one) => one.elo, number: true },
+      { title: "95 % interval", cell: (one) => errorBar(one, scale) },
+      {
+        title: "games",
+        cell: (one) => whole(one.games),
+        key: (one) => one.games,
+        number: true,
+        wide: true,
+        hint: "after old ones have faded",
+      },
+      {
+        title: "Nash",
+        cell: (one) => (one.equilibrium ? percent(one.equilibrium, 1) : ""),
+        key: (one) => one.equilibrium,
+        number: true,
+        hint: "share of the mixture that no other snapshot beats",
+      },
+      {
+        title: "trained on",
+        cell: (one) => short(one.decisions),
+        key: (one) => one.decisions,
+        number: true,
+        wide: true,
+      },
+      {
+        title: "score",
+        cell: (one) => (one.score === null ? "" : `${short(one.score)} ± ${short(1.96 * one.score_error)}`),
+        key: (one) => one.score,
+        number: true,
+        wide: true,
+        when: (rows) => rows.some((one) => one.score !== null),
+      },
+    ],
+  });
+  const caption = make("p", { class: "faint" });
+  const map = new HeatMap();
+  const chart = new CurveChart({ label: "Elo over decisions; the band is the 95 % interval", height: 300 });
+  const tree = new LineageTree();
+  const opponents = make("div", { class: "opponents" });
+  const payoff = panel(
+    "Who beats whom",
+    choice(
+      "order",
+      [
+        ["rating", "rating"],
+        ["cluster", "cluster"],
+        ["joined", "joined"],
+      ],
+      order,
+      (chosen) => {
+        order = chosen;
+        if (order === "cluster" && layers === null)
+          source.get("top").then((top) => {
+            layers = top.layers;
+            drawMap();
+          }, fail);
+        drawMap();
+      },
+    ),
+    map.element,
+  );
+  element.replaceChildren(
+    panel("Players", caption, table.element),
+    payoff,
+    panel("Ratings over time", chart.element),
+    panel("Lineage", tree.element),
+    panel("Opponents of the next match", opponents),
+  );
+
+  function render(name, found) {
+    if (name === "history") {
+      drawHistory(found);
+      return;
+    }
+    const before = league;
+    league = found;
+    const known = league.players.filter((one) => one.low !== null);
+    scale = known.length
+      ? [Math.min(...known.map((one) => one.low)), Math.max(...known.map((one) => one.high))]
+      : null;
+    const { finished, evaluations, void: lost } = league.matches;
+    caption.textContent =
+      `${whole(league.players.length)} players, ${whole(finished)} matches finished ` +
+      `(${whole(evaluations)} of them evaluations), ${whole(lost)} void. Elo of ${league.anchor} is 0.`;
+    table.show(league.players);
+    payoff.hidden = league.teams < 2;
+    if (before === null || before.events !== league.events) drawMap();
+    tree.show(league.players);
+    drawOpponents();
+  }
+
+  function drawMap() {
+    if (league === null) return;
+    const places = [...league.players.keys()];
+    const rating = (place) => league.players[place].elo ?? -Infinity;
+    const layer = new Map((layers ?? []).flatMap((one, number) => one.players.map((player) => [player, number])));
+    const depth = (place) => layer.get(league.players[place].id) ?? Infinity;
+    if (order === "rating") places.sort((a, b) => rating(b) - rating(a) || a - b);
+    if (order === "cluster") places.sort((a, b) => depth(a) - depth(b) || 0 || rating(b) - rating(a) || a - b);
+    map.show(
+      league.players.map((one) => one.id),
+      league.win_rates,
+      league.games,
+      places,
+    );
+  }
+
+  function drawHistory(history) {
+    const names = [...history.learning, ...(history.learning.includes(history.anchor) ? [] : [history.anchor])];
+    const last = (name) => history.elo[name][history.elo[name].length - 1] ?? -Infinity;
+    const rest = Object.keys(history.elo)
+      .filter((name) => !names.includes(name))
+      .sort((a, b) => last(b) - last(a));
+    chart.show(
+      [...names.slice(0, 8), ...rest.slice(0, 4)].map((name) => ({
+        name,
+        x: history.decisions,
+        y: history.elo[name],
+        error: history.learning.includes(name)
+          ? history.error[name].map((value) => (value === null ? null : 1.96 * value))
+          : null,
+      })),
+    );
+  }
+
+  function drawOpponents() {
+    const learning = league.players.filter((one) => one.opponents !== null);
+    opponents.replaceChildren(
+      ...learning.map((one) => {
+        const law = Object.entries(one.opponents).sort((a, b) => b[1] - a[1]);
+        const rest = law.slice(MOST_OPPONENTS);
+        const rows = law.slice(0, MOST_OPPONENTS).map(([player, share]) => [playerLink(player), share]);
+        if (rest.length) rows.push([`${rest.length} others`, rest.reduce((sum, [, share]) => sum + share, 0)]);
+        return make("div", {}, make("h3", {}, "of ", playerLink(one.id)), bars(rows));
+      }),
+    );
+  }
+
+  return { documents: ["league", "history"], render, close: () => [chart, map, tree].forEach((part) => part.close()) };
+}
+
+// Rows of [text or link, share], each with a bar as long as its share.
+export function bars(rows) {
+  return make(
+    "ul",
+    { class: "bars" },
+    ...rows.map(([name, share]) =>
+      make(
+        "li",
+        {},
+        make("span", { class: "name" }, name),
+        make("meter", { min: 0, max: 1, value: share, "aria-hidden": "true" }),
+        make("span", { class: "number" }, percent(share, 1)),
+      ),
+    ),
+  );
+}
+
+function named(one) {
+  return make(
+    "span",
+    {},
+    playerLink(one.id),
+    ...one.tags.flatMap((tag) => [" ", make("span", { class: "tag" }, tag)]),
+    ...(one.opponents === null
+      ? []
+      : [" ", make("span", { class: "tag learns" }, one.active ? "learns" : "waits")]),
+  );
+}
+
+function errorBar(one, scale) {
+  if (one.low === null || scale === null || scale[0] === scale[1]) return "";
+  const x = (value) => 4 + (112 * (value - scale[0])) / (scale[1] - scale[0]);
+  const half = Math.round((one.high - one.low) / 2);
+  return make(
+    "span",
+    { class: "interval" },
+    makeSvg(
+      "svg",
+      { viewBox: "0 0 120 14", width: 120, height: 14, "aria-hidden": "true" },
+      makeSvg("path", { d: whisker(x(one.low), x(one.high)) }),
+      makeSvg("circle", { cx: x(one.elo), cy: 7, r: 3 }),
+    ),
+    half ? `±${half}` : "by definition",
+  );
+}

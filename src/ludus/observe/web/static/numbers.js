@@ -1,0 +1,53 @@
+// Numbers as people read them. What is not known is a dash.
+
+export const UNKNOWN = "–";
+
+export function whole(value) {
+  return isKnown(value) ? Math.round(value).toLocaleString("en") : UNKNOWN;
+}
+
+export function short(value) {
+  if (!isKnown(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${trim(value / 1e9)}G`;
+  if (size >= 1e6) return `${trim(value / 1e6)}M`;
+  if (size >= 1e4) return `${trim(value / 1e3)}k`;
+  if (size >= 100 || Number.isInteger(value)) return value.toLocaleString("en", { maximumFractionDigits: 0 });
+  return String(Number(value.toPrecision(3)));
+}
+
+export function percent(share, digits = 0) {
+  return isKnown(share) ? `${(100 * share).toFixed(digits)} %` : UNKNOWN;
+}
+
+export function elo(value) {
+  if (!isKnown(value)) return UNKNOWN;
+  const rounded = Math.round(value);
+  return rounded === 0 ? "0" : `${rounded > 0 ? "+" : "−"}${Math.abs(rounded)}`;
+}
+
+export function span(seconds) {
+  if (!isKnown(seconds)) return UNKNOWN;
+  const all = Math.max(0, Math.floor(seconds));
+  if (all < 60) return `${all} s`;
+  if (all < 3600) return `${Math.floor(all / 60)}m ${pad(all % 60)}s`;
+  if (all < 86400) return `${Math.floor(all / 3600)}h ${pad(Math.floor(all / 60) % 60)}m`;
+  return `${Math.floor(all / 86400)}d ${pad(Math.floor(all / 3600) % 24)}h`;
+}
+
+export function bytes(value) {
+  if (!isKnown(value)) return UNKNOWN;
+  return value >= 2 ** 30 ? `${(value / 2 ** 30).toFixed(1)} GiB` : `${Math.round(value / 2 ** 20)} MiB`;
+}
+
+export function isKnown(value) {
+  return value !== null && value !== undefined && Number.isFinite(value);
+}
+
+function trim(value) {
+  return String(Number(value.toPrecision(3)));
+}
+
+function pad(value) {
+  return String(value).padStart(2, "0");
+}

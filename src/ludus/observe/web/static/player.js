@@ -1,0 +1,193 @@
+// One player: whom it beats, how it learns, and what was changed for it.
+
+import { CurveChart } from "./curve_chart.js";
+import { make, makeSvg, panel, playerLink, whisker } from "./dom.js";
+import { elo, percent, short, UNKNOWN, whole } from "./numbers.js";
+import { SortableTable } from "./sortable_table.js";
+
+const LINES = 10; // curves that can be told apart
+const GROUPS = [
+  ["Loss", (name) => name.endsWith("_loss") || name === "loss" || /_loss\./.test(name)],
+  ["Entropy", (name) => name === "entropy"],
+  ["Entropy by head", (name) => name.startsWith("entropy.")],
+  ["Distance of the policies", (name) => /^(kl|clip_fraction|magnet_kl|teacher_kl)/.test(name)],
+  ["Explained variance", (name) => name.startsWith("explained_variance")],
+  ["Episodes", (name) => name === "episode_score" || name === "episode_reward"],
+  ["Length of an episode", (name) => name === "episode_length"],
+  ["Learning rate", (name) => name === "learning_rate"],
+  ["Lag", (name) => name === "lag" || name === "max_lag"],
+];
+
+// Without a name: the list of players to choose from.
+export function createList(element) {
+  const list = make("ul", { class: "names" });
+  element.replaceChildren(panel("Players", list));
+  return {
+    documents: ["league"],
+    render: (_, league) =>
+      list.replaceChildren(
+        ...league.players.map((one) =>
+          make(
+            "li",
+            {},
+            playerLink(one.id),
+            make("span", { class: "faint" }, ` ${one.role}, Elo ${elo(one.elo)}`),
+          ),
+        ),
+      ),
+    close() {},
+  };
+}
+
+export function create(element, { argument: player }) {
+  const about = make("dl", { class: "tiles" });
+  const opponents = new SortableTable({
+    caption: `Opponents of ${player}`,
+    sortBy: "games",
+    columns: [
+      { title: "opponent", cell: (one) => playerLink(one.player), key: (one) => one.player },
+      { title: "win rate", cell: (one) => rateBar(one), key: (one) => one.win_rate },
+      {
+        title: "95 % interval",
+        cell: (one) => (one.win_rate === null ? UNKNOWN : `${percent(one.low)} to ${percent(one.high)}`),
+        wide: true,
+      },
+      { title: "games", cell: (one) => whole(one.games), key: (one) => one.games, number: true },
+      {
+        title: "next match",
+        cell: (one) => (one.share === null ? "" : percent(one.share, 1)),
+        key: (one) => one.share,
+        number: true,
+        hint: "probability of this opponent in the next match",
+      },
+    ],
+  });
+  const overTime = new CurveChart({
+    label: "Win rate against each opponent, of the games since the point before",
+    range: [0, 1],
+    height: 260,
+  });
+  const charts = make("div", { class: "charts" });
+  const metrics = panel("How it learns", charts);
+  const drawn = new Map();
+  const changes = make("div");
+  const parameters = make("dl", { class: "parameters" });
+  const parametersPanel = panel("Hyper-parameters", parameters);
+  const changesPanel = panel("Origin and changes", changes);
+  element.replaceChildren(
+    panel(player, about),
+    panel("Opponents", opponents.element),
+    panel("Win rate over time", overTime.element),
+    metrics,
+    changesPanel,
+    parametersPanel,
+  );
+
+  function render(_, one) {
+    const line = one.line;
+    const facts = [
+      ["Elo", elo(line.elo), line.low === null ? "" : `${elo(line.low)} to ${elo(line.high)}`],
+      ["role", line.role, line.tags.join(", ")],
+      ["trained on", short(line.decisions), "decisions"],
+      ["games", whole(line.games), "after old ones have faded"],
+      ["share of Nash", percent(line.equilibrium, 1)],
+      ["model", line.model ?? UNKNOWN, line.reason],
+    ];
+    if (line.score !== null) facts.push(["score", short(line.score), `± ${short(1.96 * line.score_error)}`]);
+    about.replaceChildren(
+      ...facts.map(([name, value, more]) =>
+        make(
+          "div",
+          {},
+          make("dt", {}, name),
+          make("dd", {}, value),
+          more ? make("dd", { class: "faint" }, more) : null,
+        ),
+      ),
+    );
+    opponents.show(one.opponents);
+    overTime.show(one.over_time.slice(0, LINES));
+    drawMetrics(one.metrics);
+    const lines = [
+      line.parent === null
+        ? null
+        : make("p", {}, "Snapshot of ", playerLink(line.parent), line.reason ? ` (${line.reason})` : ""),
+      one.children.length
+        ? make(
+            "p",
+            {},
+            "Snapshots: ",
+            ...one.children.flatMap((child, number) => [number ? ", " : "", playerLink(child)]),
+          )
+        : null,
+      ...[...one.lineage, ...one.changes]
+        .sort((a, b) => a.decisions - b.decisions)
+        .map((change) => changed(change)),
+    ];
+    changes.replaceChildren(...lines.filter(Boolean));
+    changesPanel.hidden = changes.childElementCount === 0;
+    parameters.replaceChildren(
+      ...Object.entries(one.hyper_parameters).map(([name, value]) =>
+        make(
+          "div",
+          {},
+          make("dt", {}, name),
+          make("dd", { class: name in one.settings ? "changed" : null }, written(value)),
+        ),
+      ),
+    );
+    parametersPanel.hidden = Object.keys(one.hyper_parameters).length === 0;
+  }
+
+  function drawMetrics(curves) {
+    metrics.hidden = curves.length === 0;
+    for (const [label, belongs] of GROUPS) {
+      const found = curves.filter((curve) => belongs(curve.name));
+      if (found.length === 0) continue;
+      if (!drawn.has(label)) {
+        drawn.set(label, new CurveChart({ label, unit: found.length === 1 ? found[0].unit : "", height: 180 }));
+        charts.append(drawn.get(label).element);
+      }
+      drawn.get(label).show(found.slice(0, 2 * LINES));
+    }
+  }
+
+  return {
+    documents: [`player/${player}`],
+    render,
+    close: () => [overTime, ...drawn.values()].forEach((chart) => chart.close()),
+  };
+}
+
+function rateBar(one) {
+  if (one.win_rate === null) return UNKNOWN;
+  const x = (rate) => 2 + 96 * rate;
+  return make(
+    "span",
+    { class: "interval" },
+    makeSvg(
+      "svg",
+      { viewBox: "0 0 100 14", width: 100, height: 14, "aria-hidden": "true" },
+      makeSvg("line", { x1: x(0.5), x2: x(0.5), y1: 0, y2: 14, class: "half" }),
+      makeSvg("path", { d: whisker(x(one.low), x(one.high)) }),
+      makeSvg("circle", { cx: x(one.win_rate), cy: 7, r: 3 }),
+    ),
+    percent(one.win_rate),
+  );
+}
+
+function changed(change) {
+  const settings = Object.entries(change.settings)
+    .map(([name, value]) => `${name} = ${written(value)}`)
+    .join(", ");
+  return make(
+    "p",
+    {},
+    make("span", { class: "faint" }, `at ${short(change.decisions)} decisions, ${change.whose}: `),
+    [settings, change.reason].filter(Boolean).join("; "),
+  );
+}
+
+function written(value) {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

@@ -1,0 +1,123 @@
+"""What a person should look at in a run, why, and what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ludus.run_view.documents import Concern, Counts
+from ludus.run_view.metrics_table import MetricsTable
+from ludus.run_view.rating_history import RatingPoint
+from ludus.store.run_status import SILENT_AFTER_S, RunStatus
+
+FEWEST_ROWS = 10
+"""Fewer rows of metrics say nothing about where they go."""
+COLLAPSED = 0.1
+"""Of the entropy at the beginning."""
+MANY_VOIDS = 0.05
+FEWEST_VOIDS = 10
+MANY_STALE = 0.2
+FEWEST_POINTS = 12
+NO_FAULT = ("restart", "stopped", "time limit reached")
+"""What a stop leaves open is void."""
+
+
+def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str) -> Iterator[Concern]:
+    for player in learners:
+        entropy = metrics.column(f"{player}/entropy")
+        entropy = entropy[np.isfinite(entropy)]
+        if len(entropy) >= FEWEST_ROWS:
+            first, last = float(entropy[:5].mean()), float(entropy[-5:].mean())
+            if last < COLLAPSED * first:
+                yield Concern(
+                    what=f"entropy of {player} has collapsed",
+                    why=f"{last:.3g} is left of {first:.3g}: it nearly always does the same",
+                    advice=f"more entropy bonus (`ludus set {run} algorithm.entropy=0.02`) or a smaller "
+                    "learning rate; if it wins all the same, it has just learned the game",
+                )
+        skipped, refused = (metrics.latest(f"{player}/{name}", 0.0) for name in ("skipped", "refused"))
+        if skipped or refused:
+            yield Concern(
+                what=f"{player} met numbers that are not finite",
+                why=f"{skipped:,.0f} gradient steps skipped and {refused:,.0f} decisions refused, "
+                "because of a NaN or an infinity",
+                advice="a smaller learner.learning_rate or learner.max_gradient_norm; where decisions were "
+                "refused, `ludus check GAME` looks for such observations and rewards",
+            )
+        lost = sum(metrics.latest(f"{player}/{name}", 0.0) for name in ("stale", "dropped"))
+        trained = metrics.latest("decisions", 0.0) / max(1, len(learners))
+        if lost > MANY_STALE * max(trained, 1.0):
+            yield Concern(
+                what=f"much of what is played for {player} is thrown away",
+                why=f"{lost:,.0f} decisions were too old or found the buffer full",
+                advice="fewer actors, a larger learner.max_lag, or a faster learner",
+            )
+
+
+def concerns_of_matches(counts: Counts, voids: Mapping[str, int], run: str) -> Iterator[Concern]:
+    ended = {cause: number for cause, number in voids.items() if cause not in NO_FAULT}
+    void = sum(ended.values())
+    if void >= FEWEST_VOIDS and void > MANY_VOIDS * (counts.finished + void):
+        cause, number = Counter(ended).most_common(1)[0]
+        yield Concern(
+            what="many matches end without a result",
+            why=f"{void:,} of {counts.finished + void:,} are void, {number:,} of them for: {cause}",
+            advice=f"`ludus logs {run}` shows what the workers said; `ludus check GAME` tries the game alone",
+        )
+
+
+def concerns_of_status(
+    status: RunStatus | None, now: float, faults: Sequence[Mapping[str, Any]], run: str
+) -> Iterator[Concern]:
+    if status is None:
+        return
+    if status.state == "dead":
+        yield Concern(
+            what="nobody trains this run any more",
+            why="its process is gone and has not said why",
+            advice=f"`ludus train --run {run} --resume` goes on; `ludus logs {run}` shows the last words",
+        )
+    elif status.state == "training" and now - status.time > SILENT_AFTER_S:
+        yield Concern(
+            what=f"no news for {now - status.time:.0f} s",
+            why="the process that trains is busy with something long, or hangs",
+            advice=f"`ludus status {run}` on its machine shows its workers",
+        )
+    if status.restarts:
+        last = f"; the last: {faults[-1].get('worker')}: {faults[-1].get('reason')}" if faults else ""
+        yield Concern(
+            what=f"{status.restarts} restarts of workers",
+            why=f"they died or hung and were started again{last}",
+            advice=f"`ludus logs {run}`; nothing that was acknowledged is lost",
+        )
+    for worker in status.workers:
+        if worker.state == "quarantined":
+            yield Concern(
+                what=f"{worker.name} is given up",
+                why="it failed again and again",
+                advice=f"`ludus logs {run} {worker.name}` shows why; `ludus scale` brings another",
+            )
+
+
+def concerns_of_ratings(points: Sequence[RatingPoint], learners: Sequence[str]) -> Iterator[Concern]:
+    """A rating that has not risen for the last third of the run."""
+    if len(points) < FEWEST_POINTS:
+        return
+    for player in learners:
+        known = [point.elo[player] for point in points if player in point.elo]
+        if len(known) < FEWEST_POINTS:
+            continue
+        third = len(known) // 3
+        earlier = float(np.mean([elo for elo, _ in known[-2 * third : -third]]))
+        later = float(np.mean([elo for elo, _ in known[-third:]]))
+        if later - earlier <= known[-1][1]:
+            yield Concern(
+                what=f"the rating of {player} stalls",
+                why=f"Elo {later:+.0f} in the last third of the run, {earlier:+.0f} in the third before: "
+                f"no more than the error of {known[-1][1]:.0f}",
+                advice="a smaller learning rate, a larger model, or exploiters; the league shows whom it "
+                "loses to. It may also be as strong as it can get",
+            )

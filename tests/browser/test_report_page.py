@@ -1,0 +1,59 @@
+"""The report in a real browser, from a file and without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from planted_runs import plant
+
+from ludus.cli.report import read_documents
+from ludus.observe.report import report_page
+from ludus.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "<img src=x onerror=alert(1)></script>"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder: RunFolder = plant(tmp_path_factory.mktemp("report") / "planted", name=HOSTILE)
+    path = folder.path / "report.html"
+    path.write_text(report_page(folder, read_documents(folder)), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_every_view_is_drawn_from_the_file(
+    address: str,
+    open_page: Callable[..., Page],
+    keep_picture: Callable[[Page, str], None],
+    width: int,
+    scheme: str,
+) -> None:
+    page = open_page("about:blank", width=width, scheme=scheme)
+    page.context.set_offline(True)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    for view in ("overview", "league", "player/main", "top", "matches"):
+        page.evaluate("view => { location.hash = view }", f"#{view}")
+        page.wait_for_selector("main .panel")
+        assert page.locator(".problem:visible").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        keep_picture(page, f"report_{view.replace('/', '_')}_{width}_{scheme}")
+    assert page.locator("#experiment").text_content() == HOSTILE
+    assert page.locator("img").count() == 0
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+
+
+def test_the_appendix_opens(address: str, open_page: Callable[..., Page]) -> None:
+    page = open_page(address, width=390)
+    page.locator("#appendix summary").first.click()
+    assert page.locator("#appendix pre").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

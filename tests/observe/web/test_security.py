@@ -1,0 +1,219 @@
+"""Who is kept out of a page, each way of getting in tried over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from page_requests import ask, served
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ludus.observe.web import security
+from ludus.observe.web.page_server import PageServer
+from ludus.observe.web.security import Access, UnsafeAddressError, confined, guarded, known_names
+
+TOKEN = "0123456789abcdef"
+STRANGERS = (
+    "evil.example",
+    "evil.example:80",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "",
+    "192.168.1.7",
+)
+
+
+async def answer(request: Request) -> Response:
+    return PlainTextResponse(f"{request.method} {await request.body()!r}")
+
+
+APP = Starlette(routes=[Route("/", answer, methods=["GET", "POST"])])
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[PageServer]:
+    with served(APP) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[PageServer]:
+    with served(APP, Access(token=TOKEN)) as server:
+        yield server
+
+
+# --- where it listens ---
+
+
+def test_it_listens_on_loopback_unless_told_otherwise(page: PageServer) -> None:
+    assert Access().host == "127.0.0.1"
+    assert page.url == f"http://127.0.0.1:{page.port}/"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "machine.example", ""])
+def test_another_address_needs_a_token(host: str) -> None:
+    with pytest.raises(UnsafeAddressError, match=f"--host {host} can be reached from other machines"):
+        Access(host=host)
+    with pytest.raises(UnsafeAddressError):
+        Access(host=host, token="")
+    assert Access(host=host, token=TOKEN).token == TOKEN
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "localhost", "::1"])
+def test_loopback_needs_none(host: str) -> None:
+    assert Access(host=host).is_local
+
+
+def test_a_port_that_is_taken_is_named(page: PageServer) -> None:
+    with pytest.raises(OSError, match=rf"cannot serve a page there.*port {page.port}"):
+        PageServer(APP, Access(), port=page.port)
+
+
+# --- by which name it is asked ---
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:9999", "[::1]:80", "127.0.0.1:1"])
+def test_its_own_names_are_answered_whatever_the_port(page: PageServer, host: str) -> None:
+    assert ask(page, "/", Host=host).status == 200
+
+
+@pytest.mark.parametrize("host", STRANGERS)
+def test_a_foreign_name_that_points_here_is_not_answered(page: PageServer, host: str) -> None:
+    refused = ask(page, "/", Host=host)
+    assert refused.status == 421
+    assert "GET" not in refused.text
+
+
+def test_behind_another_address_only_names_of_the_machine_are_known() -> None:
+    everywhere = Access(host="0.0.0.0", token=TOKEN, names=known_names(["Proxy.Example:443"]))
+    for known in ("192.168.1.7:80", "[fe80::1]:80", socket.gethostname(), "proxy.example", "localhost"):
+        assert everywhere.knows(known), known
+    for foreign in ("evil.example", "proxy.example.evil"):
+        assert not everywhere.knows(foreign), foreign
+
+
+# --- which page asks ---
+
+
+def test_a_script_of_another_site_is_refused(page: PageServer) -> None:
+    mine = f"127.0.0.1:{page.port}"
+    for origin in (
+        "http://evil.example",
+        f"http://evil.example:{page.port}",
+        "null",
+        "http://127.0.0.1:1",
+        "http://[",
+    ):
+        assert ask(page, "/", Host=mine, Origin=origin).status == 403, origin
+    assert ask(page, "/", Host=mine, Origin=f"http://{mine}").status == 200
+    assert ask(page, "/", Host=mine, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
+    assert ask(page, "/", Host=mine, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
+
+
+def test_what_changes_something_is_a_post_of_json_from_the_page_itself(page: PageServer) -> None:
+    mine = f"127.0.0.1:{page.port}"
+    own = {"Host": mine, "Origin": f"http://{mine}"}
+    assert ask(page, "/", "POST", "{}", Content_Type="application/json", **own).text == "POST b'{}'"
+    assert ask(page, "/", "POST", "{}", Content_Type="application/json", Host=mine).status == 403
+    assert (
+        ask(page, "/", "POST", "a=1", Content_Type="application/x-www-form-urlencoded", **own).status == 415
+    )
+    assert ask(page, "/", "POST", "{}", Content_Type="text/plain", **own).status == 415
+
+
+# --- the token ---
+
+
+def test_without_the_token_nothing_is_told(locked: PageServer) -> None:
+    assert ask(locked, "/").status == 401
+    asked = ask(locked, "/", Accept="text/html")
+    assert asked.status == 401
+    assert '<form method=post action="/sign-in">' in asked.text
+    assert ask(locked, "/", Authorization="Bearer wrong").status == 401
+    assert ask(locked, "/", Authorization=f"Basic {TOKEN}").status == 401
+    assert ask(locked, f"/?token={TOKEN}").status == 401
+
+
+def test_with_the_token_everything_is_as_before(locked: PageServer) -> None:
+    assert ask(locked, "/", Authorization=f"Bearer {TOKEN}").text == "GET b''"
+    mine = f"127.0.0.1:{locked.port}"
+    form = {"Host": mine, "Origin": f"http://{mine}", "Content_Type": "application/x-www-form-urlencoded"}
+    signed = ask(locked, "/sign-in", "POST", f"token={TOKEN}", **form)
+    assert (signed.status, signed.headers["location"]) == (303, "/")
+    cookie = signed.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    assert ask(locked, "/", Cookie=cookie.partition(";")[0]).status == 200
+    name = cookie.partition("=")[0]
+    for forged in ("forged", "", "\xe9\xff"):
+        assert ask(locked, "/", Cookie=f"{name}={forged}").status == 401
+
+
+def test_a_wrong_token_is_answered_slowly_and_lets_nobody_in(
+    locked: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(security.asyncio, "sleep", wait)
+    asked = ask(locked, "/sign-in", "POST", "token=wrong", Content_Type="application/x-www-form-urlencoded")
+    assert asked.status == 403
+    assert "set-cookie" not in asked.headers
+    assert security.WRONG_TOKEN_S in waited
+    assert ask(locked, "/sign-in", "POST", "token=" + "x" * 10_000).status == 413
+
+
+def test_pages_with_different_tokens_do_not_take_each_others_cookies() -> None:
+    one, other = Access(token="one"), Access(token="other")
+    assert one.cookie != other.cookie
+    assert one.cookie_value != other.cookie_value
+
+
+# --- what every answer says ---
+
+
+def test_nothing_from_elsewhere_may_run_in_the_page(page: PageServer, locked: PageServer) -> None:
+    for said in (ask(page, "/"), ask(page, "/", Host="evil.example"), ask(locked, "/"), ask(page, "/none")):
+        policy = said.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert said.headers["x-content-type-options"] == "nosniff"
+        assert said.headers["cache-control"] == "no-store"
+        assert "server" not in said.headers
+
+
+def test_web_sockets_are_not_ours() -> None:
+    async def never(*_: object) -> None:
+        raise AssertionError("the app was asked")
+
+    asyncio.run(guarded(never, Access())({"type": "websocket"}, never, never))
+
+
+# --- files ---
+
+
+def test_files_are_confined_to_their_folder(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    (root / "in").mkdir(parents=True)
+    (root / "in" / "file").write_text("x")
+    (tmp_path / "secret").write_text("x")
+    (root / "out").symlink_to(tmp_path / "secret")
+    (root / "fine").symlink_to(root / "in" / "file")
+    assert confined(root, "in", "file") == root / "in" / "file"
+    assert confined(root, "fine") == root / "in" / "file"
+    outside = (("..", "secret"), ("in/../../secret",), (str(tmp_path / "secret"),), ("out",))
+    nothing = (("in",), ("none",), ("a\0b",), ("x" * 5000,))
+    for parts in outside + nothing:
+        assert confined(root, *parts) is None, parts
+    assert confined(tmp_path / "nowhere", "file") is None

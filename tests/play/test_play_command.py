@@ -1,0 +1,177 @@
+"""`ludus play --terminal` as a person types it, and through a pipe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from played_runs import opponents_of, small, trained
+
+from ludus.cli.main import main
+from ludus.games.builtin.skirmish import Skirmish
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.games.seat_rows import GameError
+from ludus.play.house import House, Kept
+from ludus.play.terminal import play_in_terminal
+from ludus.recipes import connect_four, kuhn
+from ludus.store.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    trained(folder / "board", small(connect_four.experiment(), TicTacToe()))
+    trained(folder / "cards", small(kuhn.experiment()))
+    return folder
+
+
+class Typed:
+    """Commands, with what is typed at them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, typed: str = "") -> tuple[int, str, str]:
+        self._monkeypatch.setattr("sys.stdin", StringIO(typed))
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        out, err = self._capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return end.value.code, out, err
+
+
+@pytest.fixture
+def ludus(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Typed:
+    """In a folder with copies of the runs."""
+    shutil.copytree(runs, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return Typed(monkeypatch, capsys)
+
+
+def test_a_whole_game_against_a_bot(ludus: Typed) -> None:
+    """`rules` answers the centre by a corner, and a threat by stopping it."""
+    before = json.loads(ludus("league", "board", "--json")[1])["matches"]
+    moves = "\n".join(map(str, (5, 1, 2, 3, 4, 6, 7, 8, 9, 1, 2, 3, 4, 6, 7, 8, 9)))
+    code, out, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed=moves)
+    assert code == 0, err
+    assert "tic_tac_toe: you (human) have seat 0, your stones are X, and begin; against rules" in out
+    assert "1 2 3\n4 5 6\n7 8 9\nyour move (1, 2, 3, 4, 5, 6, 7, 8, 9):" in out
+    assert out.splitlines()[-2].startswith(("You lose (score -1)", "A draw (score 0)", "You win (score 1)"))
+    assert out.splitlines()[-1].startswith("recorded as match ")
+    [replay] = Path("board/replays").iterdir()
+    assert replay.name.startswith("human-rules-")
+    code, out, _ = ludus("league", "board", "--json")
+    assert code == 0
+    after = json.loads(out)["matches"]
+    assert (after["issued"], after["finished"]) == (before["issued"] + 1, before["finished"] + 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("x\nq\n", "error: 'x' is not a move that you can make now; legal are 1, 2, 3"),
+        ("17\nq\n", "error: '17' is not a move that you can make now; legal are 1, 2, 3"),
+        ("5\n5\nq\n", "error: '5' is not a move that you can make now; legal are"),
+    ],
+)
+def test_a_wrong_move_is_named_and_asked_for_again(ludus: Typed, typed: str, said: str) -> None:
+    code, _, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed=typed)
+    assert code == 0
+    assert said in err
+
+
+def test_a_name_is_understood_and_the_nearest_offered(ludus: Typed) -> None:
+    code, out, err = ludus("play", "cards", "main", "--terminal", "--seat", "0", typed="chek\nbet\nbet\n")
+    assert code == 0
+    assert "error: 'chek' is not a move that you can make now; did you mean 'check'?" in err
+    assert "seat 1: ?" in out
+    assert out.rindex("seat 1: ?") < out.rindex("seat 1: "), "at the end its card is shown"
+
+
+def test_thoughts_on_request(ludus: Typed) -> None:
+    code, out, _ = ludus("play", "cards", "main", "--terminal", "--seat", "0", typed="?\nbet\n")
+    assert code == 0
+    assert "to it; it would play " in out
+    assert "%" in out
+    _, out, _ = ludus("play", "cards", "rules", "--terminal", "--seat", "0", "--thoughts", typed="bet\n")
+    assert "rules is a bot: it says neither values nor probabilities" in out
+
+
+def test_who_leaves_makes_the_game_void(ludus: Typed) -> None:
+    code, out, _ = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed="5\nq\n")
+    assert (code, ", void: the person left" in out) == (0, True)
+
+
+def test_input_that_ends_too_soon_is_an_error(ludus: Typed) -> None:
+    code, out, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed="5\n")
+    assert (code, ", void: the input ended" in out) == (1, True)
+    assert "error: the input ended before the game did: the game is void" in err
+
+
+def test_several_games_change_seats(ludus: Typed) -> None:
+    arguments = ("play", "cards", "rules", "--terminal", "--games", "2")
+    code, out, _ = ludus(*arguments, typed="bet\nbet\ncall\nbet\ncall\n" * 3)
+    assert code == 0
+    assert ("have seat 0" in out, "have seat 1" in out) == (True, True)
+    assert out.count("recorded as match ") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("board", "mian"), 2, "unknown player 'mian'; did you mean 'main'?"),
+        (("board", "main", "--seat", "7"), 2, "tic_tac_toe has seats 0 to 1, not 7"),
+        (("board", "main", "--as", "main"), 2, "'main' is a player of the run or a bot; take another name"),
+        (("board", "main", "--as", "a b"), 2, "player id 'a b' is refused"),
+        (("nowhere",), 1, "no run folder nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_played(
+    ludus: Typed, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    ended, out, err = ludus("play", *arguments, "--terminal")
+    assert (ended, out) == (code, "")
+    assert said in err
+
+
+def test_a_page_for_other_machines_needs_a_token(ludus: Typed) -> None:
+    code, _, err = ludus("play", "board", "main", "--host", "0.0.0.0")
+    assert (code, "--token-file" in err) == (2, True)
+
+
+def test_a_game_in_real_time_is_not_for_the_terminal(ludus: Typed) -> None:
+    def keep(*_: object) -> Kept:
+        raise AssertionError("nothing was played")
+
+    def read() -> str:
+        raise AssertionError("nothing is asked")
+
+    house = House(Skirmish(), opponents_of(RunFolder.open("board")), person="ann", keep=keep)
+    with pytest.raises(GameError, match="skirmish is played by mouse: leave out --terminal"):
+        play_in_terminal(house, "rush", 0, read=read, say=print, complain=print, thoughts=False)
+
+
+@pytest.mark.slow
+def test_on_a_read_only_folder_it_plays_and_records_nothing(ludus: Typed) -> None:
+    path = Path("board").resolve()
+    subprocess.run(["mount", "--bind", "-o", "ro", str(path), str(path)], check=True)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "ludus.cli.main", "play", str(path), "main", "--terminal", "--seat", "0"],
+            input="\n".join(map(str, [*range(1, 10)] * 2)),
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+    assert done.returncode == 0, done.stderr
+    assert f"not recorded: {path} is read-only" in done.stdout
+    assert not (path / "replays").exists()

@@ -1,0 +1,214 @@
+"""The page of `ludus play` over HTTP: several tabs, what is refused, and what is recorded at the end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from played_runs import folded, opponents_of, small, trained
+
+from ludus.cli.play import _Records
+from ludus.cli.replay_view import replay_reader
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.observe.web.page_server import PageServer
+from ludus.observe.web.security import Access
+from ludus.play import server as play_server
+from ludus.play.house import House
+from ludus.play.server import FILES, PlayPage
+from ludus.recipes import connect_four
+from ludus.store.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(
+        tmp_path_factory.mktemp("runs") / "run", small(connect_four.experiment(), TicTacToe())
+    ).path
+
+
+class Page:
+    """What a browser asks, and the answers."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        source = TicTacToe()
+        house = House(source, opponents_of(run), person="ann", keep=_Records(run, source).keep)
+        self._page = PlayPage(house, "perfect", 0, read_replay=replay_reader(run))
+        self._server = PageServer(self._page.app, Access())
+        self._server.start()
+        self.port = self._server.port
+
+    def close(self) -> None:
+        self._server.close()
+        self._page.close()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        usual = {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, sent, usual if headers is None else headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        is_json = answer.headers["Content-Type"] == "application/json"
+        return answer.status, json.loads(content) if is_json else content.decode()
+
+    def post(self, path: str, **body: Any) -> Any:
+        status, told = self.ask("POST", path, body)
+        assert status == 200, told
+        return told
+
+    def play_out(self, told: Any) -> Any:
+        session = told["session"]
+        while told["open"]:
+            told = self.post("/move", session=session, option=told["options"][0]["option"])
+        return told
+
+    def wait_for_record(self, session: str) -> Any:
+        for _ in range(600):
+            status, told = self.ask("GET", f"/state?session={session}")
+            assert status == 200
+            if told["kept"] is not None:
+                return told["kept"]
+            time.sleep(0.05)
+        raise AssertionError("it is never recorded")
+
+
+@pytest.fixture
+def page(finished_run: Path, tmp_path: Path) -> Iterator[Page]:
+    shutil.copytree(finished_run, tmp_path / "run")
+    page = Page(RunFolder.open(tmp_path / "run"))
+    yield page
+    page.close()
+
+
+def test_the_page_and_its_files_are_there(page: Page) -> None:
+    for path in FILES:
+        status, content = page.ask("GET", path)
+        assert (status, bool(content)) == (200, True), path
+    status, told = page.ask("GET", "/start")
+    assert (told["game"], told["player"], told["seat"], told["seats"]) == ("tic_tac_toe", "perfect", 0, 2)
+    assert {"main", "main.1", "perfect"} <= {*told["players"]}
+
+
+def test_a_game_is_played_recorded_and_looked_at_again(page: Page) -> None:
+    before = folded(page.run).matches.finished
+    told = page.post("/game", player="main", seat=0)
+    session = told["session"]
+    told = page.play_out(told)
+    assert told["outcome"]
+    kept = page.wait_for_record(session)
+    assert folded(page.run).matches.finished == before + 1
+    status, replay = page.ask("GET", f"/replays/{kept['replay']}")
+    assert status == 200
+    assert [player["name"] for player in replay["players"]] == ["ann", "main"]
+    status, told = page.ask("GET", "/replays/..%2Frun.json")
+    assert status == 404
+
+
+def test_two_tabs_play_two_games(page: Page) -> None:
+    one, other = page.post("/game", player="perfect", seat=0), page.post("/game", player="perfect", seat=0)
+    assert one["session"] != other["session"]
+    page.post("/move", session=one["session"], option=4)
+    _, told = page.ask("GET", f"/state?session={other['session']}")
+    assert told["view"]["stones"] == [-1] * 9
+    _, told = page.ask("GET", f"/state?session={one['session']}")
+    assert told["view"]["stones"].count(-1) == 7
+
+
+def test_a_new_game_ends_the_one_before_in_its_tab_only(page: Page) -> None:
+    before = folded(page.run).matches.void
+    one, other = page.post("/game", player="perfect", seat=0), page.post("/game", player="perfect", seat=0)
+    for tab in (one, other):
+        page.post("/move", session=tab["session"], option=4)
+    page.post("/game", session=one["session"], player="perfect", seat=1)
+    status, told = page.ask("POST", "/move", {"session": one["session"], "option": 0})
+    assert (status, told["error"]) == (404, "this game is not known any more; begin a new one")
+    page.post("/move", session=other["session"], option=min_free(page, other["session"]))
+    page.post("/leave", session=other["session"])
+    page.close()
+    assert folded(page.run).matches.void == before + 2
+
+
+def min_free(page: Page, session: str) -> int:
+    _, told = page.ask("GET", f"/state?session={session}")
+    option: int = told["options"][0]["option"]
+    return option
+
+
+def test_games_that_go_on_when_the_page_is_closed_are_void(page: Page) -> None:
+    before = folded(page.run).matches.void
+    begun = page.post("/game", player="perfect", seat=0)
+    page.post("/move", session=begun["session"], option=4)
+    page.post("/game", player="perfect", seat=0)
+    page.close()
+    assert folded(page.run).matches.void == before + 1, "the other had not begun"
+
+
+def test_the_oldest_game_makes_room(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_server, "MOST_GAMES", 2)
+    games = [page.post("/game", player="perfect", seat=0)["session"] for _ in range(3)]
+    assert [page.ask("GET", f"/state?session={game}")[0] for game in games] == [404, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/move", {"option": 0}, 404, "this game is not known any more"),
+        ("/move", {"option": "0"}, 400, 'send {"option": NUMBER}'),
+        ("/tick", {}, 400, 'send {"orders": [...]}'),
+        ("/game", {"player": 3}, 400, 'send {"player": NAME'),
+        ("/game", {"player": "mian"}, 400, "unknown player 'mian'; did you mean 'main'?"),
+        ("/game", {"player": "perfect", "seat": 5}, 400, "tic_tac_toe has seats 0 to 1, not 5"),
+        ("/game", [], 400, "send a JSON object"),
+        ("/game", b"{", 400, "send a JSON object"),
+        ("/game", b" " * 70_000, 413, "more than 64000 bytes"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(
+    page: Page, path: str, body: Any, status: int, said: str
+) -> None:
+    got, told = page.ask("POST", path, body)
+    assert (got, said in told["error"]) == (status, True), told
+
+
+def test_a_wrong_move_leaves_the_game_as_it_was(page: Page) -> None:
+    told = page.post("/game", player="perfect", seat=0)
+    session = told["session"]
+    status, answer = page.ask("POST", "/move", {"session": session, "option": 11})
+    assert (status, answer["error"].startswith("option 11 is not legal; legal are 0, 1")) == (400, True)
+    status, answer = page.ask("POST", "/tick", {"session": session, "orders": []})
+    assert (status, answer["error"]) == (400, "tic_tac_toe is not played in real time")
+    assert page.ask("GET", f"/state?session={session}")[1]["view"] == told["view"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json"}, 403),  # no page says that it is asking
+        ({"Content-Type": "application/json", "Origin": "http://elsewhere.example"}, 403),
+        ({"Content-Type": "text/plain", "Origin": "http://127.0.0.1:{port}"}, 415),
+        ({"Content-Type": "application/json", "Origin": "http://127.0.0.1:{port}", "Host": "elsewhere"}, 421),
+    ],
+)
+def test_other_sites_cannot_move(page: Page, headers: dict[str, str], status: int) -> None:
+    session = page.post("/game", player="perfect", seat=0)["session"]
+    sent = {name: value.replace("{port}", str(page.port)) for name, value in headers.items()}
+    got, _ = page.ask("POST", "/move", {"session": session, "option": 4}, sent)
+    assert got == status
+    assert page.ask("GET", f"/state?session={session}")[1]["view"]["stones"] == [-1] * 9
+
+
+@pytest.mark.parametrize("path", ["/game", "/move", "/tick", "/leave"])
+def test_nothing_changes_by_looking(page: Page, path: str) -> None:
+    assert page.ask("GET", path)[0] == 405

@@ -1,0 +1,365 @@
+"""The documents of a run folder: their numbers, and what is said where there are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from planted_runs import BOTTLENECK, WORKERS, plant, status_of, write_metrics
+
+from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerAdded
+from ludus.run_view import view as view_module
+from ludus.run_view.concerns import concerns_of_matches, concerns_of_metrics, concerns_of_ratings
+from ludus.run_view.documents import Counts
+from ludus.run_view.match_list import MatchFilter
+from ludus.run_view.metrics_table import MetricsTable, thinned
+from ludus.run_view.rating_history import RatingPoint
+from ludus.run_view.view import RunView, ViewError
+from ludus.store.run_folder import RunFolder
+from ludus.store.run_status import write_status
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return plant(tmp_path_factory.mktemp("planted") / "run")
+
+
+def plain(view: RunView, name: str) -> Any:
+    return json.loads(msgspec.json.encode(view.document(name)))
+
+
+def shown(folder: RunFolder) -> RunView:
+    view = RunView(folder)
+    view.refresh()
+    return view
+
+
+def league_json(folder: RunFolder) -> Any:
+    command = [sys.executable, "-m", "ludus.cli.main", "league", str(folder.path), "--json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_the_league_has_the_numbers_of_ludus_league(run: RunFolder) -> None:
+    expected, league = league_json(run), plain(shown(run), "league")
+    assert league["anchor"] == expected["anchor"]
+    assert league["matches"] == expected["matches"]
+    assert [start["origin"] for start in league["players"][0]["starts"]] == [None, None]
+    for mine, other in zip(league["players"], expected["players"], strict=True):
+        for name in ("id", "role", "parent", "reason", "decisions", "active", "opponents"):
+            assert mine[name] == (
+                pytest.approx(other[name]) if name == "opponents" and other[name] else other[name]
+            )
+        assert mine["elo"] == pytest.approx(other["elo"], abs=1e-6)
+        assert [mine["low"], mine["high"]] == pytest.approx(other["elo_interval"], abs=1e-6)
+        assert mine["equilibrium"] == pytest.approx(other["equilibrium"], abs=1e-6)
+    for mine, other, games in zip(league["win_rates"], expected["win_rates"], expected["games"], strict=True):
+        for rate, exact, number in zip(mine, other, games, strict=True):
+            assert (rate is None) == (number < 10)
+            assert rate is None or rate == pytest.approx(exact, abs=5.1e-4)
+    top = plain(shown(run), "top")
+    assert [layer["players"] for layer in top["layers"]] == [
+        layer["players"] for layer in expected["measures"]["layers"]
+    ]
+    assert top["transitive_share"][0] == pytest.approx(
+        expected["measures"]["transitive_share"]["value"], abs=1e-6
+    )
+
+
+def test_every_document_is_there_and_none_has_a_nan(run: RunFolder) -> None:
+    view = shown(run)
+    names = view.names()
+    assert names[:5] == ["overview", "league", "history", "top", "matches"]
+    assert {"player/main", "player/main.2", "player/random"} <= set(names)
+    for name in names:
+        json.loads(view.encoded(name)[0], parse_constant=pytest.fail)
+    with pytest.raises(ViewError, match="no document 'player/nobody'"):
+        view.document("player/nobody")
+
+
+def test_a_player_is_shown_with_its_opponents_and_its_changes(run: RunFolder) -> None:
+    player = plain(shown(run), "player/main")
+    assert {one["player"] for one in player["opponents"]} >= {"main.2", "main.6"}
+    for one in player["opponents"]:
+        if one["win_rate"] is not None:
+            assert one["low"] <= one["win_rate"] <= one["high"]
+    assert sum(one["share"] for one in player["opponents"]) == pytest.approx(1.0)
+    assert {curve["name"] for curve in player["metrics"]} >= {"entropy", "policy_loss"}
+    assert player["hyper_parameters"]["algorithm"] == "PPO"
+    assert player["hyper_parameters"]["algorithm.clip"] == 0.1
+    assert player["changes"][0]["settings"] == {"algorithm.clip": 0.1}
+    assert player["lineage"][1]["reason"] == "from fresh weights (a test)"
+    assert player["children"] == ["main.2", "main.3", "main.4", "main.5", "main.6"]
+
+
+def test_win_rates_over_time_are_those_of_the_ledger(run: RunFolder) -> None:
+    """Added up over all stretches, they are wins and games of the rows."""
+    matches, wins, games = {}, Counter[str](), Counter[str]()
+    with closing(run.ledger(read_only=True)) as ledger:
+        for _, event in ledger.replay():
+            if isinstance(event, MatchIssued):
+                matches[event.match.id] = [side.players[0] for side in event.match.sides]
+            elif isinstance(event, MatchFinished) and "main.2" in matches[event.result.match_id]:
+                a, b = matches[event.result.match_id]
+                [pair] = event.result.pairs
+                if a != b:
+                    other = b if a == "main.2" else a
+                    wins[other] += (pair.wins if a == "main.2" else pair.losses) + pair.draws / 2
+                    games[other] += event.result.episodes
+    curves = plain(shown(run), "player/main.2")["over_time"]
+    # What main played before it was reset was another main; the snapshot is the same throughout.
+    assert {curve["name"] for curve in curves} == set(games)
+    for curve in curves:
+        rates = [rate for rate in curve["y"] if rate is not None]
+        assert min(rates) - 1e-3 <= wins[curve["name"]] / games[curve["name"]] <= max(rates) + 1e-3
+
+
+def test_matches_come_newest_first_and_filtered(run: RunFolder) -> None:
+    view = shown(run)
+    everything = msgspec.to_builtins(view.matches(MatchFilter(limit=1000)))["matches"]
+    assert [one["id"] for one in everything] == list(range(121, 0, -1))
+    assert everything[0]["state"] == "open"
+    pages, before = [], None
+    while True:
+        page = msgspec.to_builtins(view.matches(MatchFilter(limit=50, before=before)))
+        pages += page["matches"]
+        if (before := page["more"]) is None:
+            break
+    assert pages == everything
+    for filtered, keeps in (
+        ({"player": "main.2"}, lambda one: any("main.2" in side["players"] for side in one["sides"])),
+        ({"purpose": "human"}, lambda one: one["purpose"] == "human"),
+        (
+            {"state": "void", "player": "main"},
+            lambda one: one["state"] == "void" and any("main" in side["players"] for side in one["sides"]),
+        ),
+        ({"state": "open"}, lambda one: one["state"] == "open"),
+    ):
+        found = json.loads(view.filtered_matches({**filtered, "limit": "1000"}))["matches"]
+        assert found == [one for one in everything if keeps(one)]
+        assert found
+    with closing(run.ledger(read_only=True)) as ledger:
+        void = next(event for _, event in ledger.replay() if isinstance(event, MatchVoid))
+    assert next(one for one in everything if one["id"] == void.match_id)["reason"] == void.reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"purpose": "fun"}, "no purpose 'fun'; there are training"),
+        ({"state": "lost"}, "no state 'lost'"),
+        ({"limit": "0"}, "limit must be from 1 to 1000"),
+        ({"before": "x"}, "Expected `int | null`"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_refused(run: RunFolder, asked: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("|", "\\|")):
+        shown(run).filtered_matches(asked)
+
+
+def test_the_overview_says_how_a_training_run_is(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    status = status_of("training", workers=WORKERS, bottleneck=BOTTLENECK, restarts=2)
+    write_status(folder.status, status)
+    with folder.lock():
+        one = plain(shown(folder), "overview")
+    assert (one["run"], one["experiment"], one["game"], one["state"]) == (
+        "run",
+        "connect_four",
+        "ConnectFour",
+        "training",
+    )
+    assert not one["ended"]
+    assert one["time_left_s"] == pytest.approx(94_000 / 500, rel=0.01)
+    assert one["left_by"] == "budget"
+    assert [worker["name"] for worker in one["workers"]] == ["controller", "actor-0", "learner"]
+    assert one["bottleneck"]["what"] == "game"
+    assert one["learners"][0]["lag"] == 1.5
+    assert one["learners"][0]["step"] == 6
+    assert one["matches"]["finished"] > 100
+    assert "2 restarts of workers" in [warning["what"] for warning in one["warnings"]]
+    assert all(warning["advice"] for warning in one["warnings"])
+    assert {curve["name"] for curve in one["curves"]} >= {"decisions_per_s", "main/entropy", "main/lag"}
+
+
+def test_a_run_whose_process_is_gone_is_called_dead(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    write_status(folder.status, status_of("training", workers=WORKERS))
+    one = plain(shown(folder), "overview")
+    assert (one["state"], one["ended"], one["workers"]) == ("dead", True, [])
+    assert one["warnings"][0]["what"] == "nobody trains this run any more"
+
+
+def test_a_run_on_a_read_only_disk_is_shown_and_not_touched(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    copy = tmp_path / "copy"
+    shutil.copytree(folder.path, copy)
+    for path in [copy, *copy.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = sorted((str(path), path.stat().st_mtime_ns) for path in copy.rglob("*"))
+    try:
+        view = shown(RunFolder.open(copy))
+        assert plain(view, "league")["players"]
+        view.close()
+        if os.geteuid() != 0:  # root writes wherever it likes
+            assert sorted((str(path), path.stat().st_mtime_ns) for path in copy.rglob("*")) == before
+    finally:
+        for path in [copy, *copy.rglob("*")]:
+            path.chmod(0o755)
+
+
+def test_without_its_game_a_run_still_has_an_overview(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run", game="placeholder")
+    one = plain(shown(folder), "overview")
+    assert one["decisions"] == 6000
+    concern = one["warnings"][-1]
+    assert concern["what"] == "the league cannot be shown"
+    assert "installed here too" in concern["advice"]
+    with pytest.raises(ViewError, match="the league cannot be shown"):
+        shown(folder).document("league")
+
+
+def test_a_ledger_that_makes_no_sense_is_named_and_spares_the_overview(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    hostile = "<script>alert(1)</script>"
+    with closing(folder.ledger()) as ledger:
+        ledger.append([PlayerAdded(hostile, "frozen", "main", "main:0:1")])
+    view = shown(folder)
+    with pytest.raises(ViewError, match="the ledger makes no sense: player id '<script>"):
+        view.document("league")
+    view.refresh()
+    assert plain(view, "overview")["warnings"][-1]["what"] == "the league cannot be shown"
+
+
+def test_a_run_that_has_not_started_says_so(tmp_path: Path) -> None:
+    planted = plant(tmp_path / "planted")
+    folder = RunFolder.create(tmp_path / "new", msgspec.json.decode(planted.facts.experiment), seed=3)
+    view = shown(folder)
+    assert plain(view, "overview")["state"] == "never started"
+    with pytest.raises(ViewError, match="has the run been started"):
+        view.document("league")
+
+
+def test_what_grows_is_followed_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_module, "PACE", 0.0)
+    folder = plant(tmp_path / "run")
+    view = shown(folder)
+    first, tag = view.encoded("league")
+    assert view.encoded("league") == (first, tag)
+    assert view.due() == []
+    open_match = view.matches(MatchFilter(state="open"))
+    with closing(folder.ledger()) as ledger:
+        ledger.append([MatchVoid(msgspec.to_builtins(open_match)["matches"][0]["id"], "stopped")])
+    assert view.encoded("league") == (first, tag)
+    view.refresh()
+    assert view.due() == ["league"]
+    second, changed = view.encoded("league")
+    assert changed != tag
+    assert json.loads(second)["matches"]["open"] == 0
+    write_metrics(folder, rows=3, start=30)
+    view.encoded("player/main")
+    view.refresh()
+    assert "player/main" in view.due()
+
+
+def test_a_costly_document_is_not_made_for_every_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "PACE", 1e9)
+    folder = plant(tmp_path / "run")
+    view = shown(folder)
+    before = view.encoded("league")
+    with closing(folder.ledger()) as ledger:
+        ledger.append([MatchVoid(121, "stopped")])
+    view.refresh()
+    assert view.encoded("league") == before
+    assert view.due() == []
+
+
+def test_long_curves_become_means_of_stretches() -> None:
+    x = np.arange(1000.0)
+    y = np.where(x < 500, 1.0, 3.0)
+    y[:100] = np.nan
+    shorter, thin = thinned(x, y, points=10)
+    assert shorter.tolist() == [99, 199, 299, 399, 499, 599, 699, 799, 899, 999]
+    assert np.isnan(thin[0])
+    assert thin[1:].tolist() == [1.0] * 4 + [3.0] * 5
+
+
+def test_metrics_are_read_on_and_gaps_are_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    table = MetricsTable(path)
+    assert not table.follow()
+    path.write_text('{"a": 1}\n{"b": 2.5, "c": "text"}\n{"a": 3}\n{"a"')
+    assert table.follow()
+    assert not table.follow()
+    np.testing.assert_array_equal(table.column("a"), [1, np.nan, 3])
+    np.testing.assert_array_equal(table.column("b"), [np.nan, 2.5, np.nan])
+    assert table.latest("b") == 2.5
+    with path.open("a") as file:
+        file.write(": 4}\n")
+    assert table.follow()
+    assert table.latest("a") == 4
+
+
+# --- concerns ---
+
+
+def test_entropy_that_collapses_is_a_concern(tmp_path: Path) -> None:
+    for falls in (True, False):
+        folder = plant(tmp_path / str(falls))
+        (folder.metrics / "train.jsonl").unlink()
+        write_metrics(folder, rows=30, entropy_falls=falls)
+        table = MetricsTable(folder.metrics / "train.jsonl")
+        table.follow()
+        found = [one.what for one in concerns_of_metrics(table, ["main"], "RUN")]
+        assert found == (["entropy of main has collapsed"] if falls else [])
+
+
+def test_numbers_that_are_not_finite_are_a_concern(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"main/skipped": 2.0, "main/refused": 0.0, "decisions": 1000}\n')
+    table = MetricsTable(path)
+    table.follow()
+    [found] = concerns_of_metrics(table, ["main"], "RUN")
+    assert found.what == "main met numbers that are not finite"
+    assert "2 gradient steps" in found.why
+
+
+def test_many_voids_are_a_concern_and_those_of_a_stop_are_none() -> None:
+    counts = Counts(finished=100, void=30)
+    [found] = concerns_of_matches(counts, {"env_crash": 20, "restart": 10}, "RUN")
+    assert "20 of 120 are void, 20 of them for: env_crash" in found.why
+    assert list(concerns_of_matches(counts, {"restart": 20, "stopped": 10}, "RUN")) == []
+    assert list(concerns_of_matches(Counts(finished=1000), {"env_crash": 20}, "RUN")) == []
+
+
+def test_a_rating_that_no_longer_rises_is_a_concern() -> None:
+    def points(*ratings: float) -> list[RatingPoint]:
+        return [RatingPoint(decisions=at, elo={"main": (elo, 5.0)}) for at, elo in enumerate(ratings)]
+
+    rising = points(*np.linspace(0, 600, 24).tolist())
+    assert list(concerns_of_ratings(rising, ["main"])) == []
+    stalled = points(*[*np.linspace(0, 600, 12).tolist(), *[600.0] * 24])
+    [found] = concerns_of_ratings(stalled, ["main"])
+    assert found.what == "the rating of main stalls"
+    assert list(concerns_of_ratings(stalled[:8], ["main"])) == []
+
+
+def test_silence_of_a_run_that_trains_is_a_concern(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    write_status(folder.status, status_of("training", time=time.time() - 60))
+    with folder.lock():
+        one = plain(shown(folder), "overview")
+    assert one["silent_s"] == pytest.approx(60, abs=5)
+    assert one["warnings"][0]["what"].startswith("no news for")
