@@ -48,3 +48,20 @@ def test_nothing_is_said_before_anything_is_known() -> None:
     assert (
         find_bottleneck({}, {"waiting": 0.0}, num_actors=1, schedule="sync", central=False, run="r") is None
     )
+
+
+def test_a_busy_buffer_worker_that_the_learner_waits_for() -> None:
+    shares = {"recomputing": 0.93, "waiting": 0.07}
+    found = find_bottleneck(
+        {"game": 0.3, "inference": 0.2, "other": 0.1, "waiting": 0.4},
+        {"training": 0.5, "other": 0.1, "waiting": 0.4},
+        shares,
+        num_actors=2,
+        schedule="async",
+        central=False,
+        run="r",
+    )
+    assert found is not None
+    assert found.what == "buffer"
+    assert "buffer worker is busy 93%" in found.why
+    assert "learner.recompute_lag" in found.advice

@@ -9,23 +9,33 @@ from ludus.store.run_status import Bottleneck
 WAITS_MUCH = 0.25
 """Share of the time from which on a wait says something by itself."""
 BOTH_BUSY = 0.05
+_NO_WORKER: Mapping[str, float] = {}
 
 
 def find_bottleneck(
     actors: Mapping[str, float],
     learner: Mapping[str, float],
+    buffer: Mapping[str, float] = _NO_WORKER,
     *,
     num_actors: int,
     schedule: str,
     central: bool,
     run: str,
 ) -> Bottleneck | None:
-    """`actors` (mean of all), `learner`: shares of their time, by what it went into; None: nothing is known.
-    `central`: a policy worker decides for the actors."""
+    """`actors` (mean of all), `learner`, `buffer` (of a buffer worker): shares of their time, by what it went
+    into; None: nothing is known. `central`: a policy worker decides for the actors."""
     if not actors or not learner:
         return None
     held, idle = actors["waiting"], learner["waiting"]
     waits = f"actors wait for the learner {held:.0%} of their time, the learner for actors {idle:.0%}"
+    recomputing = buffer.get("recomputing", 0.0)
+    if recomputing > 1.0 - WAITS_MUCH and idle > BOTH_BUSY:
+        return Bottleneck(
+            what="buffer",
+            why=f"the buffer worker is busy {recomputing:.0%} of its time, and the learner waits {idle:.0%}",
+            advice="a larger learner.recompute_lag, a smaller learner.reuse, or learner.buffer_worker=false, "
+            "if cores are few",
+        )
     if min(held, idle) > WAITS_MUCH:
         advice = (
             "--set learner.schedule=async lets them overlap"

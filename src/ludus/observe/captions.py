@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from io import BytesIO
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ludus.data.moments import Moment, colour_of_team, written_score
@@ -77,3 +80,8 @@ def png(picture: Image.Image) -> bytes:
     written = BytesIO()
     picture.save(written, "png", compress_level=1)
     return written.getvalue()
+
+
+def png_address(picture: NDArray[np.uint8]) -> str:
+    """RGB [height, width, 3] as the address of an image that holds it."""
+    return "data:image/png;base64," + base64.b64encode(png(Image.fromarray(picture))).decode()

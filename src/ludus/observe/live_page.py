@@ -7,7 +7,6 @@ look at it. A thread of its own serves the page, its stream of server-sent event
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import socket
 import threading
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from PIL import Image
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -28,7 +26,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from ludus.data.moments import Moment, colour_of_team, written_score
-from ludus.observe.captions import png, state_of_play
+from ludus.observe.captions import png_address, state_of_play
 
 WEB = Path(__file__).parent / "web"
 FILES = {"/": "live.html", "/live.css": "live.css", "/live.js": "live.js"}
@@ -230,7 +228,7 @@ def _told(moment: Moment) -> dict[str, Any]:
         ],
         "state": state_of_play(moment),
         "ended": moment.ended,
-        "picture": "data:image/png;base64," + base64.b64encode(png(Image.fromarray(moment.draw()))).decode(),
+        "picture": png_address(moment.draw()),
     }
 
 

@@ -36,22 +36,34 @@ class GpuUse:
 
 def look_at(pids: Iterable[int], *, for_s: float = LOOK_S) -> dict[int, ProcessUse]:
     """By process; who is gone is left out."""
-    pids = list(pids)
-    began, before = time.monotonic(), _snapshot()
+    meter = UseMeter()
     time.sleep(for_s)
-    after, passed = _snapshot(), time.monotonic() - began
-    on_gpus = gpu_memory()
-    found = {}
-    for pid in pids:
-        family = _family(pid, after)
-        if family:
-            ticks = sum(after[one].ticks - before[one].ticks for one in family if one in before)
-            found[pid] = ProcessUse(
-                cores=ticks / os.sysconf("SC_CLK_TCK") / passed,
-                memory=sum(after[one].memory for one in family),
-                gpu_memory=sum(on_gpus.get(one, 0) for one in family),
-            )
-    return found
+    return meter.look(pids)
+
+
+class UseMeter:
+    """What processes use from one look to the next."""
+
+    def __init__(self) -> None:
+        self._at, self._before = time.monotonic(), _snapshot()
+
+    def look(self, pids: Iterable[int]) -> dict[int, ProcessUse]:
+        """Since the last look, by process; who is gone is left out."""
+        before, after, at = self._before, _snapshot(), time.monotonic()
+        passed = max(at - self._at, 1e-9)
+        self._at, self._before = at, after
+        on_gpus = gpu_memory()
+        found = {}
+        for pid in pids:
+            family = _family(pid, after)
+            if family:
+                ticks = sum(after[one].ticks - before[one].ticks for one in family if one in before)
+                found[pid] = ProcessUse(
+                    cores=ticks / os.sysconf("SC_CLK_TCK") / passed,
+                    memory=sum(after[one].memory for one in family),
+                    gpu_memory=sum(on_gpus.get(one, 0) for one in family),
+                )
+        return found
 
 
 def gpus() -> list[GpuUse]:

@@ -1,0 +1,189 @@
+"""Where the metrics of a run go: into `metrics/train.jsonl`, and from there to what the experiment names.
+
+The outputs live in a process of their own (`sending.py`), which reads the file: whatever a library, a network
+or a full disk does there, training goes on, and what could not be handed on now is handed on later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, Protocol
+
+from ludus.config import ConfigError, encode
+from ludus.data.speed import Speed
+from ludus.store.metrics_file import MetricsFile
+from ludus.store.run_folder import RunFolder
+
+Row = Mapping[str, float | None]
+"""Names and values of one moment; what is no number is None."""
+TRAIN = "train.jsonl"
+CLOSE_WITHIN_S = 30.0
+"""How long a run that has ended waits for outputs that still send."""
+RETRY_S = 30.0
+"""After so long, an output that failed is tried again."""
+
+
+class Sink(Protocol):
+    """An output that is open."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """When this returns, they need not be handed over again."""
+
+    def close(self) -> None: ...
+
+
+class MetricsOutput(Protocol):
+    """One place that metrics go to: a dataclass that an experiment names in `metrics`."""
+
+    from_start: ClassVar[bool]
+    """Wants all rows of the run whenever it is opened, not only those that it has not had."""
+
+    def open(self, folder: RunFolder, tell: Callable[[str], None]) -> Sink:
+        """Called in the process of the outputs, and again some time after an error. `tell` has the training
+        show a line."""
+
+    def require(self) -> None:
+        """`ConfigError` if this machine lacks something that it needs, before anything is trained."""
+
+    def where(self, folder: RunFolder) -> str:
+        """Where a person looks, in a few words."""
+
+
+def require_library(output: str, library: str, extra: str) -> None:
+    """For `MetricsOutput.require`."""
+    from importlib.util import find_spec
+
+    if find_spec(library) is None:
+        raise ConfigError(f"metrics: {output} needs {library}: pip install 'ludus[{extra}]'")
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads the terminal any more
+        print(line, file=sys.stderr, flush=True)
+
+
+class RunMetrics:
+    """Takes the rows of a run, adds the time and the speed, and has the outputs follow."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        outputs: Sequence[MetricsOutput] = (),
+        tell: Callable[[str], None] = _tell,
+    ) -> None:
+        """`tell` gets a line for every output that stops or goes on working."""
+        self._file = MetricsFile(folder.metrics / TRAIN)
+        self._speed = Speed()
+        self._sender = Sender(folder, outputs, tell) if outputs else None
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        speed = self._speed.note(row["decisions"])
+        of_late = {} if speed is None else {"decisions_per_s": speed}
+        self._file.append({"time": round(time.time(), 3), **row, **of_late})
+        if self._sender is not None:
+            self._sender.look()
+
+    def close(self) -> None:
+        """Waits for the outputs to have it all, but not for ever."""
+        self._file.close()
+        if self._sender is not None:
+            self._sender.close()
+
+
+class Sender:
+    """The process of the outputs, from the side of the training, which goes on without it: nothing raises."""
+
+    def __init__(
+        self, folder: RunFolder, outputs: Sequence[MetricsOutput], tell: Callable[[str], None]
+    ) -> None:
+        self._folder = folder
+        self._outputs = json.dumps(encode(tuple(outputs)))
+        self._tell = tell
+        self._heard = b""
+        self._again_at = 0.0
+        self._failed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def look(self) -> None:
+        """Pass on what it says; start it again if it has died."""
+        if self._process is not None:
+            self._hear(self._process)
+            if self._process.poll() is None:
+                return
+            self._fail(f"has ended with code {self._process.returncode}")
+            self._let_go(self._process)
+            self._process = None
+        elif time.monotonic() >= self._again_at:
+            self._start()
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        with suppress(OSError):
+            process.stdin.close()  # it hands on the rest and ends
+        try:
+            deadline = (
+                time.monotonic() + CLOSE_WITHIN_S + 2
+            )  # it knows the limit itself, and says what failed
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self._hear(process)
+        finally:
+            self._let_go(process)
+
+    def _start(self) -> None:
+        program = [sys.executable, "-m", "ludus.observe.sending", str(self._folder.path), self._outputs]
+        try:
+            with (self._folder.logs / "metrics.log").open("ab") as log:
+                process = subprocess.Popen(
+                    program,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C is for the training, which tells it when to end
+                )
+        except OSError as error:
+            self._fail(f"cannot be started: {error}")
+            return
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._process = process
+
+    def _fail(self, how: str) -> None:
+        """Told once: what ends again and again would fill the screen."""
+        self._again_at = time.monotonic() + RETRY_S
+        if not self._failed:
+            self._tell(f"metrics: the process of the outputs {how}; tried again every {RETRY_S:g} s")
+        self._failed = True
+
+    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
+        """It and all that it has started are gone after this."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with suppress(OSError):
+                pipe.close()
+
+    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with suppress(BlockingIOError):
+            while content := os.read(process.stdout.fileno(), 65_536):
+                *lines, self._heard = (self._heard + content).split(b"\n")
+                for line in lines:
+                    self._tell(f"metrics: {line.decode(errors='replace')}")

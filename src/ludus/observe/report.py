@@ -1,0 +1,135 @@
+"""A run as one HTML file that needs nothing else: the pages of `ludus watch` with their documents inside, and
+how the run was made."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from ludus.observe.secrets import without_logins
+from ludus.store.files import UNREADABLE
+from ludus.store.run_folder import RunFacts, RunFolder
+
+STATIC = Path(__file__).parent / "web" / "static"
+DATA = "ludus-data"
+"""Where the scripts look for documents before they ask a server."""
+_IMPORT = re.compile(r"""(\b(?:from|import)\s*\(?\s*)(["'])\./([\w.]+\.js)\2""")
+_STYLESHEET = re.compile(r'<link rel="stylesheet" href="([\w.]+)">')
+_ICON = re.compile(r'<link rel="icon" href="([\w.]+)"([^>]*)>')
+_MAIN = re.compile(r'<script type="module" src="([\w.]+)"></script>')
+
+
+def report_page(folder: RunFolder, documents: Mapping[str, Any], static: Path = STATIC) -> str:
+    """`documents`: by name, as the server of the pages would send them."""
+    index = (static / "index.html").read_text(encoding="utf-8")
+    main = _MAIN.search(index)
+    if main is None:
+        raise ValueError(f"{static / 'index.html'} names no module")
+    importmap = json.dumps({"imports": _modules(static, main[1])})
+    start = f'import "{main[1]}";'
+    page = _STYLESHEET.sub(lambda sheet: f"<style>\n{_style(static / sheet[1])}</style>", index)
+    page = _ICON.sub(lambda icon: f'<link rel="icon" href="{_data_url(static / icon[1])}"{icon[2]}>', page)
+    scripts = (
+        f"{_policy(importmap, start)}\n"
+        f'<script type="importmap">{importmap}</script>\n<script type="module">{start}</script>'
+    )
+    page = page.replace(main[0], scripts)
+    return page.replace("</body>", f"{_appendix(folder)}\n{_embedded(documents)}\n</body>")
+
+
+def _policy(*scripts: str) -> str:
+    """The file may run its own scripts, and load nothing from anywhere."""
+    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts]
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    policy = f"default-src 'none'; script-src data: {allowed}; style-src 'unsafe-inline'; img-src data:"
+    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+
+
+def _modules(static: Path, main: str) -> dict[str, str]:
+    """Every module that the page needs as an address that holds its text. They import each other by bare
+    names, which the page's import map leads to these."""
+    found: dict[str, str] = {}
+    waiting = [main]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        text = (static / name).read_text(encoding="utf-8")
+        waiting += [match[3] for match in _IMPORT.finditer(text)]
+        found[name] = _encoded(_IMPORT.sub(r"\1\2\3\2", text).encode(), "text/javascript")
+    return found
+
+
+def _embedded(documents: Mapping[str, Any]) -> str:
+    text = without_logins(msgspec.json.encode(documents).decode())
+    # JSON may write any character as a number: whatever a player is called, it cannot end the element.
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json" id="{DATA}">{text}</script>'
+
+
+def _appendix(folder: RunFolder) -> str:
+    """How the run was made: what a paper's appendix, or somebody who repeats it, needs."""
+    facts = folder.facts
+    rows = {
+        "run": folder.path.resolve().name,
+        "created": facts.created,
+        "command": " ".join(facts.command),
+        "seed": str(facts.seed),
+        "ludus": facts.ludus + (f", commit {facts.commit}" if facts.commit else ""),
+        "python": facts.python,
+        "torch": facts.torch or "not recorded",
+        "machine": facts.machine or "not recorded",
+        "report": f"made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by ludus report",
+    }
+    lines = "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in rows.items())
+    experiments = [("The experiment", msgspec.json.decode(facts.experiment))]
+    for path in sorted(folder.path.glob("run.*.json")):
+        with suppress(*UNREADABLE):  # an old one that is damaged is not worth the report
+            before = msgspec.json.decode(path.read_bytes(), type=RunFacts)
+            title = f"The experiment before change {path.stem.partition('.')[2]}"
+            experiments.append((title, msgspec.json.decode(before.experiment)))
+    whole = "\n".join(
+        f"<details><summary>{_text(title)}</summary>\n<pre>{_text(as_yaml(tree))}</pre></details>"
+        for title, tree in experiments
+    )
+    return (
+        "<style>#appendix { max-width: 84rem; margin: 0 auto; padding: 0 1rem 1rem }\n"
+        "#appendix pre { overflow-x: auto }\n"
+        "@media (max-width: 40rem) { #appendix { padding: 0 0.6rem 0.6rem } }</style>\n"
+        '<div id="appendix"><section class="panel">\n<h2>Appendix: what the run was made with</h2>\n'
+        f'<dl class="facts">\n{lines}\n</dl>\n{whole}\n</section></div>'
+    )
+
+
+def as_yaml(experiment: Any) -> str:
+    text: str = yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def _text(value: str) -> str:
+    return html.escape(without_logins(value))
+
+
+def _style(path: Path) -> str:
+    return path.read_text(encoding="utf-8").replace("</", "<\\/")
+
+
+def _data_url(path: Path) -> str:
+    kinds = {".svg": "image/svg+xml", ".png": "image/png"}
+    return _encoded(path.read_bytes(), kinds[path.suffix])
+
+
+def _encoded(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
