@@ -13,7 +13,7 @@ ARGS ?=
 TEST_ENV := OMP_NUM_THREADS=1
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: help train test test-all test-sc2 peers bench bench-league lint clean
+.PHONY: help train test test-all test-sc2 peers bench bench-league reference docs lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,17 +24,19 @@ help:
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
 	@echo "make bench-league  every league preset beside plain self-play, about an hour on two cores"
 	@echo "make peers     environments of their own for the libraries that the benchmarks compare with"
+	@echo "make docs      the site of the documentation, into site/"
+	@echo "make reference the pages of docs/reference, from the code"
 	@echo "make lint      formatting, style and types"
 	@echo "make clean     remove the environment and every cache; runs stay"
 
 # A stamp per set of packages: installed again only when what is asked for has changed.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,pettingzoo,openspiel,web,server,redis,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,pettingzoo,openspiel,web,server,redis,tensorboard,prometheus,report,docs,dev]'
 	touch $@
 
 $(VENV)/.installed-games: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi_atari,slimevolley,vizdoom,ray]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi_atari,slimevolley,vizdoom,ray,browser,wandb]'
 	$(BIN)/ludus games --install microrts
 	touch $@
 
@@ -74,11 +76,18 @@ bench-league: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,bench]'
 	$(BIN)/python benchmarks/league.py $(ARGS)
 
+reference: $(VENV)/.installed
+	$(TEST_ENV) $(BIN)/python tools/reference.py
+
+docs: reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
+	@echo "open site/index.html; or look on while you write: $(BIN)/mkdocs serve"
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy src
+	$(BIN)/mypy src tools
 
 clean:
-	rm -rf $(VENV) $(SC2) $(PEERS) .games .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(SC2) $(PEERS) .games .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,141 +1,94 @@
-"""The documentation is true: its code runs, its commands parse, its links lead somewhere.
+"""The documentation is true: its code runs, its links lead somewhere, its site can be built.
 
-In a page, ```python blocks run in order in one namespace. ```python no-run is only shown;
-```python file=NAME.py is written next to the others, for addresses such as NAME.py:Thing.
+In a page, ```python blocks run in order in one namespace, in a folder that has `examples/`.
+```python file=NAME.py is written next to the others, for addresses such as NAME.py:Thing;
+```python needs=MODULE runs where that is installed; ```python no-run is only shown, for a reason (`NOT_RUN`).
+Its commands are in test_docs_commands.py.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
-import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-import click
 import pytest
+import yaml
+from doc_blocks import FENCE, PAGES, REPOSITORY, SHELLS, blocks, commands, commands_of, make_files
 
-REPOSITORY = Path(__file__).parent.parent
-PAGES = sorted(
-    page.relative_to(REPOSITORY).as_posix()
-    for page in (
-        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-        *(REPOSITORY / "docs").rglob("*.md"),
-    )
-)
-FENCE = re.compile(r"^```(\w*)[ ]*([^\n`]*)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
-SHELLS = ("console", "sh", "bash", "shell")
+
+NOT_RUN = {
+    ("docs/cluster.md", "LoopbackCluster"): "starts three nodes of Ray; tests/cluster runs it",
+    ("docs/game-server.md", "GameClient"): "needs a game server; tests/games/remote starts one",
+    ("docs/services.md", "ServedModels"): "needs the services of a run; tests/services starts them",
+}
+"""(page, a word of the block) -> why a Python block is only shown."""
+
+LANGUAGES = {"python", "yaml", "json", "text", "mermaid", "", *SHELLS}
 
 
-@dataclass(frozen=True)
-class Block:
-    language: str
-    options: tuple[str, ...]
-    text: str
-    line: int
-    """Of the first line of the text, counted from 1."""
+def pages_with(language: str) -> list[str]:
+    return [page for page in PAGES if any(block.language == language for block in blocks(page))]
 
 
-def blocks(page: str) -> Iterator[Block]:
-    text = (REPOSITORY / page).read_text(encoding="utf-8")
-    for match in FENCE.finditer(text):
-        language, options, code = match.groups()
-        yield Block(language, tuple(options.split()), code, text[: match.start(3)].count("\n") + 1)
-
-
-def commands(page: str) -> Iterator[list[str]]:
-    """The words of every command line, without prompts, comments and output."""
-    for block in blocks(page):
-        if block.language in SHELLS:
-            text = block.text.replace("\\\n", " ")
-            has_prompt = any(line.startswith("$ ") for line in text.splitlines())
-            for line in text.splitlines():
-                if line.strip() and (line.startswith("$ ") or not has_prompt):
-                    words = shlex.split(line.removeprefix("$ "), comments=True)
-                    if words:
-                        yield words
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
-)
+@pytest.mark.parametrize("page", pages_with("python"))
 def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A real module, so that classes defined on the page have an address and resolvable annotations.
     module = ModuleType("page_" + re.sub(r"\W", "_", page))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
+    make_files(page, tmp_path)
+    missing = []
     for block in blocks(page):
         if block.language != "python" or "no-run" in block.options:
             continue
-        files = [option.removeprefix("file=") for option in block.options if option.startswith("file=")]
-        if files:
-            (tmp_path / files[0]).write_text(block.text)
-        else:
-            padded = "\n" * (block.line - 1) + block.text  # so that a traceback shows the page's line
-            exec(compile(padded, str(REPOSITORY / page), "exec"), vars(module))
+        needed = [option.removeprefix("needs=") for option in block.options if option.startswith("needs=")]
+        missing += [library for library in needed if importlib.util.find_spec(library) is None]
+        padded = "\n" * (block.line - 1) + block.text  # so that a traceback shows the page's line
+        code = compile(padded, str(REPOSITORY / page), "exec")
+        if block.file is None and not missing:
+            exec(code, vars(module))
+    if missing:
+        pytest.skip(f"a block needs {', '.join(missing)}")
 
 
-def command_line() -> click.Command:
-    """The `ludus` command."""
-    if importlib.util.find_spec("ludus.cli.main") is None:
-        pytest.skip("there is no command line to check against")
-    module = importlib.import_module("ludus.cli.main")
-    groups = [value for value in vars(module).values() if isinstance(value, click.Group)]
-    assert groups, "ludus.cli.main holds no click group"
-    return groups[0]
+def test_what_is_not_run_has_a_reason() -> None:
+    shown = [(page, block.text) for page in PAGES for block in blocks(page) if "no-run" in block.options]
+    unexplained = [
+        (page, text) for page, text in shown if not any(page == at and word in text for at, word in NOT_RUN)
+    ]
+    assert unexplained == []
+    assert len(shown) == len(NOT_RUN), "a reason without a block"
 
 
-def parse(command: click.Command, words: list[str]) -> None:
-    """Follow the words down to a command and have it parse the rest; unknown names raise."""
-    context = click.Context(command, info_name=words[0])
-    rest = words[1:]
-    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        found = command.get_command(context, rest[0])
-        if found is None:
-            raise click.UsageError(f"no command {rest[0]!r}")
-        command, context = found, click.Context(found, context, rest[0])
-        rest = rest[1:]
-    after_run = getattr(command, "after_run", {})  # `ludus league RUN add ...`
-    if len(rest) > 1 and rest[1] in after_run:
-        command, rest = after_run[rest[1]], rest[2:]
-        context = click.Context(command, context, "after_run")
-    if "--help" not in rest:
-        command.make_parser(context).parse_args(rest)
+def test_every_block_says_what_it_is() -> None:
+    """So that a misspelt ```pyhton is not taken for something that nobody runs."""
+    found = {block.language: page for page in PAGES for block in blocks(page)}
+    assert set(found) <= LANGUAGES, found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(w[0] == "ludus" for w in commands(page))])
-def test_commands_parse(page: str) -> None:
-    root = command_line()
-    for words in commands(page):
-        if words[0] == "ludus":
-            try:
-                parse(root, words)
-            except click.ClickException as error:
-                pytest.fail(f"{page}: `{shlex.join(words)}`: {error.format_message()}")
+@pytest.mark.parametrize("page", pages_with("yaml"))
+def test_yaml_can_be_read(page: str) -> None:
+    for block in blocks(page):
+        if block.language == "yaml":
+            assert isinstance(yaml.safe_load(block.text), dict)
 
 
-def test_wrong_commands_would_be_found() -> None:
-    @click.group()
-    def root() -> None: ...
-
-    @root.command()
-    @click.option("--run")
-    @click.argument("recipe")
-    def train(run: str, recipe: str) -> None: ...
-
-    parse(root, ["ludus", "train", "connect_four", "--run", "x"])
-    with pytest.raises(click.UsageError, match="no command 'tran'"):
-        parse(root, ["ludus", "tran"])
-    with pytest.raises(click.NoSuchOption):
-        parse(root, ["ludus", "train", "connect_four", "--rum", "x"])
+@pytest.mark.parametrize("page", pages_with("json"))
+def test_json_can_be_read(page: str) -> None:
+    for block in blocks(page):
+        if block.language == "json":
+            json.loads(block.text)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(w[0] == "make" for w in commands(page))])
+@pytest.mark.parametrize("page", commands_of("make"))
 def test_make_targets_exist(page: str) -> None:
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
@@ -144,13 +97,37 @@ def test_make_targets_exist(page: str) -> None:
             assert {word for word in words[1:] if "=" not in word} <= targets
 
 
+def mentioned_extras(page: str) -> set[str]:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    return {extra for group in re.findall(r"ludus\[([\w,]+)\]", text) for extra in group.split(",")}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if mentioned_extras(page)])
+def test_extras_exist(page: str) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert mentioned_extras(page) <= set(project["optional-dependencies"])
+
+
+def mentioned_programs(page: str) -> set[str]:
+    """Python files that a page says to run, in its blocks or its text."""
+    return set(re.findall(r"\bpython ([\w/]+\.py)", (REPOSITORY / page).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if mentioned_programs(page)])
+def test_programs_exist(page: str) -> None:
+    assert [file for file in mentioned_programs(page) if not (REPOSITORY / file).is_file()] == []
+
+
+def links(text: str) -> Iterator[str]:
+    yield from (target.partition("#")[0] for target in LINK.findall(FENCE.sub("", text)))
+
+
 def broken_links(page: str, text: str) -> list[str]:
     """Relative links that lead to no file."""
-    targets = [target.partition("#")[0] for target in LINK.findall(FENCE.sub("", text))]
     here = (REPOSITORY / page).parent
     return [
         target
-        for target in targets
+        for target in links(text)
         if target
         and "://" not in target
         and not target.startswith("mailto:")

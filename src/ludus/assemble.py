@@ -26,6 +26,7 @@ from ludus.live.settings import configured, effective
 from ludus.live.status import StatusWriter
 from ludus.models.policy import Policy, value_parameters
 from ludus.models.weights import load_weights
+from ludus.observe.metrics import RunMetrics
 from ludus.runtime.network import NoSuchInterfaceError, find_interface
 from ludus.runtime.process import HostedPlayer
 from ludus.runtime.program import Progress, StopTraining, Worker
@@ -34,12 +35,13 @@ from ludus.runtime.supervision import LearningWatch, Supervision, TrainingFailed
 from ludus.runtime.weight_board import LocalBoard, WeightBoard
 from ludus.saved_league import league_of
 from ludus.store.checkpoints import Checkpoint
-from ludus.store.metrics_file import MetricsFile
 from ludus.store.model_pool import ModelPool, UnknownModel
 from ludus.store.requests import LOOK_EVERY_S, RequestFolder
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
+from ludus.workers.buffer_requests import Recomputing
+from ludus.workers.buffer_worker import recomputed_arrays
 from ludus.workers.controller import Controller
 from ludus.workers.devices import NoSuchDeviceError, device_of_rank, find_device
 from ludus.workers.evaluation_book import EvaluationBook
@@ -124,13 +126,20 @@ def new_pools(
     num_players: int,
     num_actors: int = 1,
     new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
+    *,
+    with_buffer_worker: bool = False,
 ) -> tuple[SlotPool, ...]:
     """Trajectory slots of all actors, one pool per kind of seat."""
     policies = build_policies(experiment, experiment.seed)
+    length = experiment.actor.unroll_length
+    what = experiment.learner.recompute if with_buffer_worker else ()
     return tuple(
         SlotPool(
             TrajectoryLayout(
-                kind=policy.kind, unroll_length=experiment.actor.unroll_length, state=policy.state_arrays
+                kind=policy.kind,
+                unroll_length=length,
+                state=policy.state_arrays,
+                recomputed=recomputed_arrays(what, policy, length) if what else {},
             ),
             num_actors * count,
             new,
@@ -164,6 +173,12 @@ def require_interface(experiment: Experiment) -> None:
         raise ConfigError(str(error)) from None
 
 
+def require_metrics(experiment: Experiment) -> None:
+    """Refuse outputs of metrics whose library is missing: hours later would be too late to say so."""
+    for output in experiment.metrics:
+        output.require()
+
+
 def require_value_parameters(experiment: Experiment) -> None:
     """Refuse a warm-up of the value alone if a network does not say what its value is."""
     asked = [
@@ -194,8 +209,10 @@ def new_learner(
     num_actors: int = 1,
     spent: int = 0,
     ranks: Ranks = ALONE,
+    recomputing: Callable[[str], Recomputing] | None = None,
 ) -> Learner:
-    """A learner with fresh weights for every player. `spent`: decisions of players that have left."""
+    """A learner with fresh weights for every player. `spent`: decisions of players that have left;
+    `recomputing`: each player's way to the buffer worker, if there is one."""
     players = {}
     config = replace(experiment.learner, device=device_of_rank(experiment.learner.device, ranks.rank))
     for player, described in hosted.items():
@@ -212,6 +229,7 @@ def new_learner(
             num_actors=num_actors,
             max_lag=experiment.learner.lag,
             uses=experiment.learner.uses,
+            recomputing=None if recomputing is None else recomputing(player),
         )
         for player in players
     }
@@ -275,7 +293,7 @@ class SerialTraining:
         self.league = new_league(experiment)
         self._ledger = folder.ledger()
         self._checkpoints = folder.checkpoints(CHECKPOINT)
-        self._metrics = MetricsFile(folder.metrics / "train.jsonl")
+        self._metrics = RunMetrics(folder, experiment.metrics)
         self._requests = RequestFolder(folder.requests)
         self._orders = Orders()
         self._status = StatusWriter(self, self._orders, lambda: ((), None))
@@ -356,7 +374,7 @@ class SerialTraining:
             if self.learner.batches != self._noted:  # middleware may add statistics without a batch
                 self._noted = self.learner.batches
                 learned = progress["learner"]
-                self._statistics |= learned.statistics
+                self._statistics |= {**learned.statistics, **self.controller.episodes.take()}
                 self._metrics.append(self.numbers())
                 self._check_learning(learned.statistics)
                 if self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
@@ -482,6 +500,7 @@ class SerialTraining:
             trial=None,
             time_limit_h=1.0,
             actors=None,
+            metrics=(),
         )
         settings = encode(without)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -29,6 +29,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.models.policy import ChecksKind, ModelConfig
+from ludus.observe.metrics import MetricsOutput
 from ludus.runtime.cluster_config import ClusterConfig
 from ludus.runtime.program import Middleware
 from ludus.runtime.supervision import Supervision
@@ -52,7 +53,9 @@ class Experiment:
     """Everything that decides what a run does."""
 
     name: str
+    """Of what is tried; run folders are called after it."""
     game: GameSource
+    """What is played; `ludus games` lists the games that can be named."""
     budget: LiveField[int]
     """Decisions that the learning players train on, all together. Schedules run over it."""
     trial: str | None = None
@@ -67,7 +70,9 @@ class Experiment:
     policies: SeatPolicies = "shared"
     """Which policy of its player acts for a seat."""
     model: ModelConfig = field(default_factory=ActorCritic)
+    """The network of every learning player."""
     algorithm: LiveField[Algorithm] = field(default_factory=PPO)
+    """How a batch becomes a loss."""
     actor: ActorConfig = field(default_factory=ActorConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     league: LeagueRules = field(default_factory=_main_only)
@@ -77,6 +82,8 @@ class Experiment:
     services: Mapping[str, UserService] = field(default_factory=dict)
     """Started beside the workers, in processes of their own, by name; `Solver(name)` reaches them."""
     models: ModelStorage = field(default_factory=ModelStorage)
+    metrics: tuple[MetricsOutput, ...] = ()
+    """Where metrics go besides `metrics/train.jsonl`: TensorBoard(), Prometheus(), WandB(), CSV()."""
     checkpoint_every: LiveField[int] = 1_000_000
     """Decisions between two checkpoints."""
     actors: LiveField[int | None] = None
@@ -87,6 +94,7 @@ class Experiment:
     supervision: Supervision = field(default_factory=Supervision)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     seed: int = 0
+    """All chance follows from it; the serial runtime repeats a run exactly."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "game", pointed(self.game))
@@ -113,6 +121,13 @@ class Experiment:
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
             )
         self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
+        for one in self.learner.recompute:
+            if one not in self.algorithm.recomputable:
+                able = ", ".join(self.algorithm.recomputable) or "none"
+                raise ValueError(
+                    f"learner.recompute: {type(self.algorithm).__name__} as it is set has no use for "
+                    f"recomputed {one}; of what can be recomputed it uses: {able}"
+                )
         further = sorted({reward for kind in self.game.spec.kinds for reward in kind.rewards})
         if further and not self.algorithm.takes_further_rewards:
             raise ValueError(
@@ -135,6 +150,9 @@ class Experiment:
             )
         self._check_patience()
         check_services(self.services)
+        outputs = [type(output).__name__ for output in self.metrics]
+        if twice := {name for name in outputs if outputs.count(name) > 1}:
+            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()

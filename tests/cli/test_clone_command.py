@@ -17,6 +17,7 @@ from ludus.assemble import CHECKPOINT
 from ludus.cli.main import main
 from ludus.data.dataset import ReplayDataset
 from ludus.data.trees import Array
+from ludus.observe.metric_names import is_declared
 from ludus.store.metrics_file import read_metrics
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import RunFolder
@@ -269,3 +270,15 @@ def test_a_damaged_or_foreign_run_does_not_go_on(ludus: Run) -> None:
     Path("mine/cloning.json").unlink()
     code, _, err = ludus("clone", "--run", "mine", "--resume")
     assert (code, "mine was not cloned" in err) == (1, True)
+
+
+def test_metrics_go_where_the_experiment_says(ludus: Run) -> None:
+    code, out, _ = ludus(
+        "clone", "rules", "mine.py:plain", "--run", "mine", "--steps", "3", *FEW, "--set", "metrics=[CSV]"
+    )
+    assert code == 0
+    assert "metrics:    CSV: mine/metrics/train.csv" in out
+    header, *rows = (RunFolder.open("mine").metrics / "train.csv").read_text().splitlines()
+    assert set(header.split(",")) == {name for row in numbers_in("mine") for name in row}
+    assert len(rows) == len(numbers_in("mine"))
+    assert all(map(is_declared, header.split(",")))

@@ -103,6 +103,17 @@ def test_a_replay_of_many_pages_is_complete(path: Path) -> None:
         assert [event for _, event in ledger.replay()] == [RunStarted(number) for number in range(10_000)]
 
 
+def test_rows_of_a_kind_are_passed_over(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.append([issued(1), MatchLeased(1, "a"), finished(1), issued(2), MatchLeased(2, "a")])
+        assert list(ledger.replay(without="match_leased")) == [
+            (1, issued(1)),
+            (3, finished(1)),
+            (4, issued(2)),
+        ]
+        assert ledger.tail(3, without="match_leased") == [(4, issued(2))]
+
+
 def test_counts_and_match_ids(path: Path) -> None:
     with Ledger(path) as ledger:
         assert ledger.next_match_id() == 1
@@ -137,6 +148,13 @@ def test_the_first_end_of_a_match_stands(path: Path, second: AnyEvent) -> None:
         assert caught.value.second == second
         assert [event for _, event in ledger.replay()] == [issued(1), finished(1)]
         assert ledger.append([issued(2)]) == [3]
+
+
+def test_a_match_can_be_asked_for_as_it_was_issued(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.append([issued(1), issued(2), finished(2)])
+        assert ledger.match(2) == issued(2).match
+        assert ledger.match(3) is None
 
 
 def test_the_end_of_a_match_can_be_asked_for(path: Path) -> None:

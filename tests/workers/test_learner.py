@@ -282,9 +282,10 @@ class Held:
     """A buffer with so many decisions in it, because of which one of three actors may wait."""
 
     dropped = 0
+    is_preparing = False
 
     def __init__(self, decisions: int, *, holds_up: bool = False) -> None:
-        self.decisions = decisions
+        self.ready = decisions
         self._holds_up = holds_up
 
     def held_up(self) -> Any:
@@ -298,6 +299,9 @@ class Held:
 
     def give_back(self, refused: Any) -> None:
         self._holds_up = False
+
+    def recompute_older_than(self, version: int) -> None:
+        pass
 
 
 def test_an_actor_does_not_wait_for_ever_for_a_player_that_gets_no_more_matches() -> None:

@@ -89,7 +89,7 @@ def test_results_equal_a_slow_recount(play: Play) -> None:
     found = episodes_of_matches(play)
     teams = play.spec.num_teams
     for match_id, result in play.desk.results.items():
-        steps, decisions = 0, [0] * teams
+        steps, decisions, earned, early_reward = 0, [0] * teams, [0.0] * teams, 0.0
         scores = np.zeros((2, teams))
         pairs = {(a, b): [0, 0, 0] for a in range(teams) for b in range(a + 1, teams)}
         for (_, number), episode in found[match_id].items():
@@ -98,7 +98,10 @@ def test_results_equal_a_slow_recount(play: Play) -> None:
             by_side = [episode.score[team] for team in team_of_side]
             for one, team in enumerate(team_of_side):
                 seats = play.spec.seats_of_team[team]
-                decisions[one] += sum(len(episode.decisions.get(seat, ())) for seat in seats)
+                made = [episode.decisions.get(seat, []) for seat in seats]
+                decisions[one] += sum(map(len, made))
+                earned[one] += sum(decision.reward for own in made for decision in own) / len(seats)
+            early_reward += episode.early_reward
             scores += np.array([by_side, np.square(by_side)])
             for (a, b), counts in pairs.items():
                 counts[0 if by_side[a] > by_side[b] else 1 if by_side[a] == by_side[b] else 2] += 1
@@ -106,6 +109,8 @@ def test_results_equal_a_slow_recount(play: Play) -> None:
         assert result.pairs == tuple(Pair(a, b, *counts) for (a, b), counts in pairs.items())
         assert result.score_sum == pytest.approx(tuple(scores[0]))
         assert result.score_square_sum == pytest.approx(tuple(scores[1]))
+        assert early_reward == 0.0, "the log has no sign of it"
+        assert result.reward_sum == pytest.approx(tuple(earned), abs=1e-4)
 
 
 def test_only_players_that_train_hand_trajectories_over(play: Play) -> None:

@@ -13,10 +13,11 @@ from ludus.assemble import CHECKPOINT, build_policies, load_experiment, new_leag
 from ludus.cli.clone_view import CloneView, show_end
 from ludus.cli.cloning_plan import EPOCHS, OWN, CloningPlan, Wish, plan_new, plan_resumed
 from ludus.cli.console import new_console
-from ludus.cli.live_view import UNREAD, Style
+from ludus.cli.live_view import UNREAD, style_of
 from ludus.cli.main import INTERRUPTED
 from ludus.config import ConfigError, encode
 from ludus.data.episodes import Outcome
+from ludus.observe.metrics import RunMetrics
 from ludus.runtime import serial
 from ludus.runtime.supervision import TrainingFailed
 from ludus.store.files import StoreError
@@ -101,7 +102,7 @@ def command(
             RunFolder.require_free(run)
         plan = plan_new(dataset, recipe, player, wish, outcome=outcome, cut=cut_vocabularies)
     console = new_console()
-    style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
+    style = style_of(as_json=as_json, quiet=quiet)
     folder = plan.folder or _create(plan, run)
     again = f"ludus clone --run {folder.path} --resume"
     with folder.lock():
@@ -110,6 +111,8 @@ def command(
         plan.facts.write(folder)
         if style in ("live", "lines"):
             console.print(f"run folder: {folder.path}\n{plan.description}", soft_wrap=True)
+            for output in plan.experiment.metrics:
+                console.print(f"metrics:    {output.where(folder)}", soft_wrap=True)
         cloned: ClonedRun | None = None
         try:
             use_threads(threads)
@@ -167,6 +170,7 @@ def _start(plan: CloningPlan, folder: RunFolder) -> ClonedRun:
         folder,
         league,
         folder.checkpoints(CHECKPOINT),
+        RunMetrics(folder, experiment.metrics),
         validate_every=settings.validate_every,
         most_refused=experiment.supervision.most_refused,
     )

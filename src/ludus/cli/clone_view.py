@@ -14,12 +14,12 @@ from typing import Self
 import click
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from ludus.cli.console import add_numbers, new_table
-from ludus.cli.live_view import REDRAW_S, UNREAD, Style, time_left
+from ludus.cli.fitting import flow
+from ludus.cli.live_view import REDRAW_S, UNREAD, Style, progress_line, time_left
 from ludus.runtime.program import StopTraining
 from ludus.runtime.serial import FINISHED
 from ludus.store.model_pool import BEST
@@ -95,31 +95,34 @@ class CloneView:
             + (f"loss {loss:.3f}  " if loss is not None else "")
             + "right: "
             + ", ".join(f"{head} {share:.1%}" for head, share in accuracies(player, numbers))
-            + f"  {numbers['windows_per_s']:,.0f} windows/s  {time_left(numbers)}"
-            + self._validated(numbers)
-        )
+            + f"  {numbers['windows_per_s']:,.0f} windows/s  {time_left(numbers)}  {self._validated(numbers)}"
+        ).rstrip()
 
     def _validated(self, numbers: Mapping[str, float]) -> str:
         loss = numbers.get(f"{self._cloned.player}/validation.loss")
-        return f"  validation {loss:.3f}, best {self._cloned.best:.3f}" if loss is not None else ""
+        return f"validation {loss:.3f}, best {self._cloned.best:.3f}" if loss is not None else ""
 
     def _picture(self, numbers: Mapping[str, float]) -> Group:
-        bar = Table.grid(padding=(0, 2), expand=True)
-        bar.add_column(ratio=1)
-        bar.add_row(
-            ProgressBar(total=1.0, completed=numbers["progress"]),
-            f"{numbers['progress']:.1%}",
-            time_left(numbers),
-        )
         player = self._cloned.player
         loss = numbers.get(f"{player}/loss", float("nan"))
-        figures = Text(
-            f"step {numbers['updates']:,.0f}  epoch {numbers['epochs']:.1f}  loss {loss:.3f}  "
-            f"{numbers['decisions_per_s']:,.0f} decisions/s  {numbers['windows_per_s']:,.0f} windows/s"
-            f"{self._validated(numbers)}"
+        figures = [
+            f"step {numbers['updates']:,.0f}",
+            f"epoch {numbers['epochs']:.1f}",
+            f"loss {loss:.3f}",
+            f"{numbers['decisions_per_s']:,.0f} decisions/s",
+            f"{numbers['windows_per_s']:,.0f} windows/s",
+            *filter(None, [self._validated(numbers)]),
+        ]
+        head = Text.assemble(
+            ("cloning ", "bold"),
+            player,
+            "   ",
+            (str(self._cloned.folder.path), "dim"),
+            no_wrap=True,
+            overflow="ellipsis",
         )
-        head = Text.assemble(("cloning ", "bold"), player, "   ", (str(self._cloned.folder.path), "dim"))
-        return Group(head, bar, figures, Text(), accuracy_table(player, numbers))
+        lines = [Text(line) for line in flow(figures, self._console.width)]
+        return Group(head, progress_line(numbers), *lines, Text(), accuracy_table(player, numbers))
 
 
 def accuracies(player: str, numbers: Mapping[str, float], of: str = "") -> Iterator[tuple[str, float]]:
@@ -149,7 +152,8 @@ def show_end(cloned: ClonedRun, reason: str, facts: CloningFacts, console: Conso
     numbers, path, player = cloned.numbers(), cloned.folder.path, cloned.player
     console.print(accuracy_table(player, numbers))
     console.print(
-        f"{reason} after {numbers['decisions']:,} decisions, {numbers['epochs']:.1f} times the data: {path}"
+        f"{reason} after {numbers['decisions']:,} decisions, {numbers['epochs']:.1f} times the data: {path}",
+        soft_wrap=True,
     )
     if cloned.cloner.impossible:
         console.print(
@@ -157,7 +161,7 @@ def show_end(cloned: ClonedRun, reason: str, facts: CloningFacts, console: Conso
             "vocabulary, and was not learned"
         )
     again = f"ludus clone --run {path} --resume"
-    console.print(f"go on:    {again}" + (" --epochs ..." if reason == FINISHED else ""))
+    console.print(f"go on:    {again}" + (" --epochs ..." if reason == FINISHED else ""), soft_wrap=True)
     if not any(BEST in names for names in cloned.folder.models.tags().values()):
         return
     network = "".join(f" --set {shlex.quote(setting)}" for setting in facts.network)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ludus.assemble import load_experiment, require_devices
+from ludus.assemble import load_experiment, require_devices, require_metrics
 from ludus.cli.experiments import find_experiment, open_run, parse_settings
 from ludus.config import ConfigError, apply_overrides, decode, encode
 from ludus.data.dataset import ReplayDataset
@@ -131,6 +131,7 @@ def _plan(
     experiment: Experiment, settings: CloningSettings, facts: CloningFacts, episodes: ReplayDataset
 ) -> CloningPlan:
     require_devices(experiment)
+    require_metrics(experiment)
     game, spec = experiment.game, experiment.grouped_game.spec
     try:
         settings.loss.check(spec.kinds)

@@ -200,8 +200,8 @@ def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...]
     \b
     head: 10.0.0.1                 # this machine, as the others see it
     hosts:
-      - {address: 10.0.0.2, user: me, workers: 16}
-      - {address: 10.0.0.3, port: 2222, role: learner, workers: 4, ludus: /opt/ludus/bin/ludus}
+      - {address: 10.0.0.2, user: me, processes: 16}
+      - {address: 10.0.0.3, port: 2222, role: learner, processes: 4, ludus: /opt/ludus/bin/ludus}
     """
     plan = read_host_file(file)
     training = _training(experiment, run, settings)

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -18,22 +19,62 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.assemble import Training
+from ludus.cli.console import can_redraw
+from ludus.cli.fitting import flow
 from ludus.cli.tables import league_table, short
-from ludus.league.summary import summarise
+from ludus.league.summary import LeagueSummary, summarise
 from ludus.runtime.program import StopTraining
 
 Style = Literal["live", "lines", "json", "quiet"]
 
 UNREAD = "nobody reads the output any more"
 """Why a run ends whose output goes to a program that has ended, as in `ludus train --json | head`."""
-REDRAW_S = {"live": 1.0, "lines": 10.0, "json": 1.0}
+REDRAW_S = {"live": 1.0, "lines": 5.0, "json": 1.0}
+FIRST_S = 1.0
+"""A sign of life comes early."""
 LEAGUE_S = 5.0
 """The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
+LOW = 10
+"""With fewer lines than this for the league, a caption is too much."""
+FIRST = (
+    "entropy",
+    "episode_reward",
+    "value_loss",
+    "policy_loss",
+    "kl",
+    "explained_variance",
+    "learning_rate",
+)
+"""The statistics of a player that come first, where there is no room for all."""
 LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
 LAG_SHARE = "lag_share."
 """How many decisions were how old: for curves, not for a glance."""
 NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
+
+
+def style_of(*, as_json: bool, quiet: bool) -> Style:
+    """How a training shows itself on standard output."""
+    return "json" if as_json else "quiet" if quiet else "live" if can_redraw(sys.stdout) else "lines"
+
+
+class Pace:
+    """How fast a count grows: over the last minute, or over the last few steps where those are longer."""
+
+    WINDOW_S = 60.0
+    STEPS = 3
+
+    def __init__(self, now: float, count: float) -> None:
+        self._seen = deque([(now, count)])
+
+    def __call__(self, now: float, count: float) -> float:
+        """Per second. Falls while nothing happens."""
+        if count != self._seen[-1][1]:
+            self._seen.append((now, count))
+        while len(self._seen) > self.STEPS and now - self._seen[1][0] > self.WINDOW_S:
+            self._seen.popleft()
+        began, first = self._seen[0]
+        return (count - first) / max(now - began, 1e-9)
 
 
 class TrainView:
@@ -44,9 +85,10 @@ class TrainView:
         self._style = style
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True) if style == "live" else None
-        self._started = self._drawn = self._rated = time.monotonic()
-        self._decisions_before = training.numbers()["decisions"]
-        self._league: Table | None = None
+        started = self._rated = time.monotonic()
+        self._drawn = started + FIRST_S - REDRAW_S.get(style, 0.0)
+        self._pace = Pace(started, training.numbers()["decisions"])
+        self._summary: LeagueSummary | None = None
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -81,7 +123,7 @@ class TrainView:
     def _numbers(self, now: float) -> dict[str, float]:
         numbers = self._training.numbers()
         budget = self._training.experiment.budget
-        rate = (numbers["decisions"] - self._decisions_before) / max(now - self._started, 1e-9)
+        rate = self._pace(now, numbers["decisions"])
         left = max(budget - numbers["decisions"], 0)
         return {
             "progress": min(numbers["decisions"] / budget, 1.0),
@@ -97,55 +139,95 @@ class TrainView:
             f"{numbers['progress']:6.1%}  {numbers['decisions']:>12,.0f} decisions  "
             f"{numbers['decisions_per_s']:>8,.0f}/s  {numbers['matches']:>6,.0f} matches  "
             + (f"entropy {entropy:.3f}  " if entropy is not None else "")
-            + time_left(numbers)
-            + _troubles(numbers)
+            + "  ".join([time_left(numbers), *_troubles(numbers)])
         )
 
     def _picture(self, now: float) -> Group:
+        """As much as the terminal has room for: what tells most comes first."""
         numbers = self._numbers(now)
-        experiment = self._training.experiment
-        if self._league is None or now - self._rated >= LEAGUE_S:
+        experiment, league = self._training.experiment, self._training.league
+        width, height = self._console.size
+        if self._summary is None or now - self._rated >= LEAGUE_S:
             self._rated = now
-            league = self._training.league
-            self._league = league_table(league, summarise(league), experiment.evaluation.opponents)
+            self._summary = summarise(league)
         head = Text.assemble(
             (experiment.name, "bold"),
             f" on {experiment.game.spec.name}   ",
             (str(self._training.folder.path), "dim"),
+            no_wrap=True,
+            overflow="ellipsis",
         )
-        bar = Table.grid(padding=(0, 2), expand=True)
-        bar.add_column(ratio=1)
-        bar.add_row(
-            ProgressBar(total=1.0, completed=numbers["progress"]),
-            f"{numbers['progress']:.1%}",
-            time_left(numbers),
-        )
-        figures = Text(
-            f"{short(numbers['decisions'])} of {short(experiment.budget)} decisions  "
-            f"{short(numbers['decisions_per_s'])}/s  {numbers['updates']:,.0f} updates  "
-            f"{numbers['matches']:,.0f} matches  {short(numbers['episodes'])} episodes{_troubles(numbers)}"
-        )
-        return Group(head, bar, figures, *_losses(numbers), Text(), self._league)
+        figures = [
+            f"{short(numbers['decisions'])} of {short(experiment.budget)} decisions",
+            f"{short(numbers['decisions_per_s'])}/s",
+            f"{numbers['updates']:,.0f} updates",
+            f"{numbers['matches']:,.0f} matches",
+            f"{short(numbers['episodes'])} episodes",
+        ]
+        above = [
+            *(Text(line) for line in flow(figures, width)),
+            *(Text(line, style="bold red") for line in flow(_troubles(numbers), width)),
+            *_losses(numbers, width, most=height // 4),
+            Text(),
+        ]
+        table = self._league_within(height - len(above) - len(("head", "bar")))
+        return Group(head, progress_line(numbers), *above, table)
+
+    def _league_within(self, lines: int) -> Table:
+        """The table of the league, with as many players as fit into so many lines."""
+        assert self._summary is not None
+        league, opponents = self._training.league, self._training.experiment.evaluation.opponents
+        table = league_table(league, self._summary, opponents, most=max(1, lines))
+        if lines < LOW:
+            table.caption = None
+        around = len(self._console.render_lines(table)) - table.row_count
+        if around + table.row_count > lines:
+            caption = table.caption is not None
+            table = league_table(league, self._summary, opponents, most=max(1, lines - around))
+            table.caption = table.caption if caption else None
+        return table
 
 
-def _losses(numbers: dict[str, float]) -> list[Text]:
-    """A line per player; counts that say that something was left out come only if it was."""
-    lines: dict[str, list[str]] = {}
+def progress_line(numbers: Mapping[str, float]) -> Table:
+    bar = Table.grid(padding=(0, 2), expand=True)
+    bar.add_column(ratio=1)
+    bar.add_column(no_wrap=True)
+    bar.add_column(no_wrap=True)
+    bar.add_row(
+        ProgressBar(total=1.0, completed=numbers["progress"]),
+        f"{numbers['progress']:.1%}",
+        time_left(numbers),
+    )
+    return bar
+
+
+def _losses(numbers: Mapping[str, float], width: int, most: int) -> list[Text]:
+    """A line per player with what fits into it; counts that say that something was left out come only if it
+    was."""
+    shown: dict[str, dict[str, str]] = {}
     for name, value in numbers.items():
         player, slash, what = name.rpartition("/")
         if slash and (value or what not in LEFT_OUT) and not what.startswith(LAG_SHARE):
-            lines.setdefault(player, []).append(
-                f"{what}={short(value) if value >= 1_000 else f'{value:.3g}'}"
-            )
-    return [Text(f"{player}  {'  '.join(shown)}", style="dim") for player, shown in lines.items()]
+            figure = short(value) if value >= 1_000 else f"{value:.3g}"
+            shown.setdefault(player, {})[what] = f"{what}={figure}"
+    lines = [flow([player, *_in_order(figures)], width)[0] for player, figures in shown.items()]
+    if len(lines) > most > 0:
+        lines = [*lines[: most - 1], f"and {len(lines) - most + 1} more learning players"]
+    return [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
 
 
-def _troubles(numbers: dict[str, float]) -> str:
+def _in_order(figures: Mapping[str, str]) -> Sequence[str]:
+    order = [*(what for what in FIRST if what in figures), *(what for what in figures if what not in FIRST)]
+    return [figures[what] for what in order]
+
+
+def _troubles(numbers: Mapping[str, float]) -> list[str]:
     """A run that learns nothing because of a NaN must not look like one that is slow."""
-    shown = ""
+    shown = []
     for what, things in NOT_FINITE:
         count = sum(value for name, value in numbers.items() if name.endswith(f"/{what}"))
-        shown += f"  {count:,.0f} {things} not finite!" if count else ""
+        if count:
+            shown.append(f"{count:,.0f} {things} not finite!")
     return shown
 
 

@@ -11,6 +11,9 @@ from typing import Literal, Self
 import click
 from rich import progress
 from rich.console import Console
+from rich.table import Column
+
+from ludus.cli.console import can_redraw
 
 Style = Literal["shown", "json", "quiet"]
 
@@ -22,7 +25,7 @@ class Progress:
 
     def __init__(self, things: str, total: int, style: Style) -> None:
         self._things, self._total = things, total
-        shown = "bar" if sys.stderr.isatty() else "lines"
+        shown = "bar" if can_redraw(sys.stderr) else "lines"
         self._form = "" if style == "quiet" else "json" if style == "json" else shown
         self._started = self._drawn = time.monotonic()
         self._first: int | None = None
@@ -31,13 +34,14 @@ class Progress:
     def __enter__(self) -> Self:
         if self._form == "bar":
             self._bar = progress.Progress(
-                progress.BarColumn(),
+                progress.BarColumn(bar_width=None),
                 progress.MofNCompleteColumn(),
                 progress.TextColumn(self._things),
                 progress.TimeRemainingColumn(compact=True),
-                progress.TextColumn("{task.fields[more]}", style="dim"),
+                progress.TextColumn("{task.fields[more]}", style="dim", table_column=Column(no_wrap=True)),
                 console=Console(stderr=True, highlight=False),
                 transient=True,
+                expand=True,
             )
             self._bar.add_task("", total=self._total, more="")
             self._bar.__enter__()

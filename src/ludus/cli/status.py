@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
+import sys
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -13,15 +14,14 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ludus.cli.console import add_numbers, new_console, new_table
+from ludus.cli.console import add_numbers, can_redraw, new_console, new_table
 from ludus.cli.experiments import open_run
-from ludus.observe.process_use import GpuUse, gpus, look_at
+from ludus.observe.process_use import GpuUse, gpus
+from ludus.observe.run_look import ENDED, look_at_run, state_without_status
 from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import SILENT_AFTER_S, RunStatus, WorkerStatus, read_status
+from ludus.store.run_status import SILENT_AFTER_S, RunStatus
 
 FOLLOW_S = 2.0
-ENDED = ("finished", "stopped", "failed", "time limit reached", "dead")
-CONTROLLER = "controller"
 
 
 @click.command("status")
@@ -39,22 +39,26 @@ def command(run: str | None, follow: bool, as_json: bool) -> None:
         _print_json(folder, follow)
         return
     console = new_console()
-    status = _look(folder)
+    status = look_at_run(folder)
     if not follow:
         console.print(_picture(folder, status))
         return
-    with Live(console=console, auto_refresh=False) as live:
+    live = Live(console=console, auto_refresh=False) if can_redraw(sys.stdout) else None
+    with live or nullcontext():
         while True:
-            live.update(_picture(folder, status), refresh=True)
+            if live is not None:
+                live.update(_picture(folder, status), refresh=True)
+            else:
+                console.print(_picture(folder, status), "")
             if status is not None and status.state in ENDED:
                 return
             time.sleep(FOLLOW_S)
-            status = _look(folder)
+            status = look_at_run(folder)
 
 
 def _print_json(folder: RunFolder, follow: bool) -> None:
     while True:
-        status = _look(folder)
+        status = look_at_run(folder)
         click.echo(json.dumps(_facts(folder, status)))
         if not follow or (status is not None and status.state in ENDED):
             return
@@ -63,53 +67,9 @@ def _print_json(folder: RunFolder, follow: bool) -> None:
 
 def _facts(folder: RunFolder, status: RunStatus | None) -> dict[str, Any]:
     if status is None:
-        return {"run": str(folder.path), "state": _state_without(folder)}
+        return {"run": str(folder.path), "state": state_without_status(folder)}
     facts: dict[str, Any] = {"run": str(folder.path)} | msgspec.to_builtins(status)
     return facts | {"gpus": [msgspec.to_builtins(gpu) for gpu in gpus()]}
-
-
-def _look(folder: RunFolder) -> RunStatus | None:
-    """What the run says, with what can be seen here; None if it has never said anything."""
-    status = read_status(folder.status)
-    if status is None:
-        return None
-    if status.state in ENDED:
-        return status
-    if folder.holder() is None:
-        return msgspec.structs.replace(status, state="dead", workers=(), bottleneck=None)
-    workers = [_controller(status), *status.workers]
-    here = [one.pid for one in workers if one.pid is not None and one.node == socket.gethostname()]
-    use = look_at(here)
-    seen = [
-        msgspec.structs.replace(one, cores=round(use[one.pid].cores, 3), memory=use[one.pid].memory)
-        if one.pid in use and one.node == socket.gethostname()
-        else one
-        for one in workers
-    ]
-    return msgspec.structs.replace(status, workers=tuple(_without_children(seen)))
-
-
-def _controller(status: RunStatus) -> WorkerStatus:
-    return WorkerStatus(
-        name=CONTROLLER, state="working", pid=status.pid, node=status.node, started=status.started
-    )
-
-
-def _without_children(workers: list[WorkerStatus]) -> list[WorkerStatus]:
-    """The other workers are the controller's children: what they use is not its own."""
-    controller, *others = workers
-    if controller.cores is None or controller.memory is None:
-        return workers
-    cores = sum(one.cores or 0.0 for one in others if one.node == controller.node)
-    memory = sum(one.memory or 0 for one in others if one.node == controller.node)
-    own = msgspec.structs.replace(
-        controller, cores=max(0.0, controller.cores - cores), memory=max(0, controller.memory - memory)
-    )
-    return [own, *others]
-
-
-def _state_without(folder: RunFolder) -> str:
-    return "starting" if folder.holder() is not None else "never started"
 
 
 # --- for people ---
@@ -117,7 +77,7 @@ def _state_without(folder: RunFolder) -> str:
 
 def _picture(folder: RunFolder, status: RunStatus | None) -> RenderableType:
     if status is None:
-        return Text(f"{folder.path}: {_state_without(folder)}")
+        return Text(f"{folder.path}: {state_without_status(folder)}")
     name = status.experiment if status.trial is None else f"{status.experiment}, trial {status.trial}"
     head = Text.assemble((str(folder.path), "bold"), f"  {name}  ", (_state(status), "bold"))
     rows: list[RenderableType] = [head, Text(_progress(status))]

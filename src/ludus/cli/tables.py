@@ -10,6 +10,7 @@ from ludus.cli.console import add_numbers, new_table
 from ludus.league.league import League
 from ludus.league.measures import Estimate
 from ludus.league.payoff import Payoff
+from ludus.league.payoff_estimate import WHY_NOT
 from ludus.league.players import Player
 from ludus.league.ratings import Rating
 from ludus.league.summary import LeagueSummary
@@ -17,24 +18,31 @@ from ludus.league.summary import LeagueSummary
 MOST_COLUMNS = 12
 MOST_FROZEN = 40
 """Rows for frozen players in the table of a large league."""
+BEST_FROZEN = 3
+"""Those of them that come before scripted players, where there is room for few."""
 
 
-def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str]) -> Table:
+def league_table(
+    league: League, summary: LeagueSummary, opponents: Sequence[str], most: int | None = None
+) -> Table:
     """A row per player: rating with its 95 % interval, share of the equilibrium, win rates against bots; and
-    the layer, where the summary has the measures."""
+    the layer, where the summary has the measures. With room for `most` rows it has fewer frozen players, and
+    explains less."""
     one_team = league.num_teams == 1
     layers = _layers(summary)
     table = new_table("player")
+    table.least = ("layer", "Nash", "games")
     add_numbers(table, "trained on")
     if one_team:
         add_numbers(table, "mean score")
     else:
         add_numbers(table, "Elo", "games", "Nash", *(["layer"] if layers else []))
         add_numbers(table, *(f"% vs {opponent}" for opponent in opponents))
-        table.caption = (
-            f"Elo with its 95 % interval, {summary.anchor} = 0. "
-            "Nash: share of the mixture of frozen players that none of them beats, by mean score."
-        )
+        table.caption = f"Elo with its 95 % interval, {summary.anchor} = 0."
+        if most is None:
+            table.caption += (
+                " Nash: share of the mixture of frozen players that none of them beats, by mean score."
+            )
         if layers:
             table.caption += (
                 " Layer: those of such a mixture by win rate are 1, of the rest without them 2, ..."
@@ -44,7 +52,10 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
         zip(summary.players, summary.ratings, strict=True),
         key=lambda row: float("inf") if row[1].elo is None else -row[1].elo,
     )
-    for player, rating in _most_important(rows):
+    important = _most_important(rows, most)
+    if most is not None and len(important) < len(rows):
+        table.caption = f"And {len(rows) - len(important)} more players. {table.caption or ''}".rstrip()
+    for player, rating in important:
         cells = [player.id, _decisions(league, player)]
         if one_team:
             cells.append(_score(summary, player.id))
@@ -57,17 +68,21 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
     return table
 
 
-def _most_important(rows: Sequence[tuple[Player, Rating]]) -> list[tuple[Player, Rating]]:
-    """All but the weakest frozen players, where there are very many."""
-    shown = {player.id for player, _ in [row for row in rows if row[0].frozen][:MOST_FROZEN]}
-    return [row for row in rows if not row[0].frozen or row[0].id in shown]
+def _most_important(rows: Sequence[tuple[Player, Rating]], most: int | None) -> list[tuple[Player, Rating]]:
+    """All but the weakest frozen players, where there are very many. With room for few: those who learn, the
+    best frozen ones, the scripted ones, then further frozen ones."""
+    frozen = [player.id for player, _ in rows if player.frozen]
+    if most is None:
+        return [row for row in rows if not row[0].frozen or row[0].id in frozen[:MOST_FROZEN]]
 
+    def rank(row: tuple[Player, Rating]) -> int:
+        player = row[0]
+        if player.frozen:
+            return 1 if player.id in frozen[:BEST_FROZEN] else 3
+        return 2 if player.scripted else 0
 
-WHY_NOT = {
-    "one_player": "there are fewer than two frozen players",
-    "no_games": "no two frozen players have met; evaluation.past or evaluation.ladder lets them",
-    "all_even": "every pair of frozen players is even",
-}
+    kept = sorted(rows, key=rank)[:most]
+    return [row for row in rows if row in kept]
 
 
 def measure_lines(summary: LeagueSummary) -> list[str]:

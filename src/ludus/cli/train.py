@@ -19,12 +19,13 @@ from ludus.assemble import (
     new_league,
     require_devices,
     require_interface,
+    require_metrics,
     require_value_parameters,
 )
 from ludus.cli.console import new_console
 from ludus.cli.experiments import find_experiment, open_run, parse_settings
 from ludus.cli.initial_models import InitialModels, find_initial_models, models_named
-from ludus.cli.live_view import UNREAD, Style, TrainView
+from ludus.cli.live_view import UNREAD, TrainView, style_of
 from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
 from ludus.cli.outside_bots import fix_bots
 from ludus.cli.stopped_run import edit_stopped
@@ -113,7 +114,7 @@ def command(
     _require_sense(chosen, actors, address)
     num_actors = actors or kept or default_actors(chosen)
     console = new_console()
-    style: Style = "json" if as_json else "quiet" if quiet else "live" if console.is_terminal else "lines"
+    style = style_of(as_json=as_json, quiet=quiet)
     if folder is None:
         chosen, folder = _create(initial, run)
     again = f"ludus train --run {folder.path} --resume"
@@ -126,10 +127,13 @@ def command(
         if resume and encode(chosen) != encode(load_experiment(folder)):
             folder = folder.with_experiment(encode(chosen))  # before worker processes read it
         if style in ("live", "lines"):
-            console.print(f"run folder: {folder.path}\n{initial.describe()}{_workers(chosen, num_actors)}")
+            console.print(f"run folder: {folder.path}", soft_wrap=True)
+            console.print(f"{initial.describe()}{_workers(chosen, num_actors)}")
             if chosen.services:
                 named = ", ".join(f"{name} ({one.count})" for name, one in chosen.services.items())
                 console.print(f"services:   {named}")
+            for output in chosen.metrics:
+                console.print(f"metrics:    {output.where(folder)}", soft_wrap=True)
             for role in _taught_by_nobody(chosen):
                 console.print(
                     f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
@@ -169,6 +173,7 @@ def _find(
         experiment = fix_services(fix_bots(find_experiment(address or DEFAULT_RECIPE, settings)))
         require_devices(experiment)
         require_interface(experiment)
+        require_metrics(experiment)
         require_value_parameters(experiment)
         if run is not None and (Path(run) / "run.json").exists():
             raise ConfigError(f"{run} already holds a run; go on with it by --resume, or name another folder")
@@ -196,6 +201,7 @@ def _find(
     _require_same_players(before, experiment)
     require_devices(experiment)
     require_interface(experiment)
+    require_metrics(experiment)
     require_value_parameters(experiment)
     named_before = [model for _, model, _ in models_named(before)]
     initial = find_initial_models(experiment, folder.models, known=named_before)
@@ -294,8 +300,9 @@ def _workers(experiment: Experiment, num_actors: int) -> str:
     if experiment.runtime == "ray":
         return "workers:    on the nodes of a Ray cluster (--address HOST:PORT; without: a private one here)"
     policy_worker = ", a policy worker" if experiment.actor.inference == "worker" else ""
+    buffer_worker = ", a buffer worker" if experiment.learner.buffer_worker else ""
     ranks = f" of {experiment.learner.ranks} ranks" if experiment.learner.ranks > 1 else ""
-    workers = f"{num_actors} actor{'s' * (num_actors > 1)}{policy_worker} and a learner{ranks}"
+    workers = f"{num_actors} actor{'s' * (num_actors > 1)}{policy_worker}{buffer_worker} and a learner{ranks}"
     return f"workers:    {workers} on {usable_cores():g} usable cores (--actors N)"
 
 
@@ -326,7 +333,13 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool) 
         for what, value in exact.items():
             console.print(f"  {value:.4f}  {what}")
     path = training.folder.path
-    console.print(f"{reason} after {training.numbers()['decisions']:,} decisions: {path}")
     more = "" if reason != serial.FINISHED else " --set budget=..."
-    console.print(f"go on:    ludus train --run {path} --resume{more}")
-    console.print(f"look:     ludus league {path}\nmeasure:  ludus eval {path}")
+    lines = [
+        f"{reason} after {training.numbers()['decisions']:,} decisions: {path}",
+        f"go on:    ludus train --run {path} --resume{more}",
+        f"look:     ludus league {path}",
+        f"watch:    ludus watch {path}",
+        f"measure:  ludus eval {path}",
+        f"report:   ludus report {path}",
+    ]
+    console.print(*lines, sep="\n", soft_wrap=True)  # so that a command can be copied whole

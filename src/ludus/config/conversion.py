@@ -34,12 +34,13 @@ def convert(value: Any, hint: Any, path: str, current: object = None) -> Any:
     if not isinstance(value, str) and matches(value, hint):
         return value
     options = members(hint)
+    wrong = f"{path}: expected {describe(hint)}, got {value!r}"
     for option in sorted(options, key=_order):
         try:
             return _convert_plain(value, option, path)
-        except MismatchError:
-            continue
-    wrong = f"{path}: expected {describe(hint)}, got {value!r}"
+        except MismatchError as error:
+            if len(options) == 1 and str(error).startswith(f"{path}."):
+                wrong = f"{wrong} ({error})"  # which part of it is wrong, and what is near
     classes = tuple(option for option in options if is_component_class(option))
     if classes and isinstance(value, str | Mapping) and (str not in options or isinstance(value, Mapping)):
         try:

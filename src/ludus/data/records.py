@@ -101,6 +101,9 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     first_models: tuple[str, ...]
     """Per side: model id at its first and last decision ("" for scripted players)."""
     last_models: tuple[str, ...]
+    reward_sum: tuple[float, ...] = ()
+    """Per side: sum over the episodes of what a seat of it earned, on average. Empty where that is not known,
+    or no number."""
 
     def mean_score(self, side: int) -> tuple[float, float]:
         """Of a side, with its standard error."""

@@ -10,7 +10,9 @@ class Linear:
     """From `start` to `end` in a straight line."""
 
     start: float
+    """At the beginning of the budget."""
     end: float
+    """At its end."""
 
     def at(self, progress: float) -> float:
         return self.start + (self.end - self.start) * min(max(progress, 0.0), 1.0)
@@ -21,7 +23,9 @@ class Exponential:
     """From `start` to `end` by a constant factor; both above zero."""
 
     start: float
+    """At the beginning of the budget."""
     end: float
+    """At its end."""
 
     def __post_init__(self) -> None:
         if self.start <= 0 or self.end <= 0:

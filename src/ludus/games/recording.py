@@ -84,7 +84,8 @@ class RecordedTables:
         self.spec = game.spec
         self.num_tables = game.num_tables
         self.view = game.view
-        self._game = game
+        self.game = game
+        """The tables as the game has them."""
         self._finished = finished
         self._seats = [np.array(seats) for seats in game.spec.seats_of_kind]
         self._seeds = np.zeros(self.num_tables, np.uint64)
@@ -95,14 +96,14 @@ class RecordedTables:
         self._seen = Seen(game.spec, self.num_tables)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._game, name)
+        return getattr(self.game, name)
 
     @property
     def lost(self) -> Mapping[int, str]:
-        return lost_tables(self._game)
+        return lost_tables(self.game)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        self._game.reset(tables, seeds)
+        self.game.reset(tables, seeds)
         self._seeds[tables] = seeds
         self._steps[tables] = 0
         self._running[tables] = True
@@ -118,7 +119,7 @@ class RecordedTables:
         for log, chosen, own in zip(self._actions, actions, self._seats, strict=True):
             tables, columns = np.nonzero(to_act[:, own])
             log.append(tables, {head: array[tables, columns] for head, array in chosen.items()})
-        self._game.step(actions)
+        self.game.step(actions)
         self._steps[self._running] += 1
         ended = self._running & (self.view.over | self.view.truncated)
         for table in np.flatnonzero(ended).tolist():
@@ -126,7 +127,7 @@ class RecordedTables:
         self._running &= ~ended
 
     def close(self) -> None:
-        self._game.close()
+        self.game.close()
 
     def _recording(self, table: int) -> Recording:
         decisions = self._decisions.of(table)

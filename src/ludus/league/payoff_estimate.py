@@ -25,6 +25,12 @@ from ludus.league.ratings import ELO_SCALE, fit_elo
 Floats = NDArray[np.float64]
 Unidentified = Literal["one_player", "no_games", "all_even"]
 """Why a payoff says nothing: nobody to compare with, no two players have met, or every pair is even."""
+WHY_NOT: dict[Unidentified, str] = {
+    "one_player": "there are fewer than two frozen players",
+    "no_games": "no two frozen players have met; evaluation.past or evaluation.ladder lets them",
+    "all_even": "every pair of frozen players is even",
+}
+"""The same in words."""
 
 _WORTH = 2.0 ** np.linspace(0.0, 10.0, 161)
 """What the Elo prediction may be worth, in games: from 1 (anything goes) to 1024 (Elo tells all)."""

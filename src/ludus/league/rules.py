@@ -25,8 +25,11 @@ class Role:
     """What a number of learning players have in common."""
 
     count: int = 1
+    """Players of this role."""
     matchmaking: LiveField[Matchmaker] = field(default_factory=SelfPlay)
+    """Whom its players meet in training."""
     promotion: LiveField[Promotion] = field(default_factory=Never)
+    """When a snapshot of one joins the league as a frozen player."""
     initial_snapshot: LiveField[bool] = True
     """Freeze each player once as soon as it has published weights, so that the pool is never empty."""
     reset_probability: LiveField[float] = 0.0

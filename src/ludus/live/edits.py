@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from ludus.data.edits import (
+    RECORDED,
     AddPlayer,
     AnyEdit,
     ChangeSettings,
     FreezePlayer,
     Order,
+    RecordGame,
     RemovePlayer,
     ResetPlayer,
 )
@@ -84,6 +86,8 @@ class Editor:
                 return f"{player} was frozen as {self._controller.freeze_by_hand(player).player}"
             case ResetPlayer():
                 return self._reset(edit)
+            case RecordGame():
+                return f"{RECORDED}{self._controller.record_game(edit.sides, edit.result, edit.void)}"
 
     def _change(self, edit: ChangeSettings) -> str:
         if edit.player is not None:

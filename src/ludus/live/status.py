@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ludus.data.speed import Speed
 from ludus.experiment import Experiment
 from ludus.live.orders import Orders
 from ludus.runtime.serial import FINISHED, INTERRUPTED
@@ -21,8 +21,6 @@ from ludus.store.run_status import (
     write_status,
 )
 
-WINDOW_S = 10.0
-"""What is measured "of late" is measured over so long."""
 STATES = {FINISHED: "finished", INTERRUPTED: "stopped"}
 """By why it ended; other reasons are states themselves."""
 
@@ -52,7 +50,7 @@ class StatusWriter:
         self._look = look
         self._started = time.time()
         self._written = -PUBLISH_EVERY_S
-        self._learned: deque[tuple[float, int]] = deque()
+        self._speed = Speed()
 
     def publish(self, *, at_once: bool = False) -> None:
         now = time.monotonic()
@@ -80,7 +78,7 @@ class StatusWriter:
             time_limit_h=experiment.time_limit_h,
             decisions=decisions,
             budget=experiment.budget,
-            decisions_per_s=self._rate(decisions),
+            decisions_per_s=self._speed.note(decisions) or 0.0,
             lag={
                 name.removesuffix("/lag"): value for name, value in numbers.items() if name.endswith("/lag")
             },
@@ -91,13 +89,3 @@ class StatusWriter:
             bottleneck=bottleneck,
         )
         write_status(self._training.folder.status, status)
-
-    def _rate(self, decisions: int) -> float:
-        learned, now = self._learned, time.monotonic()
-        if learned and learned[-1][1] > decisions:
-            learned.clear()  # it has fallen back to a checkpoint
-        learned.append((now, decisions))
-        while len(learned) > 2 and learned[1][0] <= now - WINDOW_S:
-            learned.popleft()
-        then, before = learned[0]
-        return (decisions - before) / max(now - then, 1e-9)

@@ -28,6 +28,7 @@ class FullyConv:
     hidden: tuple[int, ...] = (256,)
     """Sizes of the trunk's layers."""
     activation: Activation = "relu"
+    """Between layers."""
     memory: int = 0
     """Size of the LSTM after the trunk; 0 for none."""
     value_normalisation: bool = False

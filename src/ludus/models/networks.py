@@ -22,6 +22,7 @@ class ActorCritic:
     hidden: tuple[int, ...] = (128, 128)
     """Sizes of the trunk's layers."""
     activation: Activation = "tanh"
+    """Between layers."""
     memory: int = 0
     """Size of the LSTM after the trunk; 0 for none."""
     separate_critic: bool = True

@@ -4,7 +4,8 @@ The league starts from fresh weights unless it is told from which:
 
     ludus train skirmish --set league.roles.main.start=runs/clone#main@best
 
-Its teacher is then the same model. docs/replays-to-league.md has the whole way from scripted bots on.
+Its teacher is then the same model. The whole way, from scripted bots on, is in
+docs/tutorials/from-replays-to-league.md.
 """
 
 from __future__ import annotations

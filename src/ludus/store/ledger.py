@@ -107,16 +107,26 @@ class Ledger:
         with self._transaction():
             return [self._insert(event, body) for event, body in rows]
 
-    def tail(self, after: int, limit: int = _PAGE_ROWS) -> list[tuple[int, AnyEvent]]:
-        """Up to `limit` rows that follow row `after`; empty when there is nothing new."""
-        found = self._query("SELECT seq, body FROM rows WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+    def tail(self, after: int, limit: int = _PAGE_ROWS, *, without: str = "") -> list[tuple[int, AnyEvent]]:
+        """Up to `limit` rows that follow row `after`; empty when there is nothing new. Rows of the kind
+        `without` are passed over."""
+        found = self._query(
+            "SELECT seq, body FROM rows WHERE seq > ? AND kind != ? ORDER BY seq LIMIT ?",
+            (after, without, limit),
+        )
         return [(seq, self._decode(seq, body)) for seq, body in found]
 
-    def replay(self, after: int = 0) -> Iterator[tuple[int, AnyEvent]]:
+    def replay(self, after: int = 0, *, without: str = "") -> Iterator[tuple[int, AnyEvent]]:
         """All rows that follow row `after`, in order, in pages so that no writer waits for the reader."""
-        while page := self.tail(after):
+        while page := self.tail(after, without=without):
             yield from page
             after = page[-1][0]
+
+    def match(self, match_id: int) -> Match | None:
+        """As it was issued; None if it never was."""
+        found = self._query(f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,))
+        event = self._decode(*found[0]) if found else None
+        return event.match if isinstance(event, MatchIssued) else None
 
     def next_match_id(self) -> int:
         """The lowest id above all issued ones; the first is 1."""
@@ -269,7 +279,7 @@ class Ledger:
         [(value,)] = self._query(f"PRAGMA {name}")
         return int(value)
 
-    def _query(self, statement: str, values: tuple[int | None, ...] = ()) -> list[tuple[Any, ...]]:
+    def _query(self, statement: str, values: tuple[int | str | None, ...] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._named_errors():  # the lock hides rows that are not yet committed
             return self._connection.execute(statement, values).fetchall()
 

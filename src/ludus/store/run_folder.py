@@ -26,6 +26,7 @@ from ludus.store.files import (
 )
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool
+from ludus.store.provenance import describe_machine, source_commit, torch_version
 from ludus.store.run_lock import Holder, read_holder, run_lock
 
 FORMAT = 1
@@ -50,6 +51,11 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     experiment: msgspec.Raw
     """The whole experiment as JSON."""
+    torch: str = ""
+    commit: str = ""
+    """Of Ludus' own code, if it was a checkout; with + if files were changed."""
+    machine: str = ""
+    """Where it began, in words."""
 
 
 class _Stamp(msgspec.Struct):
@@ -82,6 +88,9 @@ class RunFolder:
             seed=seed,
             command=tuple(sys.argv if command is None else command),
             experiment=msgspec.Raw(_as_json(experiment)),
+            torch=torch_version(),
+            commit=source_commit(),
+            machine=describe_machine(),
         )
         _refuse_occupied(path)
         for folder in (path, *(path / name for name in _SUBFOLDERS)):

@@ -32,6 +32,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """That it uses; None where only somebody on its node can see that."""
     memory: int | None = None
     """Bytes of its own and shared ones that it has touched."""
+    gpu_memory: int | None = None
+    """Bytes, on all GPUs of its node."""
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):

@@ -340,6 +340,7 @@ class Actor:
 
     def _after_step(self) -> None:
         view = self._game.view
+        self.seating.reward += view.reward
         trains = self.seating.owner_of_seat >= 0
         for kind, seats_of_kind in enumerate(self._seats):
             rewards = view.rewards[kind]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
+from typing import Any, Protocol
 
 import msgspec
 
@@ -20,7 +21,6 @@ from ludus.runtime.serial import FINISHED, run_serial
 from ludus.runtime.supervision import LearningWatch, TrainingFailed
 from ludus.store.checkpoints import Checkpoint, Checkpoints
 from ludus.store.files import UNREADABLE, atomic_write
-from ludus.store.metrics_file import MetricsFile
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.cloning import Cloner, Validation
@@ -69,6 +69,13 @@ def is_cloned(folder: RunFolder) -> bool:
     return (folder.path / _FILE).exists()
 
 
+class MetricsDesk(Protocol):
+    """Where rows of metrics go."""
+
+    def append(self, row: Mapping[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
 class ClonedRun:
     """Trains, validates, and keeps the best: in the pool as PLAYER@best, in the league as the one snapshot of
     its player. `league` has heard all events of the ledger so far."""
@@ -79,6 +86,7 @@ class ClonedRun:
         folder: RunFolder,
         league: League,
         checkpoints: Checkpoints,
+        metrics: MetricsDesk,
         *,
         validate_every: int,
         most_refused: int,
@@ -98,7 +106,7 @@ class ClonedRun:
         checkpoint = checkpoints.load_latest()
         if checkpoint is not None:
             self._load(checkpoint)
-        self._metrics = MetricsFile(folder.metrics / "train.jsonl")
+        self._metrics = metrics
         self._ledger = folder.ledger()
         self._commit([RunStarted(league.starts), *league.initial_events()])
         if checkpoint is None:

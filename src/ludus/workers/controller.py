@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from ludus.data.records import (
     AnyEvent,
     LearnerProgress,
@@ -34,6 +36,7 @@ from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset
 from ludus.runtime.program import IDLE, Progress
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError
+from ludus.workers.episode_statistics import EpisodeStatistics
 from ludus.workers.evaluation_book import EvaluationBook
 from ludus.workers.evaluator import EvaluationConfig, Evaluator
 
@@ -78,6 +81,7 @@ class Controller:
         self._episodes_per_table = episodes_per_table
         self._holder = holder
         self._next_match_id = ledger.next_match_id()
+        self.episodes = EpisodeStatistics()
 
     # --- starting ---
 
@@ -160,6 +164,7 @@ class Controller:
             return
         score = [self._score(held.match, result)] if self._evaluator.is_score(held.match) else []
         self._commit([MatchFinished(result), *score])
+        self.episodes.note(held.match, result)
         if held.match.purpose == "evaluation":
             self._evaluations.note(self.league, held.match, result)
 
@@ -233,6 +238,18 @@ class Controller:
         event = self._store(self.league.snapshot_of(player, Snapshot(reason=BY_HAND)))
         self._commit([event])
         return event
+
+    def record_game(self, sides: Sequence[Sequence[str]], result: Result | None, void: str) -> int:
+        """A game that a person has played; its match. All of it gets into the ledger or nothing."""
+        number = self._next_match_id
+        match = self.league.evaluation_match(number, sides, tables=1, episodes_per_table=1, purpose="human")
+        end: AnyEvent = MatchVoid(number, void)
+        if result is not None:
+            end = MatchFinished(msgspec.structs.replace(result, match_id=number))
+            check_result(match, end.result)
+        self._next_match_id += 1
+        self._commit([MatchIssued(match), end])
+        return number
 
     def publish(self, player: str) -> ModelId:
         """Put a learning player's weights of now into the pool; nobody joins."""

@@ -137,6 +137,7 @@ def joined(standings: Sequence[Standing]) -> Standing:
             player: [any(actor) for actor in zip(*(one.held_up[player] for one in standings), strict=True)]
             for player in first.held_up
         },
+        preparing=[player for player in first.decisions if any(player in one.preparing for one in standings)],
     )
 
 

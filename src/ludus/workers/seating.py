@@ -49,6 +49,7 @@ class Seating:
         teams = spec.num_teams
         rotation = np.arange(teams)[:, None]
         self._side_by_rotation = (np.array(spec.teams)[None, :] - rotation) % teams
+        self._share_of_seat = np.array([1 / len(spec.seats_of_team[team]) for team in spec.teams])
         self._place_in_team = np.array(
             [spec.seats_of_team[team].index(seat) for seat, team in enumerate(spec.teams)]
         )
@@ -65,6 +66,8 @@ class Seating:
         self.episode = np.zeros(num_tables, np.int64)
         self.quota = np.zeros(num_tables, np.int64)
         self.steps = np.zeros(num_tables, np.int64)
+        self.reward = np.zeros((num_tables, spec.num_seats), np.float64)
+        """[tables, seats]: earned in this episode."""
         self.player_of_seat = np.zeros((num_tables, spec.num_seats), np.int64)
         """[tables, seats]: a player's number (see `player_number`)."""
         self.owner_of_seat = np.full((num_tables, spec.num_seats), -1, np.int64)
@@ -132,6 +135,8 @@ class Seating:
         np.add.at(tally["draws"], numbers, equal)
         np.add.at(tally["score_sum"], numbers, by_side)
         np.add.at(tally["score_square_sum"], numbers, by_side**2)
+        earned = self.reward[tables] * self._share_of_seat
+        np.add.at(tally["reward_sum"], (numbers[:, None], self.side_of_seat[tables]), earned)
         complete = numbers[tally["episodes"][numbers] == tally["expected"][numbers]]
         for number in np.unique(complete).tolist():
             self._report(number, models)
@@ -173,8 +178,10 @@ class Seating:
 
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
         for name in _SAVED:
-            getattr(self, name)[...] = arrays[name]
-        self._tally = {name: arrays[f"tally.{name}"].copy() for name in self._tally}
+            if name in arrays:  # `reward` came later than checkpoints that may still be there
+                getattr(self, name)[...] = arrays[name]
+        empty = self._new_tally(len(arrays["tally.match_id"]))
+        self._tally = {name: arrays.get(f"tally.{name}", array).copy() for name, array in empty.items()}
         self._matches = {
             int(number): msgspec.json.decode(match, type=Match) for number, match in facts["matches"].items()
         }
@@ -197,6 +204,7 @@ class Seating:
             "draws": np.zeros((capacity, teams, teams), np.int64),
             "score_sum": np.zeros((capacity, teams), np.float64),
             "score_square_sum": np.zeros((capacity, teams), np.float64),
+            "reward_sum": np.zeros((capacity, teams), np.float64),
             "player_by_rotation": np.zeros((capacity, teams, seats), np.int64),
             "owner_by_rotation": np.zeros((capacity, teams, seats), np.int64),
         }
@@ -233,6 +241,7 @@ class Seating:
         self.owner_of_seat[tables] = self._tally["owner_by_rotation"][number, rotation]
         self.side_of_seat[tables] = self._side_by_rotation[rotation]
         self.steps[tables] = 0
+        self.reward[tables] = 0.0
 
     @staticmethod
     def _side_models(match: Match, models: ModelNames) -> tuple[str, ...]:
@@ -277,6 +286,7 @@ class Seating:
             score_square_sum=tuple(tally["score_square_sum"].tolist()),
             first_models=first_models,
             last_models=self._side_models(match, models),
+            reward_sum=tuple(tally["reward_sum"].tolist()) if np.isfinite(tally["reward_sum"]).all() else (),
         )
         self._forget(number)
         self._desk.report(result)
@@ -288,6 +298,7 @@ _SAVED = (
     "episode",
     "quota",
     "steps",
+    "reward",
     "player_of_seat",
     "owner_of_seat",
     "side_of_seat",

@@ -75,7 +75,7 @@ class LeducState:
         return replace(self, rounds=(first, (*second, action)))
 
     def returns(self) -> Sequence[float]:
-        stakes = self._stakes()
+        stakes = self.stakes()
         moves = self._moves()
         if moves[-1] == FOLD:
             winner = len(moves) % 2  # the one who would have moved next
@@ -87,7 +87,7 @@ class LeducState:
         lost = stakes[1 - winner]
         return [lost, -lost] if winner == 0 else [-lost, lost]
 
-    def _stakes(self) -> list[float]:
+    def stakes(self) -> list[float]:
         stakes = [ANTE, ANTE]
         for moves, size in zip(self.rounds, RAISE_SIZES, strict=True):
             for turn, move in enumerate(moves):

@@ -227,6 +227,12 @@ class SkirmishTables:
         full = rules.HEALTH[self.state.kind[at]] * rules.HERO_HEALTH
         return np.stack([x, y, self.state.health[at] / full], axis=1).astype(np.float32)
 
+    def things(self, table: int, seat: int) -> IntArray:
+        """What each row of the seat's entity list is: own slot, SLOTS + enemy slot or 2 * SLOTS + patch, then
+        -1."""
+        rows: IntArray = self._things[table, seat].astype(np.int64)
+        return rows
+
     def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
         """A picture [512, 512, 3] of the table, as one seat's side sees it or whole."""
         return draw(self.state, table, None if seat is None else int(self._side[seat]))
