@@ -100,7 +100,7 @@ def write_model(training: SerialTraining) -> None:
 
 def write_metrics(training: SerialTraining) -> None:
     for _ in range(10_000):
-        training._metrics.append({"filler": "x" * 4_096})
+        training._metrics.append({"decisions": 0, "filler": "x" * 4_096})
 
 
 @pytest.mark.parametrize("write", [write_rows, write_checkpoint, write_model, write_metrics])

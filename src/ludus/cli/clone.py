@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -170,7 +171,7 @@ def _start(plan: CloningPlan, folder: RunFolder) -> ClonedRun:
         folder,
         league,
         folder.checkpoints(CHECKPOINT),
-        RunMetrics(folder, experiment.metrics),
+        partial(RunMetrics, folder, experiment.metrics),
         validate_every=settings.validate_every,
         most_refused=experiment.supervision.most_refused,
     )

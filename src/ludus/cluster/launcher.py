@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -78,6 +79,8 @@ class ClusterLauncher(Launcher):
         line.call("lay_out", ENCODE(msgspec.structs.replace(self._order, learner_site=where)))
         if not is_learner:
             self._learner.call("know", line.name)
+        if self.parts.paused[0]:
+            line.call("pause", True)
         line.layout = self._layout
 
     def _settle_sites(self) -> None:
@@ -101,11 +104,23 @@ class ClusterLauncher(Launcher):
             with suppress(SiteLost):
                 self._learner.call("reserve", list(places))
 
+    def left(self, index: int) -> None:
+        if self._learner is not None:
+            self._ask(self._learner, "absent", index)
+
     def pause(self, paused: bool) -> None:
         super().pause(paused)
         for line in self._ready():
-            with suppress(SiteLost):
-                line.call("pause", paused)
+            self._ask(line, "pause", paused)
+
+    def _ask(self, line: Line, method: str, *arguments: Any) -> None:
+        """What a site that fails over it has had is dealt with as a lost node, now or once it is heard."""
+        try:
+            line.call(method, *arguments)
+        except SiteLost:
+            pass
+        except (MemoryError, OSError, RuntimeError) as error:
+            self._drop(line, f"node {line.node.name} has failed: {error}")
 
     # --- places ---
 
@@ -195,13 +210,11 @@ class ClusterLauncher(Launcher):
         """End a worker. Nothing that an actor has sent comes in after this, however late."""
         with self._sites.lock:
             line.processes.pop((process.name, process.epoch), None)
-        with suppress(SiteLost):
-            line.call("kill", process.name, process.epoch)
+        self._ask(line, "kill", process.name, process.epoch)
         if index < self.parts.num_places:
             line.actors.discard(index)
             if line is not self._learner and self._learner is not None:
-                with suppress(SiteLost):
-                    self._learner.call("refuse", index)
+                self._ask(self._learner, "refuse", index)
 
     def _drop(self, line: Line, why: str) -> None:
         line.give_up(why)

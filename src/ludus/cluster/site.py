@@ -96,6 +96,9 @@ class Site:
     def refuse(self, actor: int) -> None:
         self._do(lambda: self._at_inlet().refuse(actor))
 
+    def absent(self, actor: int) -> None:
+        self._do(lambda: self._at_inlet().absent(actor))
+
     def know(self, site: str) -> None:
         self._do(lambda: self._at_inlet().know(site))
 

@@ -68,6 +68,9 @@ class SiteActor:
     def refuse(self, actor: int) -> None:
         self.site.refuse(actor)
 
+    def absent(self, actor: int) -> None:
+        self.site.absent(actor)
+
     def know(self, site: str) -> None:
         self.site.know(site)
 

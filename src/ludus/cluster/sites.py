@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 from ray.exceptions import RayError
 
-from ludus.cluster.line import Line, NodeNotReady, RunAtHand
+from ludus.cluster.line import Line, NodeNotReady, RunAtHand, SiteLost
 from ludus.cluster.nodes import Node, alive_nodes, learner_first
 from ludus.cluster.site_messages import News, SiteOrder
 from ludus.cluster.user_code import pack_code
@@ -171,7 +171,7 @@ class Sites:
         except Exception as error:  # whatever is wrong with one node, the others go on
             with self.lock:
                 self._refused[node.id] = str(error)
-                if isinstance(error, NodeNotReady):
+                if isinstance(error, NodeNotReady | SiteLost):
                     self._try_again_later(node)
             self._note(node, "refused", str(error))
             return None

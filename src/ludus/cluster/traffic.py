@@ -232,6 +232,11 @@ class Inlet:
             far.actors.pop(actor, None)
             far.used.pop(actor, None)
 
+    def absent(self, actor: int) -> None:
+        """It has left in good order: nobody waits for it, whether its last word came in or not."""
+        self._parts.present[actor] = False
+        self._signals[self._learner_of(actor)].notify()
+
     @property
     def woken_by(self) -> Sequence[Signal]:
         """Those by which the learner wakes actors that are elsewhere."""

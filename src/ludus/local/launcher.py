@@ -100,6 +100,9 @@ class Launcher:
             self._region.reserve(self.parts.for_place[place])
             self._reserved.add(place)
 
+    def left(self, index: int) -> None:
+        """The actor of this place has ended in good order; here it has said so itself."""
+
     def pause(self, paused: bool) -> None:
         """Let all workers rest, or go on."""
         self.parts.paused[...] = paused

@@ -84,14 +84,14 @@ class Upkeep:
         """Void what the actor held, let the learner forget it, and start another, sooner or later."""
         process = self._crew.end(place)
         matches = self._controller.void(place.name, str(fault))
-        if fault.own:
+        removed = self._controller.remove_damaged() if fault.kind == "damaged_model" else []
+        if fault.own or (fault.kind == "damaged_model" and not removed):  # else only its node cannot read it
             place.failed(self._rules, self._learner.decisions)
         given_up = place.failures >= self._rules.quarantine_after
         then = "quarantined" if given_up else "started again"
         self._faults.note(fault, place.name, then, pid=process.pid, matches=matches)
-        if fault.kind == "damaged_model":
-            for removed in self._controller.remove_damaged():
-                self._faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+        for one in removed:
+            self._faults.note(Fault("damaged_model", one.reason), one.player, "left the league")
         if given_up:
             self._quarantine(place, fault)
         else:
@@ -140,7 +140,12 @@ class Upkeep:
             else:
                 place.leave_by = time.monotonic() + self._rules.leave_within_s
         for place in self._crew.free(wanted - len(staying)):
-            self._crew.launcher.reserve([place.index])
+            try:
+                self._crew.launcher.reserve([place.index])
+            except MemoryError as error:  # a node has joined, and the learner's has no room for what it sends
+                place.given_up = True
+                self._faults.note(Fault("no_memory", str(error)), place.name, "the run goes on with fewer")
+                break
             if place.attempts:  # what an earlier actor has left here
                 self._learner.ask(Forget(place.index))
             place.taken = True
@@ -170,6 +175,7 @@ class Upkeep:
     def let_go(self, place: WorkerPlace) -> None:
         """Its actor has ended all its matches. What it has handed over is used as any other's."""
         self._crew.end(place)
+        self._crew.launcher.left(place.index)
         place.empty()
 
     def _end_leaving(self, place: WorkerPlace, fault: Fault | None) -> None:

@@ -7,7 +7,8 @@ import re
 
 SECRET = ("KEY", "TOKEN", "PASSWORD", "SECRET")
 """What is in the environment under a name like these is never shown."""
-_LOGIN = re.compile(r"://[^/@\s\"'\\]+@")
+_LOGIN = re.compile(r"://[^/\s\"\\]+@")
+"""Up to the last @ of what names the host: a password may hold one."""
 
 
 def without_secrets(text: str) -> str:

@@ -151,6 +151,9 @@ def settings(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(tree, Mapping) and tree:
         for name, value in tree.items():
             yield from settings(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(tree, list | tuple) and tree:
+        for number, value in enumerate(tree):
+            yield from settings(value, f"{path}.{number}")
     elif isinstance(tree, str):
         yield path, without_logins(tree)
     else:

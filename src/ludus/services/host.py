@@ -162,10 +162,11 @@ class ServiceHost:
         place.process.wait()
         self._guard.forget(place.process.pid)
         place.control.close()
+        pid = place.process.pid
+        place.process = place.control = None  # first: whatever the registry says, another one can start
         for instance in self._registry.find(place.service):
-            if instance.name == place.name and instance.pid == place.process.pid and instance.host == here():
+            if instance.name == place.name and instance.pid == pid and instance.host == here():
                 self._registry.withdraw(instance)
-        place.process = place.control = None
 
     def _hear(self, place: _Place) -> None:
         """Signs of life that have come in."""

@@ -86,7 +86,7 @@ class ClonedRun:
         folder: RunFolder,
         league: League,
         checkpoints: Checkpoints,
-        metrics: MetricsDesk,
+        metrics: Callable[[], MetricsDesk],
         *,
         validate_every: int,
         most_refused: int,
@@ -106,7 +106,7 @@ class ClonedRun:
         checkpoint = checkpoints.load_latest()
         if checkpoint is not None:
             self._load(checkpoint)
-        self._metrics = metrics
+        self._metrics = metrics()  # opened only now: a run that cannot go on is left as it is
         self._ledger = folder.ledger()
         self._commit([RunStarted(league.starts), *league.initial_events()])
         if checkpoint is None:

@@ -123,6 +123,8 @@ class Learner:
             if trained.config.schedule == "async":
                 counted = trained if self._ranks.count == 1 else self._left_out[player]
                 counted.stale += self.buffers[player].drop_older_than(trained.oldest_version)
+            # What the buffer worker began before the last update, and ended after it.
+            self.buffers[player].recompute_older_than(trained.step - trained.config.recompute_lag)
         return Standing(
             decisions={player: buffer.ready for player, buffer in self.buffers.items()},
             held_up={player: buffer.held_up().tolist() for player, buffer in self.buffers.items()},

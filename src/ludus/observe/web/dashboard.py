@@ -15,6 +15,7 @@ import asyncio
 import json
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,6 +80,8 @@ class Dashboard:
         """Document -> number of its last change."""
         self._looked, self._followed = threading.Event(), threading.Event()
         """Not while nobody looks: what was seen before then is out of date."""
+        self._failure = ""
+        """Why the last look has failed, if it has."""
         self._thread = threading.Thread(target=self._watch, name="dashboard reader", daemon=True)
         self._thread.start()
         self.app = Starlette(
@@ -106,21 +109,33 @@ class Dashboard:
         """Looks again and again while somebody is there."""
         try:
             while not self._closing.is_set():
-                self._documents.look()
-                self._looked.set()
-                self._tell()
-                self._documents.follow()
-                self._followed.set()
-                self._tell()
+                self._look()
                 self._closing.wait(LOOK_EVERY_S)
                 with self._idling:
-                    if self._is_idle():
+                    # Nobody has asked since the last look: who comes next waits for a fresh one.
+                    if self._is_idle() or not self._asked.is_set():
                         for event in (self._asked, self._looked, self._followed):
                             event.clear()
                 self._asked.wait()
         finally:  # nobody waits for a thread that has ended, however it did
             self._looked.set()
             self._followed.set()
+
+    def _look(self) -> None:
+        """What fails now, as on a network's file system, may work the next time."""
+        try:
+            self._documents.look()
+            self._looked.set()
+            self._tell()
+            self._documents.follow()
+            self._tell()
+            self._failure = ""
+        except Exception as error:
+            if str(error) != self._failure:  # once, not at every look
+                traceback.print_exc()
+            self._failure = str(error)
+            self._looked.set()
+        self._followed.set()
 
     def _is_idle(self) -> bool:
         unasked = time.monotonic() - self._last_asked

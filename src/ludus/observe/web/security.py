@@ -17,6 +17,7 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -66,6 +67,8 @@ class Access:
                 f"--host {self.host} can be reached from other machines: give --token-file, a file with a "
                 "secret word that who looks at the page must know"
             )
+        if not self.is_local:
+            _own_names()  # asks a name server, which must not hold up a request
 
     @property
     def is_local(self) -> bool:
@@ -80,7 +83,7 @@ class Access:
         if self.is_local:
             return False
         # An address cannot be made to point here by somebody else's name server; a name can.
-        return _is_address(name) or name in (self.host, socket.gethostname(), socket.getfqdn())
+        return _is_address(name) or name == self.host.lower() or name in _own_names()
 
     def lets_in(self, connection: HTTPConnection) -> bool:
         if self.token is None:
@@ -129,6 +132,8 @@ class Guard:
         if request.url.path == SIGN_IN and self._access.token is not None:
             return await self._sign_in(request)
         if not self._access.lets_in(request):
+            if "authorization" in headers:
+                await asyncio.sleep(WRONG_TOKEN_S)
             return (
                 _sign_in_page(401) if _wants_page(request) else PlainTextResponse("the token is missing", 401)
             )
@@ -220,6 +225,12 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """Of this machine, in small letters."""
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
 def _host_of(header: str) -> str:

@@ -47,6 +47,7 @@ class Embedded {
 
   constructor(documents) {
     this.documents = documents;
+    if (documents.matches) documents.matches.more = null; // older ones are not in a report
   }
 
   async get(name) {
