@@ -46,7 +46,7 @@ def test_it_is_private_and_leaves_nothing(tmp_path: Path) -> None:
         assert run.last["end"] == "interrupted"
     for pid in left:
         wait_until(lambda pid=pid: is_gone(pid), f"process {pid} to end")  # type: ignore[misc]
-    assert homes() == before
+    assert not homes() - before  # what an earlier run was killed in may be gone as well
     assert not list(Path("/tmp").glob("ludus-site-run-*"))
     check_run(path)
 
