@@ -10,10 +10,6 @@ python benchmarks/dashboard.py --players 20 --results 2000 --seconds 5      to s
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import http.client
 import json
 import re
