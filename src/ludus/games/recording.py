@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.replay import Packed
+from ludus.data.replay import Packed, Replay, SeatPlayer
 from ludus.data.specs import GameSpec
 from ludus.data.tree_game import TreeState
 from ludus.data.trees import Array, IntArray, Tree, allocate
@@ -34,6 +34,34 @@ class Recording:
     step: Packed
     seat: Packed
     action: tuple[dict[str, Packed], ...]
+
+    def replay(
+        self,
+        *,
+        game: str,
+        options: Mapping[str, Any],
+        version: str,
+        map_name: str,
+        seats: tuple[SeatPlayer, ...],
+        teams: tuple[int, ...],
+    ) -> Replay:
+        """With what else there is to know: which game, and who sat where."""
+        return Replay(
+            game=game,
+            options=dict(options),
+            version=version,
+            map=map_name,
+            seed=self.seed,
+            seats=seats,
+            teams=teams,
+            score=self.score,
+            truncated=self.truncated,
+            num_steps=self.num_steps,
+            seen=self.seen,
+            step=self.step,
+            seat=self.seat,
+            action=self.action,
+        )
 
 
 Finished = Callable[[Recording], None]

@@ -101,7 +101,7 @@ class Delivery:
         sink, self._sink = self._sink, None
         self._again_at = time.monotonic() + RETRY_S
         if sink is not None:
-            with suppress(Exception):
+            with suppress(Exception):  # it has failed already, which is told below
                 sink.close()
         if not self._failed:
             self._failed = True

@@ -9,7 +9,7 @@ from typing import Any
 
 from ludus.data.edits import RecordGame
 from ludus.data.records import Pair, Result
-from ludus.data.replay import SUFFIX, Replay, SeatPlayer, encode_replay
+from ludus.data.replay import SUFFIX, SeatPlayer, encode_replay
 from ludus.data.specs import GameSpec
 from ludus.games.game import GameSource
 from ludus.games.recording import innermost
@@ -90,24 +90,16 @@ def write_replay(
     match_id: int,
 ) -> Path:
     """Keeps the game beside the run; `address` is how the game itself is called, and its options."""
-    inner, recording = innermost(source), ended.recording
-    replay = Replay(
+    inner = innermost(source)
+    replay = ended.recording.replay(
         game=address[0],
-        options=dict(address[1]),
+        options=address[1],
         version=game_version(inner),
-        map=map_name(inner),
-        seed=recording.seed,
+        map_name=map_name(inner),
         seats=tuple(
             SeatPlayer(name, "" if name == line.person else line.model) for name in line.names(inner.spec)
         ),
         teams=inner.spec.teams,
-        score=recording.score,
-        truncated=recording.truncated,
-        num_steps=recording.num_steps,
-        seen=recording.seen,
-        step=recording.step,
-        seat=recording.seat,
-        action=recording.action,
     )
     make_folder(folder / REPLAYS)
     path = folder / REPLAYS / f"human-{safe_name(line.opponent, 'a player')}-{match_id:06d}{SUFFIX}"

@@ -61,7 +61,7 @@ async def _serve(launch: ServiceLaunch, server: Server, registry: Registry, made
     announcing.cancel()
     loop.remove_reader(control)
     await server.close()
-    with suppress(Exception):
+    with suppress(Exception):  # the registry may be gone before us; callers find nobody here either way
         await asyncio.to_thread(registry.withdraw, instance)
     if hasattr(made, "close"):
         made.close()

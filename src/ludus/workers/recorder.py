@@ -101,20 +101,12 @@ class Recorder(Tournament):
         self._kept.add((place, number))
         self._keep(
             place,
-            Replay(
+            recording.replay(
                 game=self._address,
                 options=self._options,
                 version=self._version,
-                map=self._map,
-                seed=recording.seed,
+                map_name=self._map,
                 seats=tuple(SeatPlayer(name, self._players.model_name(name)) for name in names),
                 teams=self._team_of_seat,
-                score=recording.score,
-                truncated=recording.truncated,
-                num_steps=recording.num_steps,
-                seen=recording.seen,
-                step=recording.step,
-                seat=recording.seat,
-                action=recording.action,
             ),
         )
