@@ -250,6 +250,20 @@ def test_a_run_that_has_not_started_says_so(tmp_path: Path) -> None:
         view.document("league")
 
 
+def test_who_asked_too_early_hears_when_there_is_a_league(tmp_path: Path, run: RunFolder) -> None:
+    folder = RunFolder.create(tmp_path / "run", msgspec.json.decode(run.facts.experiment), seed=3)
+    with closing(RunView(folder)) as view:
+        view.refresh()
+        with pytest.raises(ViewError):
+            view.encoded("league")
+        assert view.due() == []
+        shutil.copy(run.path / "ledger.db", folder.path / "ledger.db")
+        view.refresh()
+        assert view.due() == ["league"]
+        view.encoded("league")
+        assert view.due() == []
+
+
 def test_what_grows_is_followed_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_module, "PACE", 0.0)
     folder = plant(tmp_path / "run")

@@ -67,6 +67,8 @@ class RunView:
         """Of status and metrics, which are quick to read."""
         self._back = threading.RLock()
         """Of the ledger and what follows from it. Who needs both takes this one first."""
+        self._missing: dict[str, tuple[int, ...]] = {}
+        """Asked for when there was none yet, as of a run that has just begun -> the version then."""
         self._made: dict[str, _Made] = {}
         self._status: RunStatus | None = None
         self._looked = 0
@@ -192,15 +194,19 @@ class RunView:
             version = self._version(name)
             if made is None or (made.version != version and time.monotonic() >= made.due):
                 began = time.monotonic()
+                if name in (LEAGUE, HISTORY, TOP, MATCHES):
+                    self._missing[name] = version
                 content = msgspec.json.encode(self.document(name))
+                self._missing.pop(name, None)
                 ended = time.monotonic()
                 made = self._made[name] = _Made(content, version, ended + PACE * (ended - began))
             return made.encoded, "-".join(map(str, made.version))
 
     def due(self) -> list[str]:
-        """Documents that somebody has seen and that can be made anew."""
+        """Documents that somebody has seen, or has asked for too early, and that can be made anew."""
         now = time.monotonic()
-        return [
+        early = [name for name, was in list(self._missing.items()) if was != self._version(name)]
+        return early + [
             name
             for name, made in list(self._made.items())
             if now >= made.due and made.version != self._version(name)
