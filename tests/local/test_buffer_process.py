@@ -101,7 +101,8 @@ def test_the_same_weights_whoever_recomputes(tmp_path: Path, memory: int) -> Non
     assert all(record["main/lag"] == 0.0 for record in records)
 
 
-def test_side_by_side_with_two_actors(tmp_path: Path) -> None:
+def test_side_by_side_with_two_actors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.live.status.PUBLISH_EVERY_S", 0.05)  # a fast machine is done within a second
     described = experiment(
         budget=30_000,
         schedule="async",
