@@ -116,6 +116,24 @@ def test_one_dense_call_and_one_stacked_call(monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(calls.shapes) == [(16, 4), (64,)]
 
 
+@pytest.mark.parametrize(("game", "few"), [(Hills(), True), (ConnectFour(), False)], ids=["planes", "vector"])
+def test_convolutions_see_few_numbers_of_rows(
+    game: GameSource, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = players(game, MODEL, 2)
+    inference = InlineInference(FixedPlayers(held), [held["learner"].policies[0].num_draws])
+    calls = CountedCalls(monkeypatch)
+    counts = range(1, 41)
+    for count in counts:
+        answer = inference.act(rows_for(game, held, {"learner": count, "p1": 2, "p2": count}))
+        assert len(answer.version) == len(answer.acted.value) == 2 * count + 2
+    alone = {shape[-1] for shape in calls.shapes if len(shape) == 1}
+    together = {shape[-1] for shape in calls.shapes if len(shape) == 2}
+    sizes = {*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40}
+    assert alone == (sizes if few else set(counts))
+    assert together == ((sizes if few else set(counts)) - {1})
+
+
 def test_who_has_left_makes_room_for_the_next() -> None:
     game = ConnectFour()
     held = players(game, MODEL, 9)

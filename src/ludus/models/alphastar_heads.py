@@ -23,6 +23,7 @@ from ludus.models.heads import PointEmbedding, PointHead, Question
 from ludus.models.operators import MLP, Embedding, Linear
 from ludus.models.place_head import PlaceHead, map_for
 from ludus.models.residual import GatedLinear, ResidualTower
+from ludus.models.tensors import few_sizes
 from ludus.models.units_head import UnitsEmbedding, UnitsHead
 from ludus.models.vocabulary import KnownActions
 
@@ -221,18 +222,20 @@ def _decide_where_used(head: nn.Module, spec: Head, question: Question) -> Decis
     if not len(rows) and not question.chooser.evaluates:
         question.chooser.skip(num_draws({question.name: spec}))
         return Decision(nothing, question.features.new_zeros(len(used)), None, None)
+    few = len(rows)
+    filled = torch.cat((rows, rows[:1].expand(few_sizes(few) - few)))
     try:
-        made: Decision = head(question.at(rows))
+        made: Decision = head(question.at(filled))
     except ValueError:
         head(question)  # says which of all the rows it is
         raise
     question.chooser.skip(num_draws({question.name: spec}))
 
     def spread(part: Tensor) -> Tensor:
-        return part.new_zeros(len(used), *part.shape[1:]).index_copy(0, rows, part)
+        return part.new_zeros(len(used), *part.shape[1:]).index_copy(0, rows, part[:few])
 
     return Decision(
-        nothing.index_copy(0, rows, made.action),
+        nothing.index_copy(0, rows, made.action[:few]),
         spread(made.log_prob),
         None if made.log_probs is None else spread(made.log_probs),
         None if made.entropy is None else spread(made.entropy),

@@ -94,6 +94,11 @@ def value_parameters(policy: Policy) -> list[int]:
     return [index for index, name in enumerate(names) if _VALUE_NAMES & set(name.split("."))]
 
 
+def convolves(policy: Policy) -> bool:
+    """Whether it has convolutions, of which it is cheaper to see few different numbers of rows."""
+    return any(parameter.dim() >= 4 for parameter in policy.parameters())
+
+
 class ModelConfig(Protocol):
     """What an experiment names as its model."""
 

@@ -24,6 +24,13 @@ def share(array: Array | Tensor) -> Tensor:
     return torch.from_numpy(array)
 
 
+def few_sizes(rows: int) -> int:
+    """So many rows or somewhat more: four sizes from one power of two to the next. Libraries for convolutions
+    make code for each number of rows that they see, and keep it."""
+    step = 1 << max(0, (rows - 1).bit_length() - 3)
+    return -(-rows // step) * step
+
+
 def as_float(values: Tensor) -> Tensor:
     """float32 for the network: bytes become shares of 255, other integers and booleans keep their value."""
     if values.dtype == torch.float32:

@@ -27,9 +27,9 @@ OTHER_CODE = 76
 """Exit code of a worker that does not understand its controller."""
 
 
-SURROUNDINGS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128"}
-"""For workers, unless the user has set it. oneDNN keeps its code for each shape that it has ever seen, 1,024
-of them by default; rows per model change all the time, so that this looks like a leak for hours."""
+SURROUNDINGS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512"}
+"""For workers, unless the user has set it. oneDNN keeps its code for each shape that it has seen, 1,024 of
+them by default. What workers ask for has few shapes (`few_sizes`), so that this is enough, and a bound."""
 
 
 class PeerGone(EOFError):  # noqa: N818

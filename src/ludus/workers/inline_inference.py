@@ -62,8 +62,13 @@ class InlineInference:
         return _joined(answers, rows.groups[-1].stop)
 
     def _alone(self, rows: Rows, group: Group) -> Answer:
+        """One call for one model."""
         seated = self._players.get(group.player)
-        here = slice(group.start, group.stop)
+        count = group.stop - group.start
+        asked = seated.num_rows(count)
+        here: slice | IntArray = slice(group.start, group.stop)
+        if asked > count:
+            here = _filled(group, asked)
         acted = _act_on_finite(
             seated.policies[rows.kind],
             take(rows.observation, here),
@@ -73,20 +78,22 @@ class InlineInference:
             greedy=seated.greedy,
             want_value=group.want_value,
         )
-        return Answer(acted=acted, version=np.full(group.stop - group.start, seated.step, np.int64))
+        if asked > count:
+            acted = _of_rows(acted, slice(count))
+        return Answer(acted=acted, version=np.full(count, seated.step, np.int64))
 
     def _together(self, rows: Rows, key: str, groups: Sequence[Group]) -> Answer:
-        """One call for several models. Each gets as many rows as the longest; those that are missing are
-        copies of a real row, since no other is sure to have a legal action."""
+        """One call for several models. Each gets as many rows as the longest."""
         seated = [self._players.get(group.player) for group in groups]
         stack = self._stacks.setdefault((rows.kind, key), PolicyStack())
         places = stack.seat(
             [(group.player, one) for group, one in zip(groups, seated, strict=True)], rows.kind
         )
         counts = [group.stop - group.start for group in groups]
-        filled = np.full((stack.size, max(counts)), groups[0].start)
-        for place, group, count in zip(places, groups, counts, strict=True):
-            filled[place] = group.start + np.minimum(np.arange(max(counts)), count - 1)
+        longest = seated[0].num_rows(max(counts))
+        filled = np.full((stack.size, longest), groups[0].start)
+        for place, group in zip(places, groups, strict=True):
+            filled[place] = _filled(group, longest)
         acted = _act_on_finite(
             stack.policy,
             take(rows.observation, filled),
@@ -97,15 +104,7 @@ class InlineInference:
             want_value=False,
         )
         at = (np.repeat(places, counts), np.concatenate([np.arange(count) for count in counts]))
-        return Answer(
-            acted=Acted(
-                action=take(acted.action, at),
-                log_prob=acted.log_prob[at],
-                value=acted.value[at],
-                state=take(acted.state, at),
-            ),
-            version=np.repeat([one.step for one in seated], counts),
-        )
+        return Answer(acted=_of_rows(acted, at), version=np.repeat([one.step for one in seated], counts))
 
 
 class PolicyStack:
@@ -144,6 +143,21 @@ class PolicyStack:
 def _network(policy: Policy) -> NetworkPolicy:
     assert isinstance(policy, NetworkPolicy)  # others have no stack key
     return policy
+
+
+def _filled(group: Group, num_rows: int) -> IntArray:
+    """Its rows. Those that are missing are copies of a real one, since no other is sure to have a legal
+    action."""
+    return group.start + np.minimum(np.arange(num_rows), group.stop - group.start - 1)
+
+
+def _of_rows(acted: Acted, rows: slice | tuple[IntArray, IntArray]) -> Acted:
+    return Acted(
+        action=take(acted.action, rows),
+        log_prob=acted.log_prob[rows],
+        value=acted.value[rows],
+        state=take(acted.state, rows),
+    )
 
 
 def _where(groups: Sequence[Group]) -> slice | IntArray:

@@ -11,7 +11,8 @@ from ludus.data.records import ModelId
 from ludus.data.trees import Tree
 from ludus.games.game import Bot
 from ludus.models.network_policy import can_stack
-from ludus.models.policy import Policy
+from ludus.models.policy import Policy, convolves
+from ludus.models.tensors import few_sizes
 from ludus.models.weights import architecture_digest, load_weights
 from ludus.runtime.weight_board import WeightBoard
 
@@ -48,6 +49,7 @@ class SeatedPlayer:
     pinned: bool = False
     """Its weights never change: it may join a stack."""
     _stack_keys: tuple[str | None, ...] | None = None
+    _convolves: bool | None = None
 
     @property
     def step(self) -> int:
@@ -61,6 +63,12 @@ class SeatedPlayer:
                 for policy in self.policies
             )
         return self._stack_keys[kind]
+
+    def num_rows(self, rows: int) -> int:
+        """How many to give to its policies when there are so many: with convolutions, one of a few sizes."""
+        if self._convolves is None:
+            self._convolves = any(map(convolves, self.policies))
+        return few_sizes(rows) if self._convolves else rows
 
     @property
     def model_name(self) -> str:
