@@ -24,6 +24,7 @@ from _report import parser, write
 
 from ludus.assemble import Training
 from ludus.cli.experiments import find_experiment
+from ludus.cli.initial_models import find_initial_models
 from ludus.config import encode
 from ludus.local.training import LocalTraining
 from ludus.store.run_folder import RunFolder
@@ -116,7 +117,9 @@ def train(recipe: str, settings: Sequence[str], minutes: float) -> tuple[Samples
         if now - start >= minutes * 60:
             os.kill(os.getpid(), signal.SIGTERM)  # asks for an end in good order
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "run"
+        experiment = find_initial_models(experiment, None).put_into(RunFolder.models_in(folder))
         run = RunFolder.create(folder, encode(experiment), seed=0)
         training = LocalTraining(experiment, run, num_actors=1)
         try:

@@ -59,7 +59,7 @@ def step_seconds(experiment: Experiment) -> float:
         best = float("inf")
         for _ in range(WINDOWS):
             began, made = time.process_time(), 0
-            while made < STEPS and actor.has_room:
+            while made < STEPS and actor.recorder.has_room:
                 actor.step()
                 made += 1
             training.learner.discard()

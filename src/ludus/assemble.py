@@ -324,7 +324,7 @@ class SerialTraining:
             pools,
             board,
             experiment.models.open(self.folder),
-            lambda kind, slots: self.actor.free(kind, slots),
+            lambda kind, slots: self.actor.recorder.free(kind, slots),
             spent=self.league.decisions_of_removed,
         )
         self.controller = Controller(
@@ -463,7 +463,7 @@ class SerialTraining:
             "episodes": self._earlier["episodes"] + self.actor.episodes,
             "matches": self.league.matches.finished,
             "updates": sum(trained.step for trained in self.learner.players.values()),
-            "dropped_reward": self._earlier["dropped_reward"] + self.actor.dropped_reward,
+            "dropped_reward": self._earlier["dropped_reward"] + self.actor.recorder.dropped_reward,
             **self._statistics,
         }
 

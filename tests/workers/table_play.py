@@ -162,7 +162,7 @@ class Play:
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         pool = self.pools[kind]
         self.handed.append(HandedOver(player, kind, pool.stack(slots), pool.slots["length"][slots].copy()))
-        self.actor.free(kind, slots)
+        self.actor.recorder.free(kind, slots)
 
     def complete(self, player: str) -> None:
         self.completed.append(player)
@@ -201,7 +201,7 @@ class Play:
 
     def held(self, kind: int) -> list[int]:
         """Stamps of the decisions that are in slots which were not handed over yet."""
-        writer, rows = self.actor.writers[kind], self.pools[kind].rows
+        writer, rows = self.actor.recorder.writers[kind], self.pools[kind].rows
         stamps: list[int] = []
         for slot, last in zip(writer.slot.tolist(), writer.row.tolist(), strict=True):
             made = rows["decision"][slot, : last + 1] if slot >= 0 else np.zeros(0, np.bool_)

@@ -38,7 +38,7 @@ class TaughtPlay(Play):
         super().__post_init__()
 
         def free(kind: int, slots: IntArray) -> None:
-            self.actor.free(kind, slots)
+            self.actor.recorder.free(kind, slots)
 
         self.models = ModelPool(Path(mkdtemp(prefix="ludus-test-")))
         self.learner = Learner(

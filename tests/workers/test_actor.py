@@ -43,9 +43,9 @@ def test_a_hand_over_comes_as_soon_as_there_are_enough_decisions(after: int) -> 
         play.actor.step()
         if len(play.completed) > before:
             handed = sum(int(one.batch.valid.sum()) for one in play.handed)
-            open_decisions = sum(int(writer.open.sum()) for writer in play.actor.writers)
+            open_decisions = sum(int(writer.open.sum()) for writer in play.actor.recorder.writers)
             assert handed + open_decisions >= len(play.completed) * after
-            assert all(writer.row.max() == 0 for writer in play.actor.writers), (
+            assert all(writer.row.max() == 0 for writer in play.actor.recorder.writers), (
                 "all but the open rows are gone"
             )
     acts = -(-after // 16)  # then one step without an act of its own: the new weights decide again
@@ -79,7 +79,7 @@ def test_slots_are_all_there_after_long_play() -> None:
         [(side("main", trains=True), side("rules")), (side("main"), side("rules"))],
         hand_over_after=50,
     ).run(150)
-    for pool, writer in zip(play.pools, play.actor.writers, strict=True):
+    for pool, writer in zip(play.pools, play.actor.recorder.writers, strict=True):
         held = int((writer.slot >= 0).sum())
         assert writer.num_free + held == pool.num_slots
 

@@ -105,7 +105,7 @@ def test_rows_are_what_was_played(play: Play) -> None:
 
 def test_reward_before_the_first_decision_is_dropped_and_counted(play: Play) -> None:
     early = sum(episode.early_reward for episode in play.tables.log)
-    assert play.actor.dropped_reward == pytest.approx(early)
+    assert play.actor.recorder.dropped_reward == pytest.approx(early)
 
 
 def slow_advantages(batch: Batch, length: int, log: Log, *, timed: bool, gamma: float, lambda_: float) -> Any:

@@ -62,7 +62,7 @@ class RecomputedPlay(TaughtPlay):
                 self.pools,
                 max_decisions=self.config.buffer_size,
                 max_slots=self.max_slots,
-                free=lambda kind, slots: self.actor.free(kind, slots),
+                free=lambda kind, slots: self.actor.recorder.free(kind, slots),
                 max_lag=self.config.lag,
                 uses=self.config.uses,
                 recomputing=Recomputing(self.requests, number, lambda: None),

@@ -39,7 +39,7 @@ def test_every_decision_is_trained_on_or_counted(game: str) -> None:
     dropped = play.learner.buffers["main"].dropped
     assert play.made["main"] == main.decisions + main.stale + main.refused + dropped + waiting(play)
     assert main.refused == dropped == 0
-    for pool, writer in zip(play.pools, play.actor.writers, strict=True):
+    for pool, writer in zip(play.pools, play.actor.recorder.writers, strict=True):
         held = int((writer.slot >= 0).sum())
         in_buffer = pool.num_slots - writer.num_free - held
         assert (in_buffer > 0) <= (waiting(play) > 0), "slots that were trained on are free again"
@@ -141,7 +141,7 @@ def test_actors_that_wait_for_different_players_do_not_wait_for_ever() -> None:
     buffers = play.learner.buffers
     for player in buffers:
         buffers[player] = Buffer(
-            play.pools, max_decisions=1000, max_slots=1000, free=play.actor.free, num_actors=2
+            play.pools, max_decisions=1000, max_slots=1000, free=play.actor.recorder.free, num_actors=2
         )
     while not all(buffer.decisions for buffer in buffers.values()):
         play.actor.step()

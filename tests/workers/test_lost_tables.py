@@ -64,7 +64,7 @@ def test_every_match_of_a_league_has_exactly_one_end(tmp_path: Path) -> None:
     experiment = tiny(Losing(Kuhn(), when))
     folder = RunFolder.create(tmp_path / "run", encode(tiny(Kuhn())), seed=0, command=())
     training = SerialTraining(experiment, folder)
-    writers = training.actor.writers
+    writers = training.actor.recorder.writers
     total = sum(writer.num_free for writer in writers)
     assert training.run() == "finished"
     training.close()

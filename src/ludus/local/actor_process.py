@@ -240,7 +240,7 @@ def run_actor(launch: Launch) -> None:
     while not desk.has_left:
         _, kinds, slots = parts.decode(parts.free[launch.index].take())
         for kind in range(len(parts.pools)):
-            actor.free(kind, slots[kinds == kind])
+            actor.recorder.free(kind, slots[kinds == kind])
         show_life()
         heap.settle()
         times.stepped()
@@ -248,15 +248,15 @@ def run_actor(launch: Launch) -> None:
             signals[launch.index].wait(WAIT_S)
             times.rested()
             continue
-        if ring.is_too_far_ahead() or not actor.has_room:
+        if ring.is_too_far_ahead() or not actor.recorder.has_room:
             wake_learner.notify()
             signals[launch.index].wait(WAIT_S)
             times.waited()
             continue
         try:
-            dropped = actor.dropped_reward
+            dropped = actor.recorder.dropped_reward
             step()
-            parts.dropped_reward[launch.index] += actor.dropped_reward - dropped
+            parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
             if desk.sharing:
                 actor.hand_over_after = share(desk.sharing)
         except NothingToPlay:

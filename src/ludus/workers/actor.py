@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ludus.data.trajectory import SlotPool, TrajectoryWriter
+from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
 from ludus.games.game import GameBatch, allocate_actions, lost_tables
 from ludus.games.seeding import mix
@@ -19,17 +18,9 @@ from ludus.runtime.program import IDLE, Progress
 from ludus.workers.devices import require_device_name
 from ludus.workers.inference import Answer, Group, Inference, Rows
 from ludus.workers.seat_memory import SeatMemory
+from ludus.workers.seat_recorder import CutShort, SeatRecorder, TrajectoryDesk
 from ludus.workers.seating import MatchDesk, Seating
-from ludus.workers.streams import StreamNumbers
 from ludus.workers.table_history import TableHistory
-
-
-class TrajectoryDesk(Protocol):
-    """Where trajectories go: the learner that hosts the player, or a way to it."""
-
-    def put(self, player: str, kind: int, slots: IntArray) -> None: ...
-    def complete(self, player: str) -> None:
-        """A hand-over has ended: all that belongs to it has been put."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,29 +93,14 @@ class Actor:
         after every reset and step, before anything else happens to them."""
         self.name = name
         self._game = game
-        self._spec = game.spec
         self._inference = inference
         self._seed = np.uint64(seed)
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self.seating = Seating(game.spec, config.num_tables, config.matches, desk)
         self._seats = tuple(np.array(seats) for seats in game.spec.seats_of_kind)
-        self._column_of_seat = np.array(game.spec.column_of_seat)
-        self._streams = StreamNumbers(game.spec, config.num_tables)
-        self.pools = pools
-        self.writers = tuple(
-            TrajectoryWriter(
-                pool,
-                self._streams.count(kind),
-                self._handing_over(kind),
-                None if slots is None else slots[kind],
-            )
-            for kind, pool in enumerate(pools)
-        )
-        self._trajectories = trajectories
+        self.recorder = SeatRecorder(game.spec, self.seating, pools, trajectories, slots)
         self.hand_over_after = hand_over_after
         """May be changed between steps."""
-        self._collected: dict[int, int] = {}
-        """Decisions of each learning player (by number) since its last hand-over."""
         self._actions = allocate_actions(game.spec, config.num_tables)
         self._memory = SeatMemory(
             [
@@ -158,7 +134,9 @@ class Actor:
         self._inference.refresh()
         self.times.inference += monotonic() - began
         decisions = self._act()
-        self._acted = self._bots_acted = self._hand_over_due()
+        self._acted = self._bots_acted = self.hand_over_after is not None and self.recorder.hand_over(
+            self.hand_over_after, self._memory, self._game.view
+        )
         if self._acted:
             return IDLE
         self.seating.count_step(self._inference.model_name)
@@ -171,22 +149,8 @@ class Actor:
         self._after_step()
         return Progress(count=decisions)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether there are slots for whatever the next step may need: one more for each stream."""
-        return all(writer.num_free >= len(writer.owner) for writer in self.writers)
-
-    @property
-    def dropped_reward(self) -> float:
-        """Sum of |reward| that came before a learning seat's first decision of an episode."""
-        return sum(writer.dropped_reward for writer in self.writers)
-
     def close(self) -> None:
         self._game.close()
-
-    def free(self, kind: int, slots: IntArray) -> None:
-        """The learner has used these slots."""
-        self.writers[kind].free(slots)
 
     # --- acting ---
 
@@ -287,75 +251,22 @@ class Actor:
         kind = rows.kind
         put(self._actions[kind], (tables, columns), answer.acted.action)
         self._memory.made(kind, tables, columns, answer.acted.state)
-        seats = self._seats[kind][columns]
-        owners = self.seating.owner_of_seat[tables, seats]
-        trained = _span(owners >= 0)
-        if trained is None:
-            return
-        tables, seats, owners = tables[trained], seats[trained], owners[trained]
-        streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
-        self.writers[kind].record(
-            streams,
-            take(_columns(rows, answer), trained),
-            take(rows.state, trained),
-            self._clock(tables),
-            replace=self._acted,
-        )
-        if not self._acted:
-            for owner, count in enumerate(np.bincount(owners).tolist()):
-                if count:
-                    self._collected[owner] = self._collected.get(owner, 0) + count
+        self.recorder.record(rows, answer, tables, columns, self._game.view, again=self._acted)
 
     def _look(self, kind: int, tables: IntArray, columns: IntArray) -> tuple[Tree, Tree]:
         at = (tables, columns)
         return take(self._game.view.observation[kind], at), take(self._game.view.legal[kind], at)
-
-    def _clock(self, tables: IntArray) -> IntArray | None:
-        return self._game.view.clock[tables] if self._spec.timed else None
-
-    # --- handing over ---
-
-    def _handing_over(self, kind: int) -> Callable[[int, IntArray], None]:
-        return lambda owner, slots: self._trajectories.put(self.seating.player_ids[owner], kind, slots)
-
-    def _hand_over_due(self) -> bool:
-        if self.hand_over_after is None:
-            return False
-        due = [owner for owner, count in self._collected.items() if count >= self.hand_over_after]
-        for owner in due:
-            for kind, writer in enumerate(self.writers):
-                self._flush(kind, np.nonzero(writer.owner == owner)[0])
-            self._collected[owner] = 0
-            self._trajectories.complete(self.seating.player_ids[owner])
-        return bool(due)
-
-    def _flush(self, kind: int, streams: IntArray) -> None:
-        tables, seats = self._streams.places(kind, streams, self.seating.side_of_seat)
-        columns = self._column_of_seat[seats]
-        to_act = self._game.view.to_act[tables, seats]
-        state = self._memory.before_decision(kind, tables, columns, to_act)
-        self.writers[kind].flush(streams, state)
 
     # --- after a step ---
 
     def _after_step(self) -> None:
         view = self._game.view
         self.seating.reward += view.reward
-        trains = self.seating.owner_of_seat >= 0
-        for kind, seats_of_kind in enumerate(self._seats):
-            rewards = view.rewards[kind]
-            earned = view.reward[:, seats_of_kind] != 0
-            if rewards.shape[-1]:
-                earned |= rewards.any(-1)
-            tables, columns = np.nonzero(trains[:, seats_of_kind] & earned)
-            if len(tables):
-                seats = seats_of_kind[columns]
-                streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
-                further = rewards[tables, columns] if rewards.shape[-1] else None
-                self.writers[kind].credit(streams, view.reward[tables, seats], further)
+        self.recorder.credit(view)
         ended = np.nonzero(view.over | view.truncated)[0]
         if len(ended):
-            self._end_trajectories(ended, trains)
+            for cut in self.recorder.end(ended, view):
+                self._bootstrap(cut)
             self.episodes += len(ended)
             free = self.seating.finish_episodes(ended, view.score[ended], self._inference.model_name)
             if len(free):
@@ -369,38 +280,17 @@ class Actor:
         while lost := lost_tables(self._game):
             self._bots_acted = False  # not in the episodes that begin here
             tables = self.seating.void(lost)
-            for kind, seats_of_kind in enumerate(self._seats):
-                self.writers[kind].drop(self._streams_at(kind, tables, seats_of_kind)[2])
+            self.recorder.drop(tables)
             self.seating.start(tables)
             self._reset(tables)
 
-    def _streams_at(
-        self, kind: int, tables: IntArray, seats_of_kind: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Table, seat and stream of every seat of a kind at these tables."""
-        here = np.repeat(tables, len(seats_of_kind))
-        seats = np.tile(seats_of_kind, len(tables))
-        return here, seats, self._streams.of(kind, here, seats, self.seating.side_of_seat[here, seats])
-
-    def _end_trajectories(self, ended: IntArray, trains: NDArray[np.bool_]) -> None:
-        view = self._game.view
-        for kind, seats_of_kind in enumerate(self._seats):
-            rows, columns = np.nonzero(trains[ended][:, seats_of_kind])
-            if not len(rows):
-                continue
-            tables, seats = ended[rows], seats_of_kind[columns]
-            streams = self._streams.of(kind, tables, seats, self.seating.side_of_seat[tables, seats])
-            over = view.over[tables]
-            self.writers[kind].end(streams[over])
-            cut = ~over & self.writers[kind].open[streams]
-            if cut.any():
-                self._bootstrap(kind, streams[cut], tables[cut], columns[cut])
-
-    def _bootstrap(self, kind: int, streams: IntArray, tables: IntArray, columns: IntArray) -> None:
+    def _bootstrap(self, cut: CutShort) -> None:
         """Truncated episodes: the value of the last observation stands for the future that was cut."""
-        order, groups, _ = self._by_player(kind, tables, columns)
+        kind = cut.kind
+        order, groups, _ = self._by_player(kind, cut.tables, cut.columns)
         if order is not None:
-            streams, tables, columns = streams[order], tables[order], columns[order]
+            cut = CutShort(kind, cut.streams[order], cut.tables[order], cut.columns[order])
+        tables, columns = cut.tables, cut.columns
         observation, legal = self._look(kind, tables, columns)
         for mask in legal.values():
             mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
@@ -413,18 +303,11 @@ class Actor:
             uniforms=np.zeros((len(tables), self._inference.num_draws(kind)), np.float32),
         )
         [answer] = self._decide([rows])
-        self.writers[kind].truncate(streams, _columns(rows, answer), self._clock(tables))
+        self.recorder.truncate(cut, rows, answer, self._game.view)
 
     def _reset(self, tables: IntArray) -> None:
         """Start the next episode at these tables; streams that change hands are handed over first."""
-        for kind, seats_of_kind in enumerate(self._seats):
-            writer = self.writers[kind]
-            here, seats, streams = self._streams_at(kind, tables, seats_of_kind)
-            owners = self.seating.owner_of_seat[here, seats]
-            changed = writer.owner[streams] != owners
-            if changed.any():
-                writer.flush(streams[changed], {})  # between episodes nothing is open: no memory is needed
-                writer.owner[streams[changed]] = owners[changed]
+        self.recorder.renew_owners(tables)
         self._memory.reset(tables)
         names = self.seating.episode_seeds(tables)
         seeds = np.full(len(tables), self._seed, np.uint64)
@@ -446,17 +329,16 @@ class Actor:
         """All that is needed to go on exactly here, given the same game."""
         arrays, facts = self.seating.save()
         saved = {f"seating.{name}": array for name, array in arrays.items()}
-        for kind, (writer, pool) in enumerate(zip(self.writers, self.pools, strict=True)):
-            saved |= {f"writer.{kind}.{name}": array for name, array in writer.save().items()}
-            saved |= {f"rows.{kind}.{name}": array for name, array in pool.rows.items()}
-            saved |= {f"slots.{kind}.{name}": array for name, array in pool.slots.items()}
-            saved |= {f"actions.{kind}.{name}": array for name, array in self._actions[kind].items()}
+        recorded, collected = self.recorder.save()
+        saved |= recorded
+        for kind, actions in enumerate(self._actions):
+            saved |= {f"actions.{kind}.{name}": array for name, array in actions.items()}
         saved |= self._memory.save()
         saved |= self._history.save()
         return saved, {
             "seating": facts,
             "rng": self._rng.bit_generator.state,
-            "collected": {str(owner): count for owner, count in self._collected.items()},
+            "collected": collected,
             "acted": self._acted,
             "started": self._started,
             "episodes": self.episodes,
@@ -464,14 +346,10 @@ class Actor:
 
     def load(self, saved: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
         self.seating.load(under("seating.", saved), facts["seating"])
-        for kind, (writer, pool) in enumerate(zip(self.writers, self.pools, strict=True)):
-            writer.load(under(f"writer.{kind}.", saved))
-            put(pool.rows, ..., under(f"rows.{kind}.", saved))
-            put(pool.slots, ..., under(f"slots.{kind}.", saved))
+        self.recorder.load(saved, facts["collected"])
         self._memory.load(saved)
         self._history.load(saved)
         self._rng.bit_generator.state = facts["rng"]
-        self._collected = {int(owner): count for owner, count in facts["collected"].items()}
         self._acted = facts["acted"]
         actions = [under(f"actions.{kind}.", saved) for kind in range(len(self._actions))]
         self._bots_acted = self._acted and all(actions)  # older checkpoints have none
@@ -492,25 +370,3 @@ class _Asked:
     rows: Rows
     tables: IntArray
     columns: IntArray
-
-
-def _columns(rows: Rows, answer: Answer) -> Tree:
-    """What a trajectory keeps of each row."""
-    acted = answer.acted
-    return {
-        **{f"observation.{name}": array for name, array in rows.observation.items()},
-        **{f"legal.{name}": array for name, array in rows.legal.items()},
-        **{f"action.{name}": array for name, array in acted.action.items()},
-        "log_prob": acted.log_prob,
-        "value": acted.value,
-        "version": answer.version,
-    }
-
-
-def _span(chosen: NDArray[np.bool_]) -> IntArray | slice | None:
-    """An index for the chosen rows; a slice where they lie side by side, as mostly, which copies nothing."""
-    rows = np.flatnonzero(chosen)
-    if not len(rows):
-        return None
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
