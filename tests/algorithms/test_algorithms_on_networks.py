@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -122,3 +124,27 @@ def test_a_fresh_policy_is_as_far_from_itself_as_it_should_be() -> None:
     statistics = algorithm.loss(policy, batch).measured()
     assert statistics["kl"].item() == pytest.approx(0.0, abs=1e-6)
     assert statistics["magnet_kl"].item() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [PPO(), A2C(), Impala()], ids=lambda algorithm: type(algorithm).__name__
+)
+def test_the_entropy_of_each_head_is_measured(algorithm: Algorithm) -> None:
+    policy = ActorCritic(hidden=(16,), memory=8, entity_size=8).build(KIND, 0)
+    batch = algorithm.prepare(policy, {}, played_batch(policy))
+    measured = algorithm.loss(policy, batch).measured()
+    shares = {head: measured[f"entropy.{head}"].item() for head in KIND.action.heads}
+    assert 0.99 < shares["order"] <= 1.0 + 1e-6  # a fresh policy is close to uniform
+    assert 0.1 < shares["targets"] <= 1.0 + 1e-6
+    with torch.no_grad():  # the first head becomes certain: only its own share falls
+        policy.heads.heads[0].scores.bias[1] += 100.0  # legal in every row
+    later = algorithm.loss(policy, batch).measured()
+    assert later["entropy.order"].item() < 0.01
+    assert later["entropy.targets"].item() == pytest.approx(shares["targets"])
+
+
+def test_one_head_has_all_of_the_entropy() -> None:
+    kind = replace(KIND, action=ActionSpec(heads={"order": Choice(num=3)}))
+    policy = ActorCritic(hidden=(16,)).build(kind, 0)
+    batch = PPO().prepare(policy, {}, played_batch(policy))
+    assert not any(name.startswith("entropy.") for name in PPO().loss(policy, batch).measured())

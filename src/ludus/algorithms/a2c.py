@@ -11,6 +11,7 @@ from ludus.algorithms.advantages import advantage_columns
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.checks import require_above, require_between
 from ludus.algorithms.critic import critic_loss
+from ludus.algorithms.divergence import entropy_by_head
 from ludus.algorithms.losses import approximate_kl, detached, explained_variance, masked_mean, over_heads
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
@@ -72,6 +73,7 @@ class A2C(Algorithm):
             return {
                 "kl": masked_mean(approximate_kl(log_ratio), mask),
                 "explained_variance": explained_variance(unrolled.value, target, mask),
+                **entropy_by_head(policy, unrolled, batch.action, mask),
             }
 
         return Loss(

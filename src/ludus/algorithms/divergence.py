@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from ludus.algorithms.losses import mean_where_used
 from ludus.models.operators import LOWEST
-from ludus.models.policy import Unrolled
+from ludus.models.policy import Policy, Unrolled
 
 
 def is_legal(log_probs: Tensor) -> Tensor:
@@ -76,6 +77,16 @@ def normalised_entropy(
             share = torch.where(picks, share, 0.0).sum(-1) / picks.sum(-1)
         found[head] = torch.where(used, share, 0.0)
     return found
+
+
+def entropy_by_head(
+    policy: Policy, unrolled: Unrolled, action: Mapping[str, Tensor], mask: Tensor | None
+) -> dict[str, Tensor]:
+    """entropy.HEAD: the mean of `normalised_entropy`; nothing if there is only one head, which has all."""
+    heads = policy.kind.action.heads
+    if len(heads) == 1:
+        return {}
+    return mean_where_used("entropy", normalised_entropy(unrolled, heads, action), unrolled.in_use, mask)
 
 
 def picks_in_use(action: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.checks import require_above, require_between, require_one_of
 from ludus.algorithms.critic import critic_loss, update_value_scale
+from ludus.algorithms.divergence import entropy_by_head
 from ludus.algorithms.losses import Ratio, approximate_kl, detached, explained_variance, masked_mean
 from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
 from ludus.data.batch import Batch
@@ -80,6 +81,7 @@ class Impala(Algorithm):
             return {
                 "kl": masked_mean(approximate_kl(log_ratio_TB), valid_TB),
                 "explained_variance": explained_variance(value_TB, target_TB, valid_TB),
+                **entropy_by_head(policy, unrolled, batch.action, batch.valid),
             }
 
         return Loss(

@@ -13,6 +13,7 @@ from ludus.algorithms.advantages import advantage_columns
 from ludus.algorithms.algorithm import Algorithm, Loss, Reference
 from ludus.algorithms.checks import require_above, require_between, require_one_of
 from ludus.algorithms.critic import critic_loss
+from ludus.algorithms.divergence import entropy_by_head
 from ludus.algorithms.losses import (
     Ratio,
     approximate_kl,
@@ -135,6 +136,7 @@ class PPO(Algorithm):
                 "kl": masked_mean(approximate_kl(joint_log_ratio), mask),
                 "clip_fraction": masked_mean(clipped.to(log_ratio.dtype), counts),
                 "explained_variance": explained_variance(unrolled.value, target, mask),
+                **entropy_by_head(policy, unrolled, batch.action, mask),
                 **mean_where_used("teacher_kl", divergences, unrolled.in_use, mask),
             }
 

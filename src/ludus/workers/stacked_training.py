@@ -141,7 +141,7 @@ def _descend(
             broken = optimiser.step(_mean(losses, counts), rates, on_parameters[step] & trainable)
             with torch.no_grad():
                 means = _means(statistics, counts)
-            rows.add(present[step].any(-1), broken, means)
+            rows.add(present[step].any(-1), broken, means, _has(statistics, present[step][:, used]))
     optimiser.hand_back()
     return rows.by_player(num_models)
 
@@ -232,12 +232,18 @@ class _Rows:
 
     def __init__(self) -> None:
         self._present: list[NDArray[np.bool_]] = []
-        self._names: list[list[str]] = []
+        self._has: list[Mapping[str, NDArray[np.bool_]]] = []
         self._values: list[Tensor] = []
 
-    def add(self, present: NDArray[np.bool_], broken: Tensor, means: Mapping[str, Tensor]) -> None:
+    def add(
+        self,
+        present: NDArray[np.bool_],
+        broken: Tensor,
+        means: Mapping[str, Tensor],
+        has: Mapping[str, NDArray[np.bool_]],
+    ) -> None:
         self._present.append(present)
-        self._names.append(list(means))
+        self._has.append(has)
         self._values.append(torch.stack([broken.float(), *(mean.float() for mean in means.values())]))
 
     def by_player(self, num_models: int) -> list[list[GradientStep]]:
@@ -245,11 +251,12 @@ class _Rows:
         if not self._values:
             return found
         values = torch.cat(self._values).cpu().numpy()
-        ends = np.cumsum([len(names) + 1 for names in self._names])
-        for present, names, step in zip(self._present, self._names, np.split(values, ends[:-1]), strict=True):
+        ends = np.cumsum([len(has) + 1 for has in self._has])
+        for present, has, step in zip(self._present, self._has, np.split(values, ends[:-1]), strict=True):
             for model in np.flatnonzero(present).tolist():
                 broken, *rest = step[:, model].tolist()
-                found[model].append(GradientStep(bool(broken), dict(zip(names, rest, strict=True))))
+                own = {name: value for name, value in zip(has, rest, strict=True) if has[name][model]}
+                found[model].append(GradientStep(bool(broken), own))
         return found
 
 
@@ -260,6 +267,14 @@ def _means(statistics: Sequence[Mapping[str, Tensor]], counts: Tensor) -> dict[s
         kinds = [kind for kind, one in enumerate(statistics) if name in one]
         found[name] = _mean([statistics[kind][name] for kind in kinds], counts[:, kinds])
     return found
+
+
+def _has(
+    statistics: Sequence[Mapping[str, Tensor]], counts: NDArray[np.bool_]
+) -> dict[str, NDArray[np.bool_]]:
+    """Which models have each statistic: those with a batch of a kind of seat that has it."""
+    names = dict.fromkeys(name for one in statistics for name in one)
+    return {name: np.logical_or.reduce(counts[:, [name in one for one in statistics]], -1) for name in names}
 
 
 def _mean(values: Sequence[Tensor], counts: Tensor) -> Tensor:
