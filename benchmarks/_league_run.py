@@ -16,7 +16,7 @@ import numpy as np
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import SerialTraining, build_policies, new_league
+from ludus.assemble import build_policies, new_league
 from ludus.config import encode
 from ludus.data.records import ModelId, PlayerAdded
 from ludus.data.schedules import Exponential
@@ -28,6 +28,7 @@ from ludus.league import presets
 from ludus.league.rules import LeagueRules
 from ludus.models.networks import ActorCritic
 from ludus.models.weights import load_weights
+from ludus.serial_training import SerialTraining
 from ludus.store.model_pool import VARIANTS
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig

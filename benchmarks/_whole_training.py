@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.league.matchmaking import Candidates, Law, Matchmaker, uniform
@@ -21,6 +20,7 @@ from ludus.league.payoff import Payoff
 from ludus.league.promotion import BySteps, Never
 from ludus.league.rules import LeagueRules, Role
 from ludus.recipes import connect_four, kuhn
+from ludus.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig

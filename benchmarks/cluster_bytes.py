@@ -20,7 +20,6 @@ from typing import get_args
 import numpy as np
 from _report import parser, write
 
-from ludus.assemble import SerialTraining
 from ludus.cli.experiments import find_experiment
 from ludus.cluster.trajectories import pack_slots, put_slots
 from ludus.config import encode
@@ -28,6 +27,7 @@ from ludus.data.trees import IntArray
 from ludus.local.shared_parts import SharedParts
 from ludus.runtime.cluster_config import Compression
 from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 QUOTED_SECONDS = 20.0

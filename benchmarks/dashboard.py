@@ -112,7 +112,7 @@ def viewers(port: int, number: int) -> Iterator[list[float]]:
 def cores_of(pid: int, seconds: float) -> float:
     meter = UseMeter()
     time.sleep(seconds)
-    return meter.look([pid])[pid].cores
+    return meter.look([pid], {})[pid].cores or 0.0
 
 
 def quantiles(taken: Sequence[float]) -> list[str]:
@@ -224,8 +224,8 @@ def training(folder: Path, seconds: float) -> list[list[str]]:
                     time.sleep(3.0)
                     meter = UseMeter()
                     time.sleep(seconds)
-                    use = meter.look([pid, process.pid])
-                mine, theirs = use[pid].cores, use[process.pid].cores
+                    use = meter.look([pid, process.pid], {})
+                mine, theirs = use[pid].cores or 0.0, use[process.pid].cores or 0.0
                 rows.append(
                     [str(number), f"{theirs:.2f}", f"{mine:.3f}", f"{mine / theirs:.2%}", *quantiles(taken)]
                 )

@@ -268,6 +268,10 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments.add_argument("--keep-in", type=Path, help="keep the runs here, and go on with those there")
     chosen = arguments.parse_args()
+    if "self_play" not in chosen.presets:
+        arguments.error(
+            f"--presets {' '.join(chosen.presets)}: every preset is compared with self_play; name it too"
+        )
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.keep_in or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -292,6 +296,7 @@ def main() -> None:
         budget = own[0].facts["budget"]
         tables.append((f"{game}, {algorithm}, {budget / 1e6:g} M decisions", COLUMNS, rows_of(own)))
     whole = chosen.seeds >= 3 and chosen.budget >= 1 and len(tables) == len(GAMES) * len(ALGORITHMS)
+    whole = whole and set(chosen.presets) == set(PRESETS)
     write("league", "League presets against self-play", tables, notes=NOTES, keep=whole)
     if whole:
         draw(runs, REPORTS / "league.png")

@@ -24,7 +24,7 @@ import numpy as np
 from _report import Table, parser, write
 from league_size import EPISODES, EVALUATION, NoLearner, Planted, make_run, read
 
-from ludus.assemble import SerialTraining, new_pools
+from ludus.assemble import new_pools
 from ludus.cli.experiments import find_experiment
 from ludus.config import encode
 from ludus.data.records import Match
@@ -32,6 +32,7 @@ from ludus.data.trajectory import SlotPool
 from ludus.league import presets
 from ludus.runtime.messages import Done, MatchFound, NextMatch, Report
 from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller
 from ludus.workers.evaluation_book import EvaluationBook

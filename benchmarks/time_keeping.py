@@ -18,12 +18,12 @@ import numpy as np
 from _best import WINDOWS
 from _report import parser, write
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.local.actor_process import Stopwatch
 from ludus.local.shared_parts import ACTOR_TIMES
 from ludus.recipes import connect_four, kuhn, skirmish
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import StepTimes
 

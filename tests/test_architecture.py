@@ -30,11 +30,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run_view": {"data", "config", "league", "store", "observe", "saved_league"},
     "experiment": BUILDING_BLOCKS | {"workers", "observe", "config"},
     "assemble": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "saved_league", "live"},
+    "serial_training": BUILDING_BLOCKS
+    | {"workers", "observe", "config", "experiment", "saved_league", "live", "assemble"},
     "live": BUILDING_BLOCKS | {"workers", "config", "experiment"},
     "local": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "live", "assemble"},
     "cluster": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "live", "assemble", "local"},
     "recipes": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
-    "exploit": BUILDING_BLOCKS | {"workers", "config", "experiment", "assemble", "local"},
+    "exploit": BUILDING_BLOCKS | {"workers", "config", "experiment", "assemble"},
     "launch": {"data", "config", "runtime"},
     "play": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
     "cli": BUILDING_BLOCKS
@@ -47,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "experiment",
         "live",
         "assemble",
+        "serial_training",
         "local",
         "cluster",
         "recipes",

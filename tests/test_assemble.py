@@ -17,7 +17,6 @@ import pytest
 from ludus.algorithms.algorithm import Reference
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.data.records import (
     AnyEvent,
@@ -50,6 +49,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.runtime.program import IDLE, Progress, StopTraining, Worker
 from ludus.runtime.serial import FINISHED, STOPPED
+from ludus.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.metrics_file import read_metrics
 from ludus.store.run_folder import RunFolder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.assemble import SerialTraining, load_experiment, new_league
+from ludus.assemble import load_experiment, new_league
 from ludus.config import encode
 from ludus.data.files import load_address
 from ludus.data.records import MatchIssued
@@ -18,6 +18,7 @@ from ludus.games.check import check_game
 from ludus.games.lift import Lifted
 from ludus.league.league import League
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -8,7 +8,6 @@ from typing import Literal
 
 import pytest
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.data.records import LearnerProgress
 from ludus.experiment import Experiment
@@ -20,6 +19,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.local.training import LocalTraining
 from ludus.models.networks import ActorCritic
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -13,10 +13,11 @@ from typing import Any
 import _windows
 from _windows import Windows
 
-from ludus.assemble import SerialTraining, Training
+from ludus.assemble import Training
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.local.training import LocalTraining
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 ASYNC: dict[str, Any] = {"schedule": "async", "max_lag": 1}

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.models.networks import ActorCritic
 from ludus.recipes import connect_four, kuhn, skirmish
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

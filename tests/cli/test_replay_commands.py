@@ -56,6 +56,26 @@ class Chance(Kuhn):
         return tables
 """
 
+OWN_REPLAYS = """
+from dataclasses import replace
+
+from ludus.games.builtin.tic_tac_toe import TicTacToe
+from ludus.games.replay_episodes import ReplayEpisodes
+
+
+class Mine(TicTacToe):
+    replay_suffix = ".replay"
+
+    def replay_episodes(self, files, no_op):
+        return Theirs(files, lambda replay: TicTacToe(), game="mine", source=TicTacToe(), no_op=no_op)
+
+
+class Theirs(ReplayEpisodes):
+    def decode(self, names, wanted):
+        for number, one in enumerate(super().decode(names, wanted)):
+            yield replace(one, left_out={"nobody knows it": 2, f"of replay {number}": 1})
+"""
+
 
 @pytest.fixture
 def ludus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
@@ -137,6 +157,21 @@ def test_a_game_of_one_seat_with_an_option(ludus: Run) -> None:
     code, _, err = ludus("convert", "b", "--out", "set", "--no-op", "2")
     assert code == 2
     assert "head 'order' has the values 0 to 1, got 2" in err
+
+
+def test_convert_tells_which_actions_have_no_place(ludus: Run) -> None:
+    """As of StarCraft II, whose players can do more than its interface for programs has words for."""
+    Path("mine.py").write_text(OWN_REPLAYS)
+    ludus("record", "tic_tac_toe", "random", "rules", "-n", "12", "--out", "games", "--quiet")
+    first, *others = sorted(str(path) for path in Path("games").iterdir())
+    ludus("convert", first, "--game", "mine.py:Mine", "--out", "all", "--quiet")
+    code, out, _ = ludus("convert", first, *others, "--game", "mine.py:Mine", "--out", "all")
+    assert code == 0
+    assert "left out: 24 actions (nobody knows it)" in out, "those of the call before too"
+    assert "left out: 2 actions (of replay 0)" in out
+    assert "left out: 2 actions for 2 more reasons: see all/replays.jsonl" in out
+    _, out, _ = ludus("convert", "games", "--game", "mine.py:Mine", "--out", "all", "--json")
+    assert last(out)["left_out"]["nobody knows it"] == 24
 
 
 def test_convert_chooses_counts_and_goes_on(ludus: Run) -> None:

@@ -10,8 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ludus.assemble import SerialTraining, load_experiment
+from ludus.assemble import load_experiment
 from ludus.data.records import MatchFinished, PlayerReset, Result
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 AFTER = 5

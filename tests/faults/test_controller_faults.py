@@ -32,7 +32,7 @@ from tiny_runs import (
     workers,
 )
 
-from ludus.assemble import SerialTraining, load_experiment
+from ludus.assemble import load_experiment
 from ludus.data.records import MatchFinished, PlayerAdded, PlayerReset
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
@@ -50,6 +50,7 @@ from ludus.runtime.process import (
 )
 from ludus.runtime.serial import FINISHED
 from ludus.runtime.supervision import TrainingFailed
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 HERE = Path(__file__).parent

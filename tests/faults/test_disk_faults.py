@@ -17,11 +17,12 @@ import pytest
 from invariants import check_nothing_left, check_run
 from tiny_runs import BATCH, create, faults_of, learned, local, once, tiny
 
-from ludus.assemble import CHECKPOINT, SerialTraining, load_experiment
+from ludus.assemble import CHECKPOINT, load_experiment
 from ludus.config import encode
 from ludus.data.records import ModelId, PlayerRemoved, Result, RunStarted
 from ludus.local.training import LocalTraining
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
 from ludus.store.metrics_file import MetricsFile

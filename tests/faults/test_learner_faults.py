@@ -16,13 +16,14 @@ import pytest
 from invariants import check_nothing_left, check_run
 from tiny_runs import BATCH, LOCAL, QUICK, RAY, bad_game, faults_of, is_gone, kill, learned, local, once, tiny
 
-from ludus.assemble import CHECKPOINT, SerialTraining
+from ludus.assemble import CHECKPOINT
 from ludus.config import encode
 from ludus.data.files import load_address
 from ludus.experiment import Experiment
 from ludus.local.training import LocalTraining
 from ludus.runtime.serial import FINISHED
 from ludus.runtime.supervision import Supervision, TrainingFailed
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 HERE = Path(__file__).parent

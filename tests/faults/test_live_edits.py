@@ -116,13 +116,13 @@ def test_a_stop_while_the_workers_start_again_for_an_edit_is_in_good_order(
 ) -> None:
     path = tmp_path / "run"
     with local(path, tiny(budget=10**9)) as training:
-        end = training._kill_all
+        end = training._crew.kill_all
 
         def end_and_stop() -> None:
             end()
             os.kill(os.getpid(), signal.SIGTERM)
 
-        monkeypatch.setattr(training, "_kill_all", end_and_stop)
+        monkeypatch.setattr(training._crew, "kill_all", end_and_stop)
         watch = Sequence([SECOND], 2_000)
         assert training.run(watch) == INTERRUPTED
         decisions = training.numbers()["decisions"]

@@ -10,10 +10,10 @@ from invariants import check_nothing_left, check_run
 from test_actor_faults import voids
 from tiny_runs import bad_game, descendants, faults_of, local, tiny
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.games.isolation.source import Isolation
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 

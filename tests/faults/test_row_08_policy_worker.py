@@ -13,43 +13,13 @@ from pathlib import Path
 
 import pytest
 from invariants import check_nothing_left, check_run
+from killed_workers import check_versions, killing, kills_in, pids_of, telling_learner, voids_of
 from tiny_runs import BATCH, QUICK, faults_of, kill, learned, local, once, tiny
 
-from ludus.data.files import load_address
-from ludus.data.records import MatchVoid
 from ludus.experiment import Experiment
 from ludus.local.training import LocalTraining
 from ludus.runtime.serial import FINISHED
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
-from ludus.workers.trained_player import LearnerConfig
 
-MIDDLEWARE = """
-import os
-import signal
-from pathlib import Path
-
-HERE = Path(__file__).parent
-
-
-def killing(worker, step):
-    kills = len(list(HERE.glob("kill-*")))
-    if worker.name == {name!r} and kills < {kills}:
-        killing.steps = getattr(killing, "steps", 0) + 1
-        if killing.steps == 15:
-            owner, method = {targets}[kills]
-            setattr(owner, method, then_die(getattr(owner, method)))
-    return step()
-
-
-def then_die(function):
-    def called(*arguments):
-        function(*arguments)
-        (HERE / f"kill-{{os.getpid()}}").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    return called
-"""
 INSTANTS = {
     "policy-worker": (
         "(worker._inference, 'act_all')",  # decided, and nothing written
@@ -64,57 +34,33 @@ INSTANTS = {
 
 
 def asking() -> Experiment:
-    """Two versions of the weights differ so much that it shows."""
     described = tiny(budget=8 * BATCH)
     return replace(
         described,
         actor=replace(described.actor, inference="worker", inference_delay_ms=5.0, inference_device="cpu"),
-        learner=LearnerConfig(
-            batch_size=BATCH,
-            minibatch_size=100 * BATCH,
-            epochs=1,
-            buffer_size=8 * BATCH,
-            learning_rate=0.01,
-            device="cpu",
-        ),
+        learner=telling_learner(),
     )
-
-
-def check_versions(path: Path) -> None:
-    """I6: every decision was made with the weights that are written beside it."""
-    records, _ = read_metrics(path / "metrics" / "train.jsonl")
-    assert len(records) >= 6
-    assert max(record["main/lag"] for record in records) == 0.0
-    assert max(abs(record["main/kl"]) for record in records) < 1e-8
-
-
-def pids(training: LocalTraining) -> list[int]:
-    worker = training.policy_worker_pid
-    return [training.learner_pid, *training.actor_pids, *([] if worker is None else [worker])]
 
 
 @pytest.mark.parametrize("victim", INSTANTS)
 def test_row_08_nothing_is_lost_mixed_or_answered_twice(tmp_path: Path, victim: str) -> None:
-    targets = INSTANTS[victim]
-    kills = len(targets)
-    file = tmp_path / "killing.py"
-    file.write_text(MIDDLEWARE.format(name=victim, kills=kills, targets=f"({', '.join(targets)})"))
-    described = replace(asking(), middleware=(load_address(f"{file}:killing"),))
+    instants = INSTANTS[victim]
+    middleware = killing(tmp_path, victim, instants, ready="killing.steps == 15")
+    described = replace(asking(), middleware=(middleware,))
     path = tmp_path / "run"
     with local(path, described, num_actors=2) as training:
         assert training.run() == FINISHED
-        assert training.restarts == kills
-        league, started = training.league, pids(training)
-    assert len(list(tmp_path.glob("kill-*"))) == kills
+        assert training.restarts == len(instants)
+        league, started = training.league, pids_of(training)
+    assert kills_in(tmp_path) == len(instants)
     check_nothing_left(path, started)
     check_run(path, live=league)
-    check_versions(path)
+    check_versions(path, updates=6)
     for fault in faults_of(path):
         assert (fault["class"], fault["worker"], fault["then"]) == ("killed", victim, "started again")
-    with RunFolder.open(path).ledger(read_only=True) as ledger:
-        voids = [event.reason for _, event in ledger.replay() if isinstance(event, MatchVoid)]
-    caused = [reason for reason in voids if reason != "stopped"]
-    assert bool(caused) == (victim == "actor-1"), "a policy worker holds no match, so none is lost with it"
+    assert bool(voids_of(path)) == (victim == "actor-1"), (
+        "a policy worker holds no match, so none is lost with it"
+    )
 
 
 def test_row_08_a_policy_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
@@ -130,4 +76,4 @@ def test_row_08_a_policy_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
     [fault] = faults_of(path)
     assert (fault["class"], fault["worker"]) == ("worker_hang", "policy-worker")
     check_run(path, live=league)
-    check_versions(path)
+    check_versions(path, updates=6)

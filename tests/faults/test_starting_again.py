@@ -11,7 +11,7 @@ import numpy as np
 from invariants import check_run
 from tiny_runs import faults_of, kill, local, once, tiny
 
-from ludus.assemble import SerialTraining, build_policies
+from ludus.assemble import build_policies
 from ludus.config import encode
 from ludus.data.records import LearnerProgress, ModelId
 from ludus.data.trees import Tree
@@ -22,6 +22,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.local.training import LocalTraining
 from ludus.models.weights import join_kinds, weights_of
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,20 +86,23 @@ def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[Lo
     with (
         patch.dict(os.environ),  # Ray is told by it where its token is
         folder.lock(),
-        closing(_new_training(described, folder, num_actors)) as training,
+        ExitStack() as stack,
+        closing(_new_training(described, folder, num_actors, stack)) as training,
     ):
         yield training
 
 
-def _new_training(described: Experiment, folder: RunFolder, num_actors: int) -> LocalTraining:
+def _new_training(
+    described: Experiment, folder: RunFolder, num_actors: int, stack: ExitStack
+) -> LocalTraining:
     if described.runtime != "ray":
         return LocalTraining(described, folder, num_actors)
     from ludus.cluster.connection import join  # Ray is imported once its environment is set
 
-    leave = join(None, num_actors)
+    stack.callback(join(None, num_actors))
     from ludus.cluster.training import train_on_cluster
 
-    return train_on_cluster(described, folder, num_actors=num_actors, leave=leave)
+    return train_on_cluster(described, folder, num_actors=num_actors)
 
 
 def once(when: Callable[[LocalTraining], bool], act: Callable[[LocalTraining], None]) -> Any:

@@ -13,7 +13,6 @@ from building_game import FACTS, PLACES, Building
 
 from ludus.algorithms.alphastar import AlphaStarGradient, RewardWeights
 from ludus.algorithms.teacher import Teacher
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment
@@ -25,6 +24,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.models.policy import Policy
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

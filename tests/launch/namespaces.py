@@ -1,5 +1,5 @@
-"""Several machines on one: namespaces of their own for network, processes, host name and Ray's files, with a
-switch between them. Nothing in them can be reached from outside, and all see the same disk."""
+"""Several machines on one: namespaces of their own for network, processes, host name, shared memory and Ray's
+files, with a switch between them. Nothing in them can be reached from outside, and all see the same disk."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 APART = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
-SETTLE = 'hostname "$0"; mkdir -p /tmp/ray; mount -t tmpfs none /tmp/ray; exec "$@"'
-"""Ray keeps the address of the latest cluster in /tmp/ray, and takes every process that it sees for its."""
+SETTLE = """\
+hostname "$0"
+mkdir -p /tmp/ray
+for own in /tmp/ray /dev/shm; do mount -t tmpfs none $own; done
+exec "$@"
+"""
+"""Ray keeps the address of the latest cluster in /tmp/ray, and takes every process that it sees for its. The
+names in /dev/shm have process ids in them, which begin anew in each machine."""
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,13 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
-KillWait=30
+KillWait=120
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SlurmdParameters=config_overrides
 {nodes}
-PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=2
 """
 
 
@@ -74,6 +77,11 @@ class Slurm:
         """What `scontrol show job` says of it."""
         said = self.call("scontrol", "--oneliner", "show", "job", job)
         return {name: value for name, _, value in (word.partition("=") for word in said.split())}
+
+    def preempt(self) -> str:
+        """A short job for all nodes that goes before all others: those on them are preempted."""
+        words = ("--partition=urgent", f"--nodes={len(NODES)}", "--exclusive", "--output=/dev/null")
+        return self.call("sbatch", "--parsable", *words, "--wrap=true")
 
     def wait_state(self, job: str, state: str, log: Path | None = None) -> dict[str, str]:
         self.wait_until(lambda: self.facts(job)["JobState"] == state, state, job, log)

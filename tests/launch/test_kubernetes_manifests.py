@@ -93,6 +93,27 @@ def test_manifests_fit_the_definitions_of_the_operator(name: str) -> None:
         jsonschema.validate(found, schema, cls=jsonschema.Draft202012Validator)
 
 
+@pytest.mark.skipif(CRDS is None, reason="LUDUS_KUBERAY_CRDS names no folder with KubeRay's definitions")
+@pytest.mark.parametrize("kind", ["RayJob", "RayCluster"])
+def test_our_schema_allows_no_more_than_that_of_the_operator(kind: str) -> None:
+    assert CRDS is not None
+    check_part_of(
+        written_schema(kind)["properties"]["spec"], whole_schema(Path(CRDS), kind)["properties"]["spec"]
+    )
+
+
+def check_part_of(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert ours.get("type", "string") == theirs["type"]
+    assert set(ours.get("enum", [])) <= set(theirs.get("enum", []))
+    if not ours.get("properties") and "items" not in ours:
+        return  # a plain value, texts by name, or a pod, which has a schema of its own
+    assert set(theirs.get("required", [])) <= set(ours.get("required", []))
+    for name, schema in ours.get("properties", {}).items():
+        check_part_of(schema, theirs["properties"][name])
+    if "items" in ours:
+        check_part_of(ours["items"], theirs["items"])
+
+
 def test_actors_and_learner_have_nodes_of_their_own() -> None:
     cluster = cluster_of(ray_object(read_back(job(actor_nodes=3, actors_per_node=16, gpus=2))))
     learner, actors = cluster["workerGroupSpecs"]

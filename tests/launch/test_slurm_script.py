@@ -72,7 +72,7 @@ STEP = r"""#!/bin/bash
 printf '%s\n' "$@" > "$HOME/srun.txt"
 echo x >> "$HOME/steps.txt"
 [ -e "$HOME/no ray" ] && exit 0
-[ -n "$began" ] && touch "$began"
+[ -n "$mark" ] && touch "$mark.began"
 trap '' USR1 TERM
 until [ -e "$HOME/stopped" ]; do sleep 0.05; done
 exit 130
@@ -136,7 +136,7 @@ def test_a_job_whose_ray_does_not_start_tries_again_and_then_fails(tmp_path: Pat
     process = start(tmp_path, job(tmp_path, runtime="ray"))
     assert process.wait(20) == 1
     assert (tmp_path / "steps.txt").read_text() == "x\n" * 3
-    assert not list(tmp_path.glob("*.began*"))
+    assert not list(tmp_path.glob("*.job-*"))
 
 
 def test_a_cluster_has_a_token_that_others_cannot_read(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from league_rows import play, started
 
-from ludus.assemble import SerialTraining
 from ludus.config import decode, encode
 from ludus.data.files import load_address
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerReset
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_role.py"

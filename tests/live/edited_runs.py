@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ludus.assemble import SerialTraining, Training, load_experiment, new_league
+from ludus.assemble import Training, load_experiment, new_league
 from ludus.config import encode
 from ludus.data.edits import AnyEdit
 from ludus.data.records import AnyEvent
@@ -20,6 +20,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.runtime.program import StopTraining
+from ludus.serial_training import SerialTraining
 from ludus.store.metrics_file import read_metrics
 from ludus.store.requests import Answer, Asked
 from ludus.store.run_folder import RunFolder

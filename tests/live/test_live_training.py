@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from edited_runs import Asker, events_of, folder_of, metrics_of, replayed, tiny, train
 
-from ludus.assemble import SerialTraining, load_experiment
+from ludus.assemble import load_experiment
 from ludus.cli.asking import ask
 from ludus.data.edits import AddPlayer, ChangeSettings, FreezePlayer, RemovePlayer, ResetPlayer
 from ludus.data.records import (
@@ -22,6 +22,7 @@ from ludus.data.records import (
 )
 from ludus.data.schedules import Linear
 from ludus.live.settings import effective
+from ludus.serial_training import SerialTraining
 from ludus.store import requests
 from ludus.store.requests import Answer, Asked
 

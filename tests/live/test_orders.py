@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from edited_runs import Asker, folder_of, replayed, tiny, train
 
-from ludus.assemble import SerialTraining, Training, load_experiment
+from ludus.assemble import Training, load_experiment
 from ludus.data.edits import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
 from ludus.runtime.serial import FINISHED, INTERRUPTED, TIME_LIMIT
+from ludus.serial_training import SerialTraining
 from ludus.store.requests import Asked
 from ludus.store.run_status import RunStatus, read_status
 

@@ -13,7 +13,7 @@ import pytest
 
 from ludus.algorithms.ppo import PPO
 from ludus.algorithms.teacher import Teacher
-from ludus.assemble import CHECKPOINT, SerialTraining, Training
+from ludus.assemble import CHECKPOINT, Training
 from ludus.config import encode
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment
@@ -24,6 +24,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.local.training import LocalTraining, default_actors
 from ludus.models.networks import ActorCritic
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.metrics_file import read_metrics
 from ludus.store.run_folder import RunFolder
 from ludus.store.run_status import WorkerStatus, read_status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,18 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from ludus.assemble import SerialTraining, load_experiment
+from ludus.assemble import load_experiment
 from ludus.cli.main import main
 from ludus.config import ConfigError, encode
 from ludus.data.files import load_address
 from ludus.experiment import Experiment
 from ludus.local.run_services import fix_services, run_services
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.services import UserService
 from ludus.services.errors import Refused
 from ludus.services.remote_registry import RemoteRegistry
 from ludus.store.metrics_file import read_metrics
 from ludus.store.run_folder import RunFolder
+from ludus.store.run_status import WorkerStatus, read_status
 from ludus.workers.evaluator import EvaluationConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_service.py"
@@ -87,6 +90,25 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         example(services={"a/b": UserService(address="x.py:X")})
 
 
+def test_a_gpu_that_is_not_there_is_refused_before_there_is_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # where there is no nvidia-smi, there is no GPU
+    settings = ["--set", "services.adviser.resources={gpus: 1}", "--quiet"]
+    for runtime in ("serial", "local", "ray"):
+        command = ["train", f"{EXAMPLE}:experiment", "--run", str(tmp_path / "run"), "--runtime", runtime]
+        with pytest.raises(SystemExit) as ended:
+            main([*command, *settings])
+        assert ended.value.code == 2
+        said = capsys.readouterr().err
+        assert "error: services.adviser asks for 2 x 1 gpus, but this machine has none" in said
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--set", "services.adviser.resources={cpu: 1}"])
+    assert ended.value.code == 2
+    assert "did you mean 'cpus'" in capsys.readouterr().err
+
+
 def test_a_service_that_does_not_start_ends_the_run_before_it_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,9 +127,12 @@ def test_the_local_runtime_trains_on_while_services_are_killed(tmp_path: Path) -
     program = [sys.executable, "-m", "ludus.cli.main", "train", f"{EXAMPLE}:experiment", "--run", str(run)]
     killed = 0
     program += ["--set", "budget=20000", "--json", "--actors", "1"]
+    seen: dict[str, WorkerStatus] = {}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as training:
         assert training.stdout is not None
         for line in training.stdout:
+            status = read_status(run / "status.json")
+            seen |= {one.name: one for one in (status.workers if status else ())}
             entry = run / "services" / "adviser" / f"adviser-{killed}.json"
             if killed < 2 and entry.exists() and "decisions" in line:
                 os.kill(json.loads(entry.read_text())["pid"], signal.SIGKILL)
@@ -118,14 +143,21 @@ def test_the_local_runtime_trains_on_while_services_are_killed(tmp_path: Path) -
     faults, _ = read_metrics(run / "metrics" / "faults.jsonl")
     assert [fault["class"] for fault in faults] == ["service_lost"] * 2  # and no actor was lost with them
     assert not (run / "services").exists()
+    adviser = seen["service-adviser-0"]
+    assert (adviser.restarts, adviser.node) == (1, socket.gethostname())
+    assert adviser.address == f"unix:{run}/services/adviser-0.sock"
 
 
 @pytest.mark.slow
-def test_the_example_on_ray_and_its_evaluation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("placed", [False, True])
+def test_the_example_on_ray_and_its_evaluation(tmp_path: Path, placed: bool) -> None:
+    """`placed`: by Ray, since it says what it needs."""
     pytest.importorskip("ray")
     run = tmp_path / "run"
     ludus = [sys.executable, "-m", "ludus.cli.main"]
     settings = ["--set", "budget=1000", "--runtime", "ray", "--actors", "1", "--quiet"]
+    if placed:
+        settings += ["--set", "services.adviser.resources={cpus: 0.25, custom: {large: 1}}"]
     subprocess.run([*ludus, "train", f"{EXAMPLE}:experiment", "--run", str(run), *settings], check=True)
     logs = [(run / "logs" / f"service-adviser-{number}.log").read_text() for number in range(2)]
     assert "learner: entropy" in "".join(logs)

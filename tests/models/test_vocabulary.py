@@ -1,22 +1,8 @@
-import numpy as np
 import pytest
 import torch
 
 from ludus.models.operators import stack_modules
-from ludus.models.vocabulary import KnownTypes, check_vocabulary, vocabulary_of
-
-
-def test_vocabulary_is_what_occurs_often_enough():
-    actions = np.array([[4, 0, 0], [2, 4, 0]], np.int32)
-    assert vocabulary_of(actions) == (0, 2, 4)
-    assert vocabulary_of(actions, at_least=2) == (0, 4)
-    assert all(type(number) is int for number in vocabulary_of(actions))
-
-
-def test_padding_is_not_part_of_the_vocabulary():
-    types = np.array([[[3.0, np.nan], [5.0, 3.0]]], np.float32)
-    assert vocabulary_of(types, np.array([[1, 2]])) == (3, 5)
-    assert vocabulary_of(types, np.array([[1, 0]])) == (3,)
+from ludus.models.vocabulary import KnownTypes, check_vocabulary
 
 
 def test_unknown_numbers_share_place_zero():

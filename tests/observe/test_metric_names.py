@@ -15,7 +15,7 @@ from ludus.algorithms.alphastar import AlphaStarGradient
 from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import SerialTraining, Training
+from ludus.assemble import Training
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
@@ -25,6 +25,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.local.training import LocalTraining
 from ludus.models.networks import ActorCritic
 from ludus.observe.metric_names import METRICS, as_markdown, find_metric, is_declared, series_name
+from ludus.serial_training import SerialTraining
 from ludus.store.metrics_file import read_metrics
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def test_workers_are_shown_with_what_they_use_here(folder: RunFolder) -> None:
     # The actors are its children: what they use is not its own.
     assert controller.cores == pytest.approx(1.5 - 1.234)
     assert (controller.memory, controller.gpu_memory) == (400, 20)
+
+
+def test_cores_that_are_not_known_yet_stay_so(folder: RunFolder) -> None:
+    say(folder, "training")
+    with folder.lock():
+        seen = look_at_run(folder, lambda pids: {pid: replace(USE[pid], cores=None) for pid in pids})
+    assert seen is not None
+    controller, actor, _ = seen.workers
+    assert (controller.cores, controller.memory, controller.gpu_memory) == (None, 400, 20)
+    assert (actor.cores, actor.memory, actor.gpu_memory) == (None, 600, 50)
 
 
 def test_a_run_without_a_process_is_dead_unless_it_has_ended(folder: RunFolder) -> None:

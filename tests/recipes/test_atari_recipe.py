@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("ale_py", reason="ale-py is not installed: pip install 'ludus[atari]'")
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.games.adapters.atari import Atari
 from ludus.recipes import atari_pong
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

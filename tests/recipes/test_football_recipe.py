@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.isolation.source import Isolated
 from ludus.models.networks import ActorCritic
 from ludus.recipes import football_3v1
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

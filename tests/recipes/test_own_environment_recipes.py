@@ -9,13 +9,13 @@ from types import ModuleType
 
 import pytest
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.league.matchmaking import PFSP, Mixture
 from ludus.models.networks import ActorCritic
 from ludus.recipes import microrts, slimevolley
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

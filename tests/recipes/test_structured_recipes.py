@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from ludus.algorithms.a2c import A2C
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.beacon import Beacon
@@ -23,6 +22,7 @@ from ludus.models.networks import ActorCritic
 from ludus.models.policy import ModelConfig
 from ludus.recipes import beacon_a2c, beacon_alphastar, skirmish, skirmish_3v3
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

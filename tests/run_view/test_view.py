@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import closing
@@ -190,6 +191,18 @@ def test_the_overview_says_how_a_training_run_is(tmp_path: Path) -> None:
     assert "2 restarts of workers" in [warning["what"] for warning in one["warnings"]]
     assert all(warning["advice"] for warning in one["warnings"])
     assert {curve["name"] for curve in one["curves"]} >= {"decisions_per_s", "main/entropy", "main/lag"}
+
+
+def test_a_model_that_a_node_could_not_keep_is_told(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run")
+    write_status(folder.status, status_of("training"))
+    reason = "node far/1a2b3c cannot keep main:0:12 (live): OSError: No space left on device"
+    with (folder.metrics / "faults.jsonl").open("a") as file:
+        file.write(json.dumps({"worker": "far/1a2b3c", "class": "model_not_kept", "reason": reason}) + "\n")
+    with folder.lock():
+        warnings = plain(shown(folder), "overview")["warnings"]
+    [told] = [one for one in warnings if "could not keep a model" in one["what"]]
+    assert told["why"] == f"1 in all; the last: {reason}"
 
 
 def test_a_run_whose_process_is_gone_is_called_dead(tmp_path: Path) -> None:
@@ -377,3 +390,29 @@ def test_silence_of_a_run_that_trains_is_a_concern(tmp_path: Path) -> None:
         one = plain(shown(folder), "overview")
     assert one["silent_s"] == pytest.approx(60, abs=5)
     assert one["warnings"][0]["what"].startswith("no news for")
+
+
+def test_nobody_who_wants_a_document_waits_for_nvidia_smi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = plant(tmp_path / "run")
+    write_status(folder.status, status_of("training"))
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    asked, answer = programs / "asked", programs / "answer"
+    waits = f"until [ -e {answer} ]; do sleep 0.01; done"
+    (programs / "nvidia-smi").write_text(f"#!/bin/sh\ntouch {asked}\n{waits}\ncat {answer}\n")
+    (programs / "nvidia-smi").chmod(0o755)
+    view = shown(folder)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with folder.lock():
+        looking = threading.Thread(target=view.look)
+        looking.start()
+        while not asked.exists():
+            time.sleep(0.01)
+        assert plain(view, "overview")["gpus"] == []
+        assert looking.is_alive(), "nvidia-smi has not answered"
+        answer.write_text("H200, 87, 1024, 143771\n")
+        looking.join()
+        [gpu] = plain(view, "overview")["gpus"]
+        assert gpu["name"] == "H200"

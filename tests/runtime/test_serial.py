@@ -103,15 +103,27 @@ def test_a_signal_lets_the_round_end(number: int) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_a_second_signal_ends_it_at_once() -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_interrupt_ends_it_at_once(first: int) -> None:
     def twice(turn: int) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), first)
         os.kill(os.getpid(), signal.SIGINT)
 
     turns: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         run_serial([Noted("a", turns, twice), Noted("b", turns)], finished=lambda: False, after_round=ignore)
     assert turns == ["a"]
+
+
+def test_a_scheduler_may_say_it_twice() -> None:
+    def twice(turn: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    turns: list[str] = []
+    workers = [Noted("a", turns, twice), Noted("b", turns)]
+    assert run_serial(workers, finished=lambda: False, after_round=ignore) == INTERRUPTED
+    assert turns == ["a", "b"]
 
 
 def test_it_runs_in_a_thread_where_signals_cannot_be_caught() -> None:

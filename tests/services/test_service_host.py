@@ -175,6 +175,27 @@ def test_a_service_that_hangs_is_replaced_and_its_call_lost(tmp_path: Path, code
             Solver("clerk", registry=registry, time_limit_s=0.1).solve("pid")
 
 
+def test_a_process_that_has_stopped_holds_up_no_newcomer(
+    tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.services.link.CONNECT_S", 60.0)  # longer than any call may take
+    clerk = UserService(address=f"{code}:Clerk", count=2)
+    topics = UserService(address="ludus.services.topics:Topics")
+    with hosting(tmp_path, clerk=clerk, topics=topics) as (host, registry):
+        stopped = [host.pids["clerk-0"], host.pids["topics-0"]]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        with Solver("clerk", registry=registry, time_limit_s=20.0) as solver:
+            assert [solver.solve("pid") for _ in range(5)] == [host.pids["clerk-1"]] * 5
+        with Subscriber("main", registry=registry) as actor:
+            assert actor.newest() is None
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+            with Publisher("main", registry=registry) as main:
+                main.publish("one")
+            assert actor.wait(30) == (1, "one")
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

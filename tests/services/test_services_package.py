@@ -11,7 +11,7 @@ import ludus.services
 
 
 @pytest.mark.parametrize(
-    "name", ["Publisher", "ServiceError", "Solver", "Subscriber", "UserService", "service"]
+    "name", ["Publisher", "Resources", "ServiceError", "Solver", "Subscriber", "UserService", "service"]
 )
 def test_a_public_name_is_there(name: str) -> None:
     assert name in ludus.services.__all__
@@ -19,7 +19,7 @@ def test_a_public_name_is_there(name: str) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(AttributeError, match="it has Publisher, ServiceError, Solver"):
+    with pytest.raises(AttributeError, match="it has Publisher, Resources, ServiceError, Solver"):
         _ = ludus.services.Slover  # type: ignore[attr-defined]
 
 

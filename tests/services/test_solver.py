@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from ludus.services.errors import (
     TimeLimit,
     UnknownService,
 )
-from ludus.services.registry import Instance, MemoryRegistry, here
+from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, here
 
 
 @pytest.fixture
@@ -160,6 +162,15 @@ def test_without_a_registry_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
         Solver("sums").solve("add", 1)
 
 
+def test_a_process_may_have_one_run_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Solver("sums", time_limit_s=10.0) as solver:
+        for run in ("one", "two"):
+            registry = FileRegistry(tmp_path / run)
+            monkeypatch.setenv("LUDUS_SERVICES", f"file:{registry.folder}")
+            with hosted(Sums(), registry, folder=tmp_path):
+                assert solver.solve("add", 1) == 2
+
+
 # --- several instances ---
 
 
@@ -262,7 +273,60 @@ def test_one_that_joins_later_is_used(registry: MemoryRegistry, monkeypatch: pyt
     with Solver("n", registry=registry) as solver, hosted(Numbered(0), registry, name="n-0"):
         assert solver.solve("number_of") == 0
         with hosted(Numbered(1), registry, name="n-1"):
-            assert {solver.solve("number_of") for _ in range(4)} == {0, 1}
+            wait_until(lambda: {solver.solve("number_of") for _ in range(4)} == {0, 1})
+
+
+@contextmanager
+def hung(registry: MemoryRegistry, name: str) -> Iterator[Instance]:
+    """One that takes connections, as the kernel does for a process that has stopped, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"tcp:127.0.0.1:{listening.getsockname()[1]}"
+        instance = Instance(service=name.rpartition("-")[0], name=name, address=address, host=here(), pid=1)
+        registry.announce(instance)
+        yield instance
+        registry.withdraw(instance)
+
+
+def test_one_that_hangs_holds_up_nobody(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.services.link.CONNECT_S", 60.0)  # longer than any call may take
+    monkeypatch.setattr("ludus.services.solver.LOOK_EVERY_S", 0.0)
+    with (
+        Solver("n", registry=registry, time_limit_s=20.0) as solver,
+        hung(registry, "n-0"),
+        hosted(Numbered(1), registry, name="n-1"),
+    ):
+        assert [solver.solve("number_of") for _ in range(50)] == [1] * 50
+        assert solver.instances == ["n-1"]
+        with hosted(Numbered(2), registry, name="n-2"):  # nor does it hold up who joins meanwhile
+            wait_until(lambda: {solver.solve("number_of") for _ in range(4)} == {1, 2})
+
+
+def test_one_that_has_hung_is_left_alone_from_then_on(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.services.link.CONNECT_S", 0.4)
+    monkeypatch.setattr("ludus.services.solver.AVOID_S", 0.2)
+    began = time.monotonic()
+    with hung(registry, "n-0") as instance, Solver("n", registry=registry, time_limit_s=0.5) as solver:
+        with pytest.raises(NoInstance, match=r"n-0 has not answered hello within 0\.4 s"):
+            solver.solve("number_of")
+        assert solver._avoid[instance.address] >= began + 0.4 + 0.2, "not from when it was tried"
+
+
+def test_what_cannot_be_sent_at_once_is_not_waited_for(registry: MemoryRegistry) -> None:
+    registry.declare("sums")
+    with Solver("sums", registry=registry, time_limit_s=0.2) as solver:
+        assert solver.try_submit("add", 1) is None
+        with hosted(Sums(), registry) as host:
+            wait_until(lambda: solver.try_submit("add", 1) is not None)
+            answer = solver.try_submit("add", 2)
+            assert answer is not None
+            assert answer.result(10) == 3
+            registry.withdraw(host.instance)
+            host.die()
+            wait_until(lambda: solver.try_submit("add", 1) is None)
+    with Solver("sumz", registry=registry) as solver, pytest.raises(UnknownService, match="did you mean"):
+        wait_until(lambda: solver.try_submit("add", 1) is not None)
 
 
 # --- who is let in ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -77,6 +78,33 @@ def test_versions_go_on_when_the_service_is_started_again() -> None:
             assert actor.wait(10).value == "next"
 
 
+def test_looking_never_waits_for_a_service_that_is_being_started_again() -> None:
+    registry = MemoryRegistry()
+    registry.declare("topics")
+    # A look that waited would raise at this time limit.
+    with (
+        Subscriber("main", registry=registry, time_limit_s=0.5) as actor,
+        Publisher("main", registry=registry) as main,
+    ):
+        assert actor.newest() is None
+        with hosted(Topics(), registry, name="topics-0") as host:
+            main.publish("one")
+            assert actor.wait(10) == (1, "one")
+            registry.withdraw(host.instance)
+            host.die()
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            assert actor.newest() == (1, "one")
+            time.sleep(0.01)
+        with pytest.raises(TimeLimit, match="nothing newer than version 1"):
+            actor.wait(0.1)
+        with hosted(Topics(), registry, name="topics-0"):
+            main.publish("two")
+            assert actor.wait(10) == (2, "two")
+
+
 def test_without_the_service_it_says_so() -> None:
     with pytest.raises(UnknownService, match="no service 'topics'"):
         Publisher("main", registry=MemoryRegistry()).publish(1)
+    with pytest.raises(UnknownService, match="no service 'topics'"):
+        Subscriber("main", registry=MemoryRegistry()).wait(10)

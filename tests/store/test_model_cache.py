@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus.assemble import SerialTraining, load_experiment
+from ludus.assemble import load_experiment
 from ludus.config import encode
 from ludus.data.files import load_address
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
+from ludus.serial_training import SerialTraining
 from ludus.store.model_cache import ModelCache, ModelSource
 from ludus.store.model_pool import DamagedModel, ModelPool, UnknownModel, Variant
 from ludus.store.model_storage import ModelStorage

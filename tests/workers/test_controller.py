@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.data.records import (
     AnyEvent,
@@ -38,6 +37,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.runtime.program import IDLE
+from ludus.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig

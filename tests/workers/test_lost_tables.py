@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from losing_games import Losing, LosingTables
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.data.moments import Moment
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
@@ -28,6 +27,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
 from ludus.runtime.program import IDLE, Progress, StopTraining, Worker
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

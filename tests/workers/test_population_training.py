@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import SerialTraining, load_experiment, new_league
+from ludus.assemble import load_experiment, new_league
 from ludus.config import encode
 from ludus.data.records import (
     AnyEvent,
@@ -32,6 +32,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.league.search_spaces import LogUniform
 from ludus.league.takeovers import Takeover, due_takeovers
 from ludus.models.networks import ActorCritic
+from ludus.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig

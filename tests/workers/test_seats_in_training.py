@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ludus.assemble import SerialTraining, exact_report, load_experiment, load_players
+from ludus.assemble import exact_report, load_experiment, load_players
 from ludus.config import encode
 from ludus.data.records import Match, MatchFinished, MatchIssued
 from ludus.experiment import Experiment
@@ -26,6 +26,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.league.summary import summarise
 from ludus.models.networks import ActorCritic
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ludus.algorithms.ppo import mappo
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.hills import Hills
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -13,7 +13,7 @@ from ludus.cli.main import FAILED
 from ludus.cli.progress import Progress
 from ludus.cli.replay_games import find_game, game_address, make_recorded_game, size
 from ludus.config import ConfigError, decode
-from ludus.data.dataset_format import STRATEGIES
+from ludus.data.dataset_format import REPLAYS, STRATEGIES
 from ludus.data.episodes import EpisodeFilter, EpisodeSource, NoOp, Outcome, first_choice
 from ludus.data.replay import SUFFIX, Replay, decode_replay
 from ludus.data.specs import Choice, SeatKind
@@ -26,7 +26,7 @@ from ludus.store.run_folder import RunFolder
 from ludus.workers.replay_conversion import ConversionProgress, convert
 
 SHOWN = 10
-"""Skipped replays that are listed; the others are counted."""
+"""Skipped replays, and reasons for leaving out actions, that are listed; the others are counted."""
 
 
 @click.command("convert")
@@ -236,7 +236,7 @@ def _say(
     for name, reason in [] if as_json else list(skipped.items())[:SHOWN]:
         click.echo(f"skipped {name}: {reason}", err=True)
     if len(skipped) > SHOWN and not as_json:
-        click.echo(f"... and {len(skipped) - SHOWN} more were skipped: see {out / 'replays.jsonl'}", err=True)
+        click.echo(f"... and {len(skipped) - SHOWN} more were skipped: see {out / REPLAYS}", err=True)
     if not writer.num_episodes:
         click.echo(
             f"error: nothing is left of {num_files} replays: see what was skipped and left out", err=True
@@ -251,6 +251,7 @@ def _say(
                     "decisions": writer.num_decisions,
                     "bytes": writer.num_bytes,
                     "dropped": dict(dropped),
+                    "left_out": dict(writer.left_out()),
                     "skipped": skipped,
                 }
             )
@@ -273,6 +274,12 @@ def _report(out: Path, writer: DatasetWriter, no_op: NoOp | None) -> None:
         click.echo(f"no-ops ({no_op.head} = {no_op.value}) left out: {gone:,} of {total:,} decisions")
     for reason, seats in sorted(dropped.items()):
         click.echo(f"left out by {reason.replace('_', ' ')}: {seats:,} seats")
+    reasons = writer.left_out().most_common()
+    for reason, actions in reasons[:SHOWN]:
+        click.echo(f"left out: {actions:,} actions ({reason})")
+    if len(reasons) > SHOWN:
+        rest = sum(actions for _, actions in reasons[SHOWN:])
+        click.echo(f"left out: {rest:,} actions for {len(reasons) - SHOWN} more reasons: see {out / REPLAYS}")
     if skipped:
         click.echo(f"skipped: {skipped:,} replays")
     if (out / STRATEGIES).exists():

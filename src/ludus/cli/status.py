@@ -84,7 +84,7 @@ def _picture(folder: RunFolder, status: RunStatus | None) -> RenderableType:
     if status.state == "dead":
         rows.append(Text(f"nobody trains it any more; go on: ludus train --run {folder.path} --resume"))
     if status.workers:
-        rows += [Text(), _workers(status)]
+        rows += [Text(), _workers(status, folder)]
         rows += [Text(_gpu(gpu)) for gpu in gpus()]
     if status.bottleneck is not None:
         found = status.bottleneck
@@ -120,13 +120,13 @@ def _progress(status: RunStatus) -> str:
     )
 
 
-def _workers(status: RunStatus) -> RenderableType:
+def _workers(status: RunStatus, folder: RunFolder) -> RenderableType:
     table = new_table("worker", "state", "node", "pid")
     add_numbers(table, "up", "restarts", "cores", "memory")
     table.add_column("time")
-    with_ports = any(one.ports for one in status.workers)
-    if with_ports:
-        table.add_column("ports")
+    with_addresses = any(one.address for one in status.workers)
+    if with_addresses:
+        table.add_column("address")
     for one in status.workers:
         shares = "  ".join(f"{kind} {share:.0%}" for kind, share in one.shares.items())
         table.add_row(
@@ -139,9 +139,14 @@ def _workers(status: RunStatus) -> RenderableType:
             "" if one.cores is None else f"{one.cores:.2f}",
             "" if one.memory is None else f"{one.memory / 2**20:,.0f} MiB",
             shares,
-            *([", ".join(map(str, one.ports))] if with_ports else []),
+            *([_address(one.address, folder)] if with_addresses else []),
         )
     return table
+
+
+def _address(address: str, folder: RunFolder) -> str:
+    """Of a service; a socket in the run folder is named from there."""
+    return address.replace(f"unix:{folder.path.resolve()}/", "unix:")
 
 
 def _gpu(gpu: GpuUse) -> str:

@@ -12,7 +12,6 @@ import click
 from rich.console import Console
 
 from ludus.assemble import (
-    SerialTraining,
     Training,
     exact_report,
     load_experiment,
@@ -28,6 +27,7 @@ from ludus.cli.initial_models import InitialModels, find_initial_models, models_
 from ludus.cli.live_view import UNREAD, TrainView, style_of
 from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
 from ludus.cli.outside_bots import fix_bots
+from ludus.cli.starting import require_cluster_for, require_room, training_of
 from ludus.cli.stopped_run import edit_stopped
 from ludus.cli.tables import league_table
 from ludus.config import ConfigError, apply_overrides, diff, encode
@@ -36,12 +36,13 @@ from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.summary import summarise
 from ludus.live.settings import checked_settings, effective, is_live, require_trainable
-from ludus.local.run_services import fix_services, listening_host, run_services
-from ludus.local.training import LocalTraining, default_actors
+from ludus.local.run_services import fix_services
+from ludus.local.training import default_actors
 from ludus.runtime import serial
 from ludus.runtime.cores import usable_cores
 from ludus.runtime.supervision import TrainingFailed
 from ludus.services.errors import ServiceError
+from ludus.services.user_services import UserService
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.workers.cloned_run import is_cloned
@@ -118,8 +119,7 @@ def command(
     if folder is None:
         chosen, folder = _create(initial, run)
     again = f"ludus train --run {folder.path} --resume"
-    training: Training | None = None
-    with folder.lock(), ExitStack() as services:
+    with folder.lock(), ExitStack() as running:
         if live:
             _change_live(folder, live)
         if resume:
@@ -130,7 +130,7 @@ def command(
             console.print(f"run folder: {folder.path}", soft_wrap=True)
             console.print(f"{initial.describe()}{_workers(chosen, num_actors)}")
             if chosen.services:
-                named = ", ".join(f"{name} ({one.count})" for name, one in chosen.services.items())
+                named = ", ".join(_service(name, one) for name, one in chosen.services.items())
                 console.print(f"services:   {named}")
             for output in chosen.metrics:
                 console.print(f"metrics:    {output.where(folder)}", soft_wrap=True)
@@ -140,8 +140,9 @@ def command(
                     f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
                 )
         try:
-            services.enter_context(run_services(chosen, folder, listening_host(chosen, address)))
-            training = _start(chosen, folder, num_actors, actors or kept, address)
+            training = running.enter_context(
+                training_of(chosen, folder, num_actors=actors or kept, address=address)
+            )
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
             if reason == UNREAD:
@@ -158,9 +159,6 @@ def command(
         except (TrainingFailed, StoreError, ServiceError, OSError):
             click.echo(f"the run ends with an error; once that is mended, {again} goes on", err=True)
             raise
-        finally:
-            if training is not None:
-                training.close()
     return EXIT_CODES.get(reason, 0)
 
 
@@ -243,8 +241,8 @@ def _change_live(folder: RunFolder, settings: Mapping[str, str]) -> None:
 
 def _require_sense(experiment: Experiment, actors: int | None, address: str | None) -> None:
     """The serial runtime is one process: refuse what only processes can do."""
-    if address is not None and experiment.runtime != "ray":
-        raise ConfigError(f"--address {address} is for --runtime ray; this run has {experiment.runtime}")
+    require_cluster_for(address, experiment.runtime)
+    require_room(experiment, address)
     if experiment.runtime == "serial":
         if actors is not None:
             raise ConfigError("--actors is for --runtime local: the serial runtime is one process")
@@ -271,20 +269,9 @@ def _full_name(experiment: Experiment) -> str:
     return experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
 
 
-def _start(
-    experiment: Experiment, folder: RunFolder, num_actors: int, asked: int | None, address: str | None
-) -> Training:
-    """`asked`: actors that somebody has asked for."""
-    if experiment.runtime == "serial":
-        return SerialTraining(experiment, folder)
-    if experiment.runtime == "ray":
-        from ludus.cluster.connection import join  # Ray is imported once its environment is set
-
-        leave = join(address, asked)
-        from ludus.cluster.training import train_on_cluster
-
-        return train_on_cluster(experiment, folder, num_actors=asked, leave=leave)
-    return LocalTraining(experiment, folder, num_actors)
+def _service(name: str, described: UserService) -> str:
+    needs = "" if described.resources is None else f", each with {described.resources}"
+    return f"{name} ({described.count}{needs})"
 
 
 def _taught_by_nobody(experiment: Experiment) -> list[str]:

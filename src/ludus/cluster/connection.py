@@ -5,9 +5,11 @@ Ray reads its environment when it is imported, so nothing here imports it before
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ludus.cluster.temporary import TemporaryHome
@@ -20,6 +22,7 @@ from ludus.runtime.token_file import (
     make_token_file,
     token_from,
 )
+from ludus.services.user_services import UserService, cpus_of, custom_of
 
 NAMESPACE = "ludus"
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -38,16 +41,19 @@ class ClusterError(ConfigError):
     """There is no cluster to be had."""
 
 
-def join(address: str | None, num_actors: int | None) -> Callable[[], None]:
-    """Connect this process to a cluster, or to a private one without an `address`; gives what ends that."""
+def join(
+    address: str | None, num_actors: int | None, services: Mapping[str, UserService] = MappingProxyType({})
+) -> Callable[[], None]:
+    """Connect this process to a cluster, or to a private one without an `address`, which has room for the
+    `services` too; gives what ends that."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault(*START_WAIT)
     os.environ[NO_OTHER_CLUSTER] = "0"
-    return _start(num_actors) if address is None else _connect(address)
+    return _start(num_actors, services) if address is None else _connect(address)
 
 
-def _start(num_actors: int | None) -> Callable[[], None]:
+def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Callable[[], None]:
     """Bound to loopback, with a token of its own that nobody else can read."""
     home = TemporaryHome("ludus-ray-", SHORT)
     for variable in (RAY_TOKEN_VARIABLE, "RAY_ADDRESS"):
@@ -64,7 +70,8 @@ def _start(num_actors: int | None) -> Callable[[], None]:
     try:
         ray.init(
             address="local",
-            num_cpus=max(2, int(usable_cores()), (num_actors or 0) + 1),
+            num_cpus=max(int(usable_cores()), max(2, (num_actors or 0) + 1) + math.ceil(cpus_of(services))),
+            resources=custom_of(services),
             include_dashboard=False,
             namespace=NAMESPACE,
             object_store_memory=OBJECT_STORE_BYTES,

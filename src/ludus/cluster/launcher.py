@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,14 +11,16 @@ import msgspec
 
 from ludus.cluster.carrier import Carrier
 from ludus.cluster.line import Line, SiteLost
+from ludus.cluster.nodes import Taken
 from ludus.cluster.remote_process import RemoteProcess, RemoteTeam
 from ludus.cluster.site_actor import ENCODE
-from ludus.cluster.site_messages import LayOut, News, SpawnOrder
+from ludus.cluster.site_messages import LayOut, News
 from ludus.cluster.sites import Sites
 from ludus.cluster.statistics import ClusterStatistics
 from ludus.cluster.traffic import Counters, PeerLost
 from ludus.experiment import Experiment
-from ludus.local.launcher import Launcher
+from ludus.local.faults import Fault
+from ludus.local.launcher import Launcher, SpawnOrder
 from ludus.runtime.process import HostedPlayer, WorkerProcess
 from ludus.runtime.supervision import TrainingFailed
 from ludus.store.run_folder import RunFolder
@@ -30,10 +32,9 @@ class ClusterLauncher(Launcher):
     """A `Launcher` whose workers are on several nodes. What it has of `parts` itself is only a copy of the
     small numbers in there, for who looks on."""
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, leave: Callable[[], None]) -> None:
-        """This process has joined the cluster already; `leave` ends that."""
+    def __init__(self, experiment: Experiment, folder: RunFolder, taken: Taken) -> None:
+        """This process has joined the cluster already; `taken`: what services have of the nodes."""
         super().__init__(experiment, folder)
-        self._leave = leave
         self._silent_after_s = experiment.cluster.silent_after_s
         self._layout = 0
         self._order: LayOut | None = None
@@ -42,7 +43,7 @@ class ClusterLauncher(Launcher):
         self._counted = Counters()
         self._closed = False
         self._carrier = Carrier()
-        self._sites = Sites(experiment, folder, self._take_in)
+        self._sites = Sites(experiment, folder, self._take_in, taken)
         try:
             self._sites.open()
         except BaseException:
@@ -151,25 +152,14 @@ class ClusterLauncher(Launcher):
 
     # --- workers ---
 
-    def spawn(
-        self,
-        name: str,
-        index: int,
-        *,
-        attempt: int,
-        start: int,
-        sharing: int,
-        players: Mapping[str, HostedPlayer],
-        spent: int,
-    ) -> WorkerProcess:
-        order = SpawnOrder(name, index, 0, attempt, start, sharing, dict(players), spent)
-        self.life.started(index)
-        if index == self.parts.num_places:
-            self._team = RemoteTeam(name), order
+    def spawn(self, order: SpawnOrder) -> WorkerProcess:
+        self.life.started(order.index)
+        if order.index == self.parts.num_places:
+            self._team = RemoteTeam(order.name), order
             for site in self._ready():
                 self._join_team(site)
             return self._team[0]
-        line = self._learner if index > self.parts.num_places else self._find_place()
+        line = self._learner if order.index > self.parts.num_places else self._find_place()
         return self._start(line, order)
 
     def _join_team(self, line: Line) -> None:
@@ -181,25 +171,26 @@ class ClusterLauncher(Launcher):
     def _start(self, line: Line | None, order: SpawnOrder) -> RemoteProcess:
         """Start a worker on a site. If that fails, it is a worker that has ended with its node."""
         self._epoch += 1
-        order = msgspec.structs.replace(order, epoch=self._epoch)
+        epoch = self._epoch
         if line is None:
-            process = RemoteProcess(order.name, "nowhere", order.epoch, lambda _: None)
+            process = RemoteProcess(order.name, "nowhere", epoch, lambda _: None)
             process.has_ended(1, "no node has room for it")
             return process
         is_actor = order.index < self.parts.num_places
         process = RemoteProcess(
-            order.name, line.node.name, order.epoch, lambda one: self._end(line, order.index, one)
+            order.name, line.node.name, epoch, lambda one: self._end(line, order.index, one)
         )
         with self._sites.lock:
-            line.processes[order.name, order.epoch] = process
+            line.processes[order.name, epoch] = process
         self._carrier.add(line, process, uses_models=order.index <= self.parts.num_places)
         if is_actor:
             line.actors.add(order.index)
         try:
             if is_actor and line is not self._learner:
                 assert self._learner is not None
-                self._learner.call("admit", order.index, order.epoch, line.name)
-            process.started(line.call("spawn", ENCODE(order), patience_s=2 * self._silent_after_s + 60))
+                self._learner.call("admit", order.index, epoch, line.name)
+            patience_s = 2 * self._silent_after_s + 60
+            process.started(line.call("spawn", ENCODE(order), epoch, patience_s=patience_s))
         except (SiteLost, PeerLost) as lost:
             process.has_ended(1, str(lost))
         except (MemoryError, OSError, RuntimeError) as error:
@@ -216,6 +207,14 @@ class ClusterLauncher(Launcher):
             if line is not self._learner and self._learner is not None:
                 self._ask(self._learner, "refuse", index)
 
+    def look(self) -> Sequence[tuple[str, Fault]]:
+        super().look()
+        return [
+            (line.node.name, Fault("model_not_kept", why))
+            for line in self._sites.lines
+            for why in line.troubles()
+        ]
+
     def _drop(self, line: Line, why: str) -> None:
         line.give_up(why)
         self._sites.lose(line)
@@ -227,7 +226,6 @@ class ClusterLauncher(Launcher):
         self._sites.close()
         self._carrier.close()
         super().close()
-        self._leave()
 
     # --- what sites tell, in threads ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -22,9 +22,7 @@ from ludus.cluster.parcel import pack
 from ludus.cluster.remote_process import RemoteProcess
 from ludus.cluster.site_actor import DECODE, ENCODE, GROUPS, NAMESPACE, SITE
 from ludus.cluster.site_messages import News, SiteFacts, SiteOrder
-from ludus.cluster.user_code import ludus_digest
 from ludus.data.records import ModelId
-from ludus.runtime.process import CODE
 from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
 
 START_UP_S = 120.0
@@ -78,6 +76,12 @@ class Line:
         self._cut_off_since: float | None = None
         self._run = run
         self._sent: OrderedDict[ModelId, set[str]] = OrderedDict()
+        # From here to `_troubles`: between threads, of which one puts in and another takes out.
+        self._sending: deque[tuple[Any, ModelId, Variant]] = deque()
+        """Calls for models that the site has not answered yet."""
+        self._not_kept: deque[ModelId] = deque()
+        """Models that it could not keep: they count as not sent."""
+        self._troubles: deque[str] = deque()
         self._closed = False
         bundle = node.bundle(with_learner=with_learner, with_gpus=with_gpus)
         self._group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=node.id)
@@ -110,12 +114,8 @@ class Line:
         if where != node.id:  # Ray promises nothing about the place
             raise NodeNotReady(f"node {node.name} has no room now")
         facts = DECODE(content, type=SiteFacts)
-        ours = (CODE, ludus_digest())
-        if (facts.code, facts.digest) != ours:
-            raise NodeRefused(
-                f"node {node.name} has {facts.code} (digest {facts.digest}), the controller has {ours[0]} "
-                f"(digest {ours[1]}): install the same version on it"
-            )
+        if (other := facts.other_code(node.name)) is not None:
+            raise NodeRefused(other)
         self.sees_run = facts.sees_run
         self.is_shared = facts.sees_run and (run.shared_folder or self.with_learner)
         order = msgspec.structs.replace(run.order, shared=self.is_shared)
@@ -129,6 +129,7 @@ class Line:
                 try:
                     news = DECODE(self.call("poll"), type=News)
                     self._note_way(news.cut_off)
+                    self._note_models()
                     take_in(self, news)
                 except SiteLost:
                     break
@@ -162,9 +163,8 @@ class Line:
                 with suppress(GetTimeoutError):
                     return ray.get(answer, timeout=LOOK_S)
             self.give_up(f"node {self.node.name} did not answer for {patience:.0f} s")
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            raise cause if isinstance(cause, Exception) else error from None
+        except RayTaskError as error:
+            raise _cause(error) from None
         except RayError as error:
             self.give_up(f"node {self.node.name} is lost: {_short(error)}")
         raise SiteLost(self.lost)
@@ -177,6 +177,8 @@ class Line:
         """Before a worker is told to use it. Nothing to do where the run folder is seen."""
         if self.is_shared:
             return
+        while self._not_kept:
+            self._sent.pop(self._not_kept.popleft(), None)
         head = body = None
         if variant not in self._sent.get(model, ()):
             try:
@@ -188,7 +190,28 @@ class Line:
         self._sent.move_to_end(model)
         while len(self._sent) > self._run.models_kept:
             self._sent.popitem(last=False)
-        self._actor.keep_model.remote(str(model), variant, head, body, self._run.models_kept)
+        call = self._actor.keep_model.remote(str(model), variant, head, body, self._run.models_kept)
+        self._sending.append((call, model, variant))
+
+    def _note_models(self) -> None:
+        """What has become of those that were sent. One that the site could not keep is sent again when a
+        worker next asks for it."""
+        for _ in range(len(self._sending)):
+            call, model, variant = self._sending.popleft()
+            try:
+                ray.get(call, timeout=0)
+            except GetTimeoutError:
+                self._sending.append((call, model, variant))
+            except RayActorError:
+                continue  # the site is lost, which is told on its own
+            except Exception as error:
+                why = f"node {self.node.name} cannot keep {model} ({variant}): {_short(_cause(error))}"
+                self._troubles.append(why)
+                self._not_kept.append(model)
+
+    def troubles(self) -> list[str]:
+        """Models that the site could not keep, in words; each is told once."""
+        return [self._troubles.popleft() for _ in range(len(self._troubles))]
 
     # --- the end ---
 
@@ -211,6 +234,12 @@ class Line:
             ray.kill(self._actor)
         with suppress(RayError, ValueError):
             remove_placement_group(self._group)
+
+
+def _cause(error: Exception) -> Exception:
+    """What the site has raised, if it is that."""
+    cause = error.cause if isinstance(error, RayTaskError) else None
+    return cause if isinstance(cause, Exception) else error
 
 
 def _short(error: BaseException) -> str:

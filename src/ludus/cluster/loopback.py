@@ -59,9 +59,12 @@ class LoopbackCluster:
         """Of the process that all processes of the nodes descend from."""
         return self._keeper.pid
 
-    def add(self, cpus: int, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """A node joins, with this changed in its environment; says its number and id."""
-        answer = self._ask({"add": cpus, "environment": dict(environment or {})})
+    def add(
+        self, cpus: int, environment: Mapping[str, str] | None = None, *, gpus: int = 0
+    ) -> dict[str, Any]:
+        """A node joins, with this changed in its environment, and as if it had so many GPUs; says its number
+        and id."""
+        answer = self._ask({"add": cpus, "gpus": gpus, "environment": dict(environment or {})})
         self.ids.append(answer["id"])
         return answer
 
@@ -111,6 +114,7 @@ def keep_nodes(home: str) -> None:
                 nodes.append(
                     cluster.add_node(
                         num_cpus=request["add"],
+                        num_gpus=request["gpus"],
                         env_vars=request["environment"] or None,
                         object_store_memory=128 * MEBIBYTE,
                         node_ip_address="127.0.0.1",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import ray
 
+from ludus.services.resources import Resources
+
 ACTOR, LEARNER = "ludus_actor", "ludus_learner"
 """Resources by which a node says what it is for: places for actors, and whether the learner may be there."""
+
+
+Taken = Callable[[], Mapping[str, Sequence[Resources]]]
+"""What services have of the nodes now, by the id of the node; under "" what others need that wait for one."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,17 @@ class Node:
     @property
     def name(self) -> str:
         """For people: several nodes may be on one host."""
-        return f"{self.host}/{self.id[:6]}"
+        return node_name(self.host, self.id)
 
     def places(self, *, with_learner: bool) -> int:
         """For actors: as many as it says, or one for each core that the learner leaves."""
         if self.actor_places is not None:
             return self.actor_places
         return max(0, int(self.cores) - with_learner)
+
+    def suits(self, services: Iterable[Resources]) -> bool:
+        """Whether one of them may be about to start here."""
+        return any(one.cpus <= self.cores and one.gpus <= self.gpus for one in services)
 
     def bundle(self, *, with_learner: bool, with_gpus: bool) -> dict[str, float]:
         """What a site takes of it, in Ray's words."""
@@ -50,26 +61,36 @@ class Node:
         return {name: amount for name, amount in wanted.items() if amount}
 
 
-def alive_nodes() -> list[Node]:
-    """Those that may be of use; where some say what they are for, the others are for nothing."""
+def node_name(host: str, node_id: str) -> str:
+    return f"{host}/{node_id[:6]}"
+
+
+def alive_nodes(taken: Mapping[str, Sequence[Resources]] = MappingProxyType({})) -> list[Node]:
+    """Those that may be of use; where some say what they are for, the others are for nothing. `taken`: what
+    services have of them, by the id of the node."""
     own = ray.get_runtime_context().get_node_id()
     found = [node for node in ray.nodes() if node["Alive"]]
     described = any({ACTOR, LEARNER} & set(node["Resources"]) for node in found)
     nodes = []
     for node in found:
-        has = node["Resources"]
+        has, services = node["Resources"], taken.get(node["NodeID"], ())
         nodes.append(
             Node(
                 id=node["NodeID"],
                 host=node["NodeManagerHostname"],
-                cores=has.get("CPU", 0.0),
-                gpus=has.get("GPU", 0.0),
+                cores=max(0.0, has.get("CPU", 0.0) - sum(one.cpus for one in services)),
+                gpus=_whole(max(0.0, has.get("GPU", 0.0) - sum(one.gpus for one in services))),
                 actor_places=int(has.get(ACTOR, 0)) if described else None,
                 learns=LEARNER in has,
                 is_own=node["NodeID"] == own,
             )
         )
     return [node for node in nodes if node.learns or node.places(with_learner=False)]
+
+
+def _whole(gpus: float) -> float:
+    """Ray gives shares of one GPU only."""
+    return float(int(gpus)) if gpus > 1 else gpus
 
 
 def learner_first(nodes: Iterable[Node]) -> list[Node]:

@@ -15,10 +15,10 @@ from ludus.assemble import load_experiment
 from ludus.cluster.mirror import Mirror
 from ludus.cluster.own_thread import OwnThread
 from ludus.cluster.parcel import Parcel
-from ludus.cluster.site_messages import LayOut, News, Said, SiteOrder, SpawnOrder
+from ludus.cluster.site_messages import LayOut, News, Said, SiteOrder
 from ludus.cluster.traffic import Delivery, Inlet, Outlet, Peer, Update
 from ludus.data.records import ModelId
-from ludus.local.launcher import Launcher
+from ludus.local.launcher import Launcher, SpawnOrder
 from ludus.local.shared_parts import WAIT_S
 from ludus.runtime.process import WorkerProcess
 from ludus.store.model_pool import Variant
@@ -68,14 +68,14 @@ class Site:
     def reserve(self, places: list[int]) -> None:
         self._do(lambda: self._launcher.reserve(places))
 
-    def spawn(self, order: SpawnOrder) -> int:
+    def spawn(self, order: SpawnOrder, epoch: int) -> int:
         """The process id of a new worker, once there are weights for it."""
         deadline = time.monotonic() + START_S
         while not self._do(self._has_weights):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no weights came for {START_S:.0f} s")
             time.sleep(0.02)
-        return self._do(lambda: self._spawn(order))
+        return self._do(lambda: self._spawn(order, epoch))
 
     def kill(self, name: str, epoch: int) -> None:
         self._do(lambda: self._kill(name, epoch))
@@ -216,21 +216,13 @@ class Site:
         board = self._launcher.parts.board
         return self._inlet is not None or all(map(board.newest, self._launcher.parts.players))
 
-    def _spawn(self, order: SpawnOrder) -> int:
+    def _spawn(self, order: SpawnOrder, epoch: int) -> int:
         if order.index < self._launcher.parts.num_places:
             self._launcher.reserve([order.index])
             if self._outlet is not None:
-                self._outlet.open(order.index, order.epoch)
-        process = self._launcher.spawn(
-            order.name,
-            order.index,
-            attempt=order.attempt,
-            start=order.start,
-            sharing=order.sharing,
-            players=order.players,
-            spent=order.spent,
-        )
-        self._workers[order.name] = _Worker(process, order.index, order.epoch)
+                self._outlet.open(order.index, epoch)
+        process = self._launcher.spawn(order)
+        self._workers[order.name] = _Worker(process, order.index, epoch)
         return process.pid
 
     def _kill(self, name: str, epoch: int) -> None:

@@ -10,8 +10,9 @@ from ray.exceptions import RayError
 
 from ludus.cluster.parcel import Parcel
 from ludus.cluster.site import Site
-from ludus.cluster.site_messages import LayOut, SiteFacts, SiteOrder, SpawnOrder
+from ludus.cluster.site_messages import LayOut, SiteFacts, SiteOrder
 from ludus.cluster.traffic import Delivery, Peer, PeerLost, Ticket, Update
+from ludus.local.launcher import SpawnOrder
 
 NAMESPACE = "ludus"
 ENCODE = msgspec.msgpack.encode
@@ -47,8 +48,8 @@ class SiteActor:
     def reserve(self, places: list[int]) -> None:
         self.site.reserve(places)
 
-    def spawn(self, order: bytes) -> int:
-        return self.site.spawn(DECODE(order, type=SpawnOrder))
+    def spawn(self, order: bytes, epoch: int) -> int:
+        return self.site.spawn(DECODE(order, type=SpawnOrder), epoch)
 
     def kill(self, name: str, epoch: int) -> None:
         self.site.kill(name, epoch)

@@ -25,6 +25,16 @@ class SiteFacts(msgspec.Struct, frozen=True):
     def here(cls, run: str, facts: bytes) -> SiteFacts:
         return cls(socket.gethostname(), os.getpid(), CODE, ludus_digest(), sees(run, facts))
 
+    def other_code(self, node: str) -> str | None:
+        """Why the node cannot take part, if it has other code than this process."""
+        ours = (CODE, ludus_digest())
+        if (self.code, self.digest) == ours:
+            return None
+        return (
+            f"node {node} has {self.code} (digest {self.digest}), the controller has {ours[0]} "
+            f"(digest {ours[1]}): install the same version on it"
+        )
+
 
 class SiteOrder(msgspec.Struct, frozen=True):
     """What a site is to be."""
@@ -45,17 +55,6 @@ class LayOut(msgspec.Struct, frozen=True):
     """Where the learner is; None: here."""
     taken: list[int]
     """Places whose actors are about to start, here or elsewhere."""
-
-
-class SpawnOrder(msgspec.Struct, frozen=True):
-    name: str
-    index: int
-    epoch: int
-    attempt: int
-    start: int
-    sharing: int
-    players: dict[str, HostedPlayer]
-    spent: int
 
 
 class Said(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ import msgspec
 from ray.exceptions import RayError
 
 from ludus.cluster.line import Line, NodeNotReady, RunAtHand, SiteLost
-from ludus.cluster.nodes import Node, alive_nodes, learner_first
+from ludus.cluster.nodes import Node, Taken, alive_nodes, learner_first
 from ludus.cluster.site_messages import News, SiteOrder
 from ludus.cluster.user_code import pack_code
 from ludus.experiment import Experiment
@@ -22,6 +22,9 @@ from ludus.store.run_folder import RunFolder
 
 SCOUT_EVERY_S = 2.0
 RETRY_S = 60.0
+SERVICES_FIRST_S = 30.0
+"""So long a node that has joined is left to services that wait for one like it: actors would take all of it.
+"""
 PASSED_ON = ("LUDUS_SERVICES", "LUDUS_SERVICES_TOKEN")
 """Of the controller's environment, what workers elsewhere need too."""
 
@@ -30,12 +33,18 @@ class Sites:
     """Finds nodes, starts a site on each and gives up those that are lost, in threads of its own."""
 
     def __init__(
-        self, experiment: Experiment, folder: RunFolder, take_in: Callable[[Line, News], None]
+        self,
+        experiment: Experiment,
+        folder: RunFolder,
+        take_in: Callable[[Line, News], None],
+        taken: Taken,
     ) -> None:
-        """`take_in`: called with what sites tell, in a thread for each of them."""
+        """`take_in`: called with what sites tell, in a thread for each of them; `taken`: what services have
+        of the nodes."""
         cluster = experiment.cluster
         self._experiment = experiment
         self._take_in = take_in
+        self._taken = taken
         self._label = f"ludus-{folder.path.absolute().name}-{os.getpid()}-site"
         self._notes = MetricsFile(folder.metrics / "nodes.jsonl")
         order = SiteOrder(
@@ -58,6 +67,8 @@ class Sites:
         self._not_before: dict[str, float] = {}
         """When a node that was lost, or not ready, is tried again (monotonic): Ray takes a while to notice
         that one is dead."""
+        self._seen: dict[str, float] = {}
+        """When each node was first seen (monotonic)."""
         self._refused: dict[str, str] = {}
         """By the id of the node, why it takes no part."""
         self._num_started = 0
@@ -101,7 +112,7 @@ class Sites:
         """The learner's site, on the best node that sees the run folder."""
         blind = []
         self._wait_for_starting()
-        nodes, now = alive_nodes(), time.monotonic()
+        nodes, now = alive_nodes(self._taken()), time.monotonic()
         trusted = [node for node in nodes if self._not_before.get(node.id, 0.0) <= now]
         for node in learner_first(trusted or nodes):
             with self.lock:
@@ -129,16 +140,22 @@ class Sites:
 
     def _scout(self) -> None:
         """Look for nodes that have joined or left; their sites start in threads of their own."""
-        nodes = {node.id: node for node in alive_nodes()}
+        taken = self._taken()
+        nodes = {node.id: node for node in alive_nodes(taken)}
+        alive = {node.id for node in alive_nodes()}  # those included of which services leave nothing
         with self.lock:
             now = time.monotonic()
+            for node_id in nodes:
+                self._seen.setdefault(node_id, now)
             joined = [
                 node
                 for node in nodes.values()
-                if node.id not in self._busy and self._not_before.get(node.id, 0.0) <= now
+                if node.id not in self._busy
+                and self._not_before.get(node.id, 0.0) <= now
+                and not (now - self._seen[node.id] < SERVICES_FIRST_S and node.suits(taken.get("", ())))
             ]
             self._busy |= {node.id for node in joined}
-            left = [line for line in self._lines.values() if line.node.id not in nodes]
+            left = [line for line in self._lines.values() if line.node.id not in alive]
         for line in left:
             line.give_up(f"node {line.node.name} has left the cluster")
             self.lose(line)

@@ -85,6 +85,8 @@ class ReplayLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     episodes: int = 0
     dropped: dict[str, int] = {}
     """Filter -> seats that it left out."""
+    left_out: dict[str, int] = {}
+    """Reason -> actions of its players that have no place here."""
     skipped: str = ""
     """Why nothing could be taken from it."""
 

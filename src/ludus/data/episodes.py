@@ -66,6 +66,8 @@ class DecodedReplay:
     episodes: tuple[Episode, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Filter -> seats that it left out."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> actions of its players that have no place in the dataset."""
     skipped: str = ""
     """Why nothing could be taken: damaged, of another version."""
 

@@ -99,10 +99,10 @@ export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300 RAY_USAGE_STATS_ENABLED=0
 
 _SIGNALS = """\
 # USR1: the time is nearly over, so the run saves and this job queues up again. TERM: somebody cancels or
-# preempts the job; Slurm knows which, and requeues it or not.
+# preempts the job; Slurm knows which, and requeues it or not. It may have told the run already.
 asked=nothing
 trap 'asked=time; (ludus stop "$run" &)' USR1
-trap 'asked=end; (ludus stop "$run" &)' TERM
+trap 'asked=end; (ludus stop "$run" > /dev/null 2>&1 &)' TERM
 wait_for() {{  # a signal ends a wait, not what is waited for
   while kill -0 "$1" 2> /dev/null; do wait "$1"; done
   wait "$1"
@@ -120,26 +120,48 @@ _RAY_STEP = """\
 name=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 head=$(getent ahostsv4 "$name" | awk '$1 !~ /^127/ {{print $1; exit}}')
 export address="${{head:-$(hostname -I | cut -d ' ' -f 1)}}:$((20000 + SLURM_JOB_ID % 10000))"
+train() {{
+  python3 -m ludus.cluster.gathering "$address" {nodes} && touch "$mark.began" &&
+    exec "$@" --address "$address"
+}}
+be_first() {{  # PLACES COMMAND...
+  # TERM is for the training, which saves; symmetric-run must live to end what it started. That is why it
+  # does not wait for the other nodes: it would enter the cluster, and then Ray takes the signal.
+  trap "" TERM
+  ray symmetric-run --address "$address" --include-dashboard=false --resources "$1" -- \\
+    bash -c 'train "$@"' train "${{@:2}}"
+  code=$?
+  touch "$mark.over"
+  exit $code
+}}
+join() {{  # PLACES; again and again: Ray may be too slow, or die
+  while sleep 1; do ray symmetric-run --address "$address" --resources "$1" -- true; done
+}}
+be_another() {{  # PLACES
+  trap : TERM  # it ends the node; this shell stays until all is saved
+  setsid bash -c 'join "$1"' join "$1" &
+  disown
+  until [ -e "$mark.over" ]; do sleep 2; done  # Ray itself misses its head after a minute, with many words
+  kill -KILL -- -$! 2> /dev/null
+  ray stop --force > /dev/null 2>&1
+  exit 0
+}}
+be_node() {{  # PLACES OF THE FIRST, OF OTHERS, COMMAND...
+  ray stop --force > /dev/null 2>&1  # what an earlier start has left: the node is ours alone
+  if [ "$SLURM_NODEID" = 0 ]; then be_first "$1" "${{@:3}}"; else be_another "$2"; fi
+}}
+export -f train join be_first be_another be_node
 # symmetric-run ends with 0 if Ray does not start, as on a node with too much to do: then nothing has begun.
-export began="$run.began-$SLURM_JOB_ID"
 for try in 1 2 3; do
-  rm -f "$began"
-  srun --cpu-bind=none bash -c '
-    places=$2 more=
-    if [ "$SLURM_NODEID" = 0 ]; then places=$1 more=--include-dashboard=false; fi
-    shift 2
-    ray stop --force > /dev/null 2>&1  # what an earlier start has left: the node is ours alone
-    trap "" TERM  # it is for the training, which saves; symmetric-run must live to end what it started
-    exec ray symmetric-run --address "$address" --min-nodes {nodes} --resources "$places" $more -- \\
-      bash -c "touch \\"\\$began\\"; exec \\"\\$@\\"" train "$@" --address "$address"
-  ' node {first} {others} \\
+  export mark="$run.job-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}-$try"
+  srun --cpu-bind=none bash -c 'be_node "$@"' node {first} {others} \\
     {train} &
   wait_for $!
   code=$?
-  if [ -e "$began" ] || [ $asked != nothing ]; then break; fi
+  if [ -e "$mark.began" ] || [ $asked != nothing ]; then break; fi
   code=1
 done
-rm -f "$began"
+rm -f "$run.job-$SLURM_JOB_ID-"*
 """
 
 _END = """\

@@ -34,6 +34,14 @@ class Watched(Protocol):
     def numbers(self) -> dict[str, float]: ...
 
 
+Beside = Callable[[], Sequence[WorkerStatus]]
+"""How the processes are that run beside the workers: services."""
+
+
+def nobody() -> Sequence[WorkerStatus]:
+    return ()
+
+
 class StatusWriter:
     """Call `publish` in every round; it writes when it is time."""
 
@@ -42,12 +50,14 @@ class StatusWriter:
         training: Watched,
         orders: Orders,
         look: Callable[[], tuple[Sequence[WorkerStatus], Bottleneck | None]],
+        beside: Beside = nobody,
     ) -> None:
         """`look` is called once for every time that something is written: who works, and what holds them
         up."""
         self._training = training
         self._orders = orders
         self._look = look
+        self._beside = beside
         self._started = time.time()
         self._written = -PUBLISH_EVERY_S
         self._speed = Speed()
@@ -57,7 +67,8 @@ class StatusWriter:
         if now - self._written >= PUBLISH_EVERY_S or at_once:
             self._written = now
             workers, bottleneck = self._look()
-            self._write("paused" if self._orders.paused else "training", workers, bottleneck)
+            state = "paused" if self._orders.paused else "training"
+            self._write(state, (*workers, *self._beside()), bottleneck)
 
     def end(self, reason: str) -> None:
         """The run has ended: nobody works any more."""

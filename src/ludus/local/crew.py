@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ludus.local.launcher import BUFFER_WORKER, POLICY_WORKER, Launcher, rank_name
+from ludus.local.launcher import BUFFER_WORKER, POLICY_WORKER, Launcher, SpawnOrder, rank_name
 from ludus.local.supervisor import WorkerPlace
 from ludus.runtime.process import HostedPlayer, WorkerProcess
 
@@ -116,13 +116,15 @@ class Crew:
     def _spawn(self, name: str, index: int, attempt: int) -> WorkerProcess:
         begin = self.begin
         return self.launcher.spawn(
-            name,
-            index,
-            attempt=attempt,
-            start=begin.start,
-            sharing=self.sharing,
-            players=begin.players,
-            spent=begin.spent,
+            SpawnOrder(
+                name=name,
+                index=index,
+                attempt=attempt,
+                start=begin.start,
+                sharing=self.sharing,
+                players=dict(begin.players),
+                spent=begin.spent,
+            )
         )
 
     def end(self, place: WorkerPlace) -> WorkerProcess:

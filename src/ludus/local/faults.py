@@ -27,7 +27,7 @@ class Fault:
 
     kind: str
     """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk,
-    node_lost, ..."""
+    node_lost, model_not_kept, ..."""
     reason: str
 
     @property

@@ -6,8 +6,11 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import msgspec
+
 from ludus.data.shared_memory import Region, bytes_needed
 from ludus.experiment import Experiment
+from ludus.local.faults import Fault
 from ludus.local.rank_links import RankWires
 from ludus.local.shared_parts import SharedParts
 from ludus.local.supervisor import SignsOfLife
@@ -29,6 +32,18 @@ _ROLES = {POLICY_WORKER: "policy", BUFFER_WORKER: "buffer"}
 def rank_name(rank: int) -> str:
     """Of a rank of the learner."""
     return LEARNER if rank == 0 else f"{LEARNER}-{rank}"
+
+
+class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is to be, and what it begins with."""
+
+    name: str
+    index: int
+    attempt: int
+    start: int
+    sharing: int
+    players: dict[str, HostedPlayer]
+    spent: int
 
 
 class Launcher:
@@ -109,19 +124,10 @@ class Launcher:
         for signal in self._signals:
             signal.notify()
 
-    def spawn(
-        self,
-        name: str,
-        index: int,
-        *,
-        attempt: int,
-        start: int,
-        sharing: int,
-        players: Mapping[str, HostedPlayer],
-        spent: int,
-    ) -> WorkerProcess:
+    def spawn(self, order: SpawnOrder) -> WorkerProcess:
         assert self._region is not None
         control, child = control_pair()
+        index = order.index
         rank = index - self.parts.learners.start if index in self.parts.learners else -1
         if rank == 0:
             self._rank_wires.close()
@@ -129,17 +135,17 @@ class Launcher:
         links = self._rank_wires.of(rank) if rank >= 0 else ()
         launch = Launch(
             run=str(self._folder.path),
-            role="learner" if rank >= 0 else _ROLES.get(name, "actor"),
+            role="learner" if rank >= 0 else _ROLES.get(order.name, "actor"),
             index=index,
             num_places=self.parts.num_places,
-            sharing=sharing,
-            attempt=attempt,
-            start=start,
+            sharing=order.sharing,
+            attempt=order.attempt,
+            start=order.start,
             control_fd=child.fileno(),
             region_fd=self._region.fd,
             signal_fds=tuple(signal.fds for signal in self._signals),
-            players=dict(players),
-            spent=spent,
+            players=order.players,
+            spent=order.spent,
             parent=os.getpid(),
             rendezvous=self._rank_wires.address if rank >= 0 else "",
             rank_fds=links,
@@ -151,16 +157,17 @@ class Launcher:
             *(fd for signal in self._signals for fd in signal.fds),
         }
         self.life.started(index)
-        with child, self._logs.output(name) as output:
-            process = WorkerProcess(name, launch, sorted(fds), control, output, self._guard)
+        with child, self._logs.output(order.name) as output:
+            process = WorkerProcess(order.name, launch, sorted(fds), control, output, self._guard)
         if rank >= 0:
             self._rank_wires.handed_over(rank)
         return process
 
-    def look(self) -> None:
-        """Call it in every round."""
+    def look(self) -> Sequence[tuple[str, Fault]]:
+        """Call it in every round. Gives faults of nodes, by their names, that have ended no worker."""
         self.life.look()
         self._logs.look()
+        return ()
 
     def close(self) -> None:
         self._guard.close()

@@ -15,18 +15,20 @@ from ludus.experiment import Experiment
 from ludus.local.faults import Fault, FaultLog
 from ludus.runtime.network import own_address_towards
 from ludus.services.addresses import listen_tcp
+from ludus.services.allotment import NotEnough, allot
 from ludus.services.host import ServiceHost, serving
-from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE, FileRegistry, Registry
+from ludus.services.launch import RUN_VARIABLE
+from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE, FileRegistry, Registry, here
 from ludus.services.remote_registry import RegistryService, RemoteRegistry
 from ludus.services.server import Server, ServerThread
+from ludus.services.starter import Starter
 from ludus.services.user_services import with_fixed_addresses
 from ludus.store.run_folder import RunFolder
+from ludus.store.run_status import WorkerStatus
 
 LOOPBACK = "127.0.0.1"
 SOMEWHERE = "192.0.2.1"
 """An address that nobody has, for where the way out is all that is asked for."""
-RUN_VARIABLE = "LUDUS_RUN"
-"""The environment variable by which a service finds the folder of its run."""
 
 
 def fix_services(experiment: Experiment) -> Experiment:
@@ -53,10 +55,21 @@ def listening_host(experiment: Experiment, cluster: str | None) -> str:
         return LOOPBACK
 
 
+def require_resources(experiment: Experiment) -> None:
+    """Refuse services that ask for more than this machine has; for where all of them run here."""
+    try:
+        allot(experiment.services)
+    except NotEnough as error:
+        raise ConfigError(str(error)) from None
+
+
 @contextmanager
-def run_services(experiment: Experiment, folder: RunFolder, host: str = "") -> Iterator[ServiceHost | None]:
+def run_services(
+    experiment: Experiment, folder: RunFolder, host: str = "", elsewhere: Starter | None = None
+) -> Iterator[ServiceHost | None]:
     """Runs what the experiment lists, until the end of the block; this process and those that it starts
-    meanwhile find it through their environment. `host`: the address of this machine, for workers on others.
+    meanwhile find it through their environment. `host`: the address of this machine, for workers on others;
+    `elsewhere`: where services run that say what they need, if not here.
     """
     if not experiment.services:
         yield None
@@ -85,8 +98,25 @@ def run_services(experiment: Experiment, folder: RunFolder, host: str = "") -> I
                 host=host,
                 environment={**os.environ, RUN_VARIABLE: str(folder.path.resolve())},
                 note=note,
+                elsewhere=elsewhere,
             )
         )
+
+
+def workers_of(host: ServiceHost | None) -> list[WorkerStatus]:
+    """How the processes of services are, for `ludus status`; named as their logs."""
+    return [
+        WorkerStatus(
+            name=f"service-{one.name}",
+            state=one.state,
+            pid=one.pid,
+            node=one.node or ("" if one.state == "waiting" else here()),
+            started=one.started,
+            restarts=one.restarts,
+            address=one.address,
+        )
+        for one in (host.status if host is not None else ())
+    ]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ again from the latest checkpoint."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -16,7 +17,7 @@ from ludus.experiment import Experiment
 from ludus.live.edits import answer_requests
 from ludus.live.orders import Orders
 from ludus.live.settings import effective
-from ludus.live.status import StatusWriter
+from ludus.live.status import Beside, StatusWriter, nobody
 from ludus.local.crew import Begin, Crew, default_places
 from ludus.local.faults import Fault, FaultLog
 from ludus.local.launcher import LEARNER, Launcher
@@ -32,6 +33,7 @@ from ludus.runtime.process import HostedPlayer
 from ludus.runtime.program import StopTraining
 from ludus.runtime.serial import FINISHED, INTERRUPTED, TIME_LIMIT, stop_signals
 from ludus.runtime.supervision import TrainingFailed
+from ludus.services.user_services import cpus_of
 from ludus.store.files import StoreError
 from ludus.store.requests import RequestFolder
 from ludus.store.run_folder import RunFolder
@@ -51,8 +53,10 @@ class LocalTraining:
         *,
         num_places: int | None = None,
         launcher: Launcher | None = None,
+        beside: Beside = nobody,
     ) -> None:
-        """`num_actors`: where the experiment does not say; `num_places`: how many there may be at most."""
+        """`num_actors`: where the experiment does not say; `num_places`: how many there may be at most;
+        `beside`: how the services are that run with it."""
         self._written = self.experiment = experiment
         self.folder = folder
         self.league = new_league(experiment)
@@ -94,7 +98,8 @@ class LocalTraining:
             faults=self.faults,
             tally=self._tally,
         )
-        self._status = StatusWriter(self, self._orders, CrewWatch(self._crew, experiment, folder).look)
+        watch = CrewWatch(self._crew, experiment, folder)
+        self._status = StatusWriter(self, self._orders, watch.look, beside)
         try:
             self._start("restart")
         except BaseException:
@@ -367,10 +372,10 @@ class LocalTraining:
 
 
 def default_actors(experiment: Experiment) -> int:
-    """One for each usable core but the learner's and the buffer worker's, as long as the share of a batch
-    that each hands over is several steps of its tables: with smaller ones much of what is played is too old
-    before it is used. At least one for each rank of the learner."""
+    """One for each usable core but the learner's, the buffer worker's and those that services ask for, as
+    long as the share of a batch that each hands over is several steps of its tables: with smaller ones much
+    of what is played is too old before it is used. At least one for each rank of the learner."""
     worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
     ranks = experiment.learner.ranks
-    others = ranks + experiment.learner.buffer_worker
+    others = ranks + experiment.learner.buffer_worker + math.ceil(cpus_of(experiment.services))
     return max(ranks, min(int(usable_cores()) - others, worth))

@@ -54,7 +54,8 @@ class Upkeep:
 
     def look_after(self) -> None:
         """Replace who has died or shows no life, and end who had to leave and has not."""
-        self._crew.launcher.look()
+        for node, fault in self._crew.launcher.look():
+            self._faults.note(fault, node, "sent again when a worker asks for it")
         life = self._crew.launcher.life
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
         for place, process in self._crew.working():

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ludus.data.trees import Array
 from ludus.models.decisions import Chooser, Decision, decide
 from ludus.models.operators import LOWEST
-
-
-def vocabulary_of(numbers: Array, length: Array | None = None, *, at_least: int = 1) -> tuple[int, ...]:
-    """The numbers that occur `at_least` so often, in order: for `AlphaStar.entity_types` and `.actions`.
-
-    `numbers` may have any shape. With `length`, only the first so many along the last axis count, as in
-    `vocabulary_of(units[..., 0], units_length)`.
-    """
-    if length is not None:
-        numbers = numbers[np.arange(numbers.shape[-1]) < length[..., None]]
-    found, counts = np.unique(numbers, return_counts=True)
-    return tuple(int(number) for number in found[counts >= at_least])
 
 
 def check_vocabulary(name: str, numbers: tuple[int, ...], size: int) -> None:

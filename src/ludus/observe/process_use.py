@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOK_S = 0.5
-"""Cores in use are measured over so long."""
+LOOK_S = 1.0
+"""Cores in use are measured over so long at least: over less, the kernel's ticks say little."""
 NVIDIA_SMI_S = 5.0
+GPU_EVERY_S = 10.0
+"""nvidia-smi takes a while, and wakes a GPU that sleeps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessUse:
     """Of a process and all that it has started."""
 
-    cores: float
+    cores: float | None
+    """None: not watched for long enough."""
     memory: int
     """Bytes; pages that several processes have touched count for each of them."""
     gpu_memory: int = 0
@@ -34,11 +38,11 @@ class GpuUse:
     total_memory: int
 
 
-def look_at(pids: Iterable[int], *, for_s: float = LOOK_S) -> dict[int, ProcessUse]:
+def look_at(pids: Iterable[int]) -> dict[int, ProcessUse]:
     """By process; who is gone is left out."""
     meter = UseMeter()
-    time.sleep(for_s)
-    return meter.look(pids)
+    time.sleep(LOOK_S)
+    return meter.look(pids, gpu_memory())
 
 
 class UseMeter:
@@ -47,23 +51,45 @@ class UseMeter:
     def __init__(self) -> None:
         self._at, self._before = time.monotonic(), _snapshot()
 
-    def look(self, pids: Iterable[int]) -> dict[int, ProcessUse]:
-        """Since the last look, by process; who is gone is left out."""
+    def look(self, pids: Iterable[int], on_gpus: Mapping[int, int]) -> dict[int, ProcessUse]:
+        """Since the last look, by process; who is gone is left out. A look that comes too soon tells no cores
+        and leaves the time to the next. `on_gpus`: bytes by process."""
         before, after, at = self._before, _snapshot(), time.monotonic()
-        passed = max(at - self._at, 1e-9)
-        self._at, self._before = at, after
-        on_gpus = gpu_memory()
+        passed = at - self._at
+        if passed >= LOOK_S:
+            self._at, self._before = at, after
         found = {}
         for pid in pids:
             family = _family(pid, after)
             if family:
                 ticks = sum(after[one].ticks - before[one].ticks for one in family if one in before)
                 found[pid] = ProcessUse(
-                    cores=ticks / os.sysconf("SC_CLK_TCK") / passed,
+                    cores=ticks / os.sysconf("SC_CLK_TCK") / passed if passed >= LOOK_S else None,
                     memory=sum(after[one].memory for one in family),
                     gpu_memory=sum(on_gpus.get(one, 0) for one in family),
                 )
         return found
+
+
+class GpuWatch:
+    """What nvidia-smi has said last. Threads may share it."""
+
+    def __init__(self) -> None:
+        self.gpus: list[GpuUse] = []
+        self.memory: dict[int, int] = {}
+        """Bytes by process."""
+        self._due = 0.0
+        self._asking = threading.Lock()
+
+    def look(self) -> None:
+        """Ask again if that is some time ago; while one thread does, the others go on with what is known."""
+        if time.monotonic() < self._due or not self._asking.acquire(blocking=False):
+            return
+        try:
+            self.gpus, self.memory = gpus(), gpu_memory()
+        finally:
+            self._due = time.monotonic() + GPU_EVERY_S
+            self._asking.release()
 
 
 def gpus() -> list[GpuUse]:

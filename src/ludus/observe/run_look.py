@@ -51,7 +51,10 @@ def _controller(status: RunStatus) -> WorkerStatus:
 
 def _with_use(worker: WorkerStatus, use: ProcessUse) -> WorkerStatus:
     return msgspec.structs.replace(
-        worker, cores=round(use.cores, 3), memory=use.memory, gpu_memory=use.gpu_memory
+        worker,
+        cores=None if use.cores is None else round(use.cores, 3),
+        memory=use.memory,
+        gpu_memory=use.gpu_memory,
     )
 
 
@@ -59,11 +62,12 @@ def _without_children(workers: list[WorkerStatus]) -> list[WorkerStatus]:
     """The other workers are the controller's children: what they use is not its own."""
     controller, *others = workers
     beside = [one for one in others if one.node == controller.node]
-    if controller.cores is None or controller.memory is None or controller.gpu_memory is None:
+    if controller.memory is None or controller.gpu_memory is None:
         return workers
+    cores = controller.cores
     own = msgspec.structs.replace(
         controller,
-        cores=max(0.0, controller.cores - sum(one.cores or 0.0 for one in beside)),
+        cores=None if cores is None else max(0.0, cores - sum(one.cores or 0.0 for one in beside)),
         memory=max(0, controller.memory - sum(one.memory or 0 for one in beside)),
         gpu_memory=max(0, controller.gpu_memory - sum(one.gpu_memory or 0 for one in beside)),
     )

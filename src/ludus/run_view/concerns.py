@@ -93,12 +93,32 @@ def concerns_of_status(
             why=f"they died or hung and were started again{last}",
             advice=f"`ludus logs {run}`; nothing that was acknowledged is lost",
         )
+    not_kept = [fault for fault in faults if fault.get("class") == "model_not_kept"]
+    if not_kept:
+        yield Concern(
+            what="a node could not keep a model that it was sent",
+            why=f"{len(not_kept)} in all; the last: {not_kept[-1].get('reason')}",
+            advice="look at its disk for temporary files; the model is sent again when it is needed",
+        )
     for worker in status.workers:
         if worker.state == "quarantined":
             yield Concern(
                 what=f"{worker.name} is given up",
                 why="it failed again and again",
                 advice=f"`ludus logs {run} {worker.name}` shows why; `ludus scale` brings another",
+            )
+        elif worker.state == "waiting":
+            yield Concern(
+                what=f"{worker.name} does not run",
+                why="no node of the cluster has free what its service asks for",
+                advice="let a node join that has it, or go on by `ludus train --resume` with less in "
+                "`services.NAME.resources`",
+            )
+        elif worker.state == "ended":
+            yield Concern(
+                what=f"{worker.name} does not run",
+                why="it has ended, and its service is not to be started again (`restart` is off)",
+                advice=f"`ludus logs {run} {worker.name}` shows its last words",
             )
 
 

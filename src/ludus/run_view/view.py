@@ -7,12 +7,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ludus.league.summary import LeagueSummary, summarise
-from ludus.observe.process_use import GpuUse, UseMeter, gpus
+from ludus.observe.process_use import GpuWatch, UseMeter
 from ludus.observe.run_look import ENDED, look_at_run, state_without_status
 from ludus.run_view.concerns import (
     concerns_of_matches,
@@ -36,7 +37,6 @@ from ludus.store.run_folder import RunFolder
 from ludus.store.run_status import RunStatus
 
 OVERVIEW, LEAGUE, HISTORY, TOP, MATCHES, PLAYER = "overview", "league", "history", "top", "matches", "player/"
-GPU_EVERY_S = 10.0
 PACE = 100.0
 """A document is made again only after so many times as long as it took: looking on must not cost."""
 
@@ -73,7 +73,7 @@ class RunView:
         self._status: RunStatus | None = None
         self._looked = 0
         self._meter: UseMeter | None = None
-        self._gpus: tuple[float, list[GpuUse]] = (0.0, [])
+        self._gpus = GpuWatch()
         self._metrics = MetricsTable(folder.metrics / "train.jsonl")
         self._faults: list[dict[str, Any]] = []
         self._faults_offset = 0
@@ -94,11 +94,14 @@ class RunView:
         self.follow()
 
     def look(self) -> None:
-        """At what the run says of itself and has measured: a few milliseconds."""
+        """At what the run says of itself and has measured: a few milliseconds, and where there are GPUs now
+        and then what nvidia-smi takes. Nobody who wants a document waits for that."""
+        if self.folder.holder() is not None:
+            self._gpus.look()
         with self._front:
             if self._meter is None:
                 self._meter = UseMeter()
-            status = look_at_run(self.folder, self._meter.look)
+            status = look_at_run(self.folder, partial(self._meter.look, on_gpus=self._gpus.memory))
             read = self._metrics.follow()
             if status != self._status or read:
                 self._looked += 1
@@ -107,8 +110,6 @@ class RunView:
                 path = self.folder.metrics / "faults.jsonl"
                 rows, self._faults_offset = read_metrics(path, self._faults_offset)
                 self._faults += rows
-            if self.is_live and time.monotonic() - self._gpus[0] > GPU_EVERY_S:
-                self._gpus = time.monotonic(), gpus()
 
     def follow(self) -> None:
         """What is new in the ledger. The first time takes as long as the ledger is."""
@@ -147,7 +148,7 @@ class RunView:
             with self._front:
                 return overview(
                     self.folder, self._experiment, self._status, state_without_status(self.folder),
-                    self._glance, self._metrics, self._concerns(), self._gpus[1], time.time(),
+                    self._glance, self._metrics, self._concerns(), self._gpus.gpus, time.time(),
                 )  # fmt: skip
         with self._back:
             fold = self._require_league()

@@ -48,12 +48,13 @@ def run_serial(
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM ask for an end in good order; the second one ends at once."""
+    """SIGINT and SIGTERM ask for an end in good order; a SIGINT after that ends at once. SIGTERM does not,
+    however often it comes: schedulers send it several times to be sure, and SIGKILL if they mean it."""
     seen: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
         seen.append(number)
-        if len(seen) > 1:
+        if len(seen) > 1 and number == signal.SIGINT:
             raise KeyboardInterrupt
 
     try:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ludus.services.endpoints import service
     from ludus.services.errors import ServiceError
+    from ludus.services.resources import Resources
     from ludus.services.solver import Solver
     from ludus.services.topics import Publisher, Subscriber
     from ludus.services.user_services import UserService
 
-__all__ = ["Publisher", "ServiceError", "Solver", "Subscriber", "UserService", "service"]
+__all__ = ["Publisher", "Resources", "ServiceError", "Solver", "Subscriber", "UserService", "service"]
 
 _HOME = {
     "Publisher": "ludus.services.topics",
+    "Resources": "ludus.services.resources",
     "ServiceError": "ludus.services.errors",
     "Solver": "ludus.services.solver",
     "Subscriber": "ludus.services.topics",

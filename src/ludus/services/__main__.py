@@ -16,7 +16,7 @@ import msgspec
 from ludus.data.files import load_address
 from ludus.runtime.process import end_with_parent, settle_in
 from ludus.services.addresses import listen_tcp, listen_unix
-from ludus.services.launch import BEAT_EVERY_S, FAILED, FAILED_TO_START, READY, ServiceLaunch
+from ludus.services.launch import BEAT_EVERY_S, FAILED_TO_START, Said, ServiceLaunch
 from ludus.services.registry import Instance, Registry, here
 from ludus.services.remote_registry import ANNOUNCE_EVERY_S, open_registry
 from ludus.services.server import Server
@@ -31,7 +31,7 @@ def main(launch: ServiceLaunch) -> None:
         server = Server(launch.name, made, registry.token if launch.host else "")
     except Exception as error:
         traceback.print_exc()
-        os.write(launch.control_fd, FAILED + f"{type(error).__name__}: {error}".encode())
+        os.write(launch.control_fd, Said(failed=f"{type(error).__name__}: {error}").line())
         raise SystemExit(FAILED_TO_START) from None
     asyncio.run(_serve(launch, server, registry, made))
 
@@ -51,11 +51,11 @@ async def _serve(launch: ServiceLaunch, server: Server, registry: Registry, made
     ended = asyncio.Event()
     loop.add_reader(control, ended.set)  # the parent says nothing: it can only end
     registry.announce(instance)
-    control.send(READY)
+    control.send(Said(ready_at=address).line())
     announcing = loop.create_task(_announce(registry, instance))
     while not ended.is_set():
         with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            control.send(b".")
+            control.send(Said().line())
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), BEAT_EVERY_S)
     announcing.cancel()

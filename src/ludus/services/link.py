@@ -70,6 +70,9 @@ class Link:
         self._socket = connect(instance.address, CONNECT_S)
         try:
             self._early = self._greet(token)
+        except TimeoutError:
+            self._socket.close()
+            raise ConnectionError(f"{instance.name} has not answered hello within {CONNECT_S:g} s") from None
         except BaseException:
             self._socket.close()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -20,6 +21,10 @@ LOOK_EVERY_S = 1.0
 """How often the registry is asked for instances that have joined."""
 AVOID_S = 0.5
 """How long an instance is left alone that could not be connected to."""
+LOOK_ALONE_EVERY_S = 0.05
+"""The same while there is none to be called."""
+LOOK_WITHIN_S = 0.2
+"""A look waits so long for those it connects to; who takes longer joins when it can."""
 _NAPS_S = (0.01, 0.2)
 """Between two looks for an instance while there is none: at first, at most."""
 
@@ -28,8 +33,9 @@ class Solver:
     """Finds the instances of a service, gives each call to the one with the fewest unanswered ones, and makes
     it elsewhere when that one is gone and it is known not to have been done, or may be done twice.
 
-    Connects when it is first used. Threads may share it. `time_limit_s` is for each call, waiting for an
-    instance that is being started included; a future of `submit` waits as long as its caller likes.
+    Connects when it is first used, in threads of its own: an instance that hangs holds up nobody while there
+    are others. Threads may share it. `time_limit_s` is for each call, waiting for an instance that is being
+    started included; a future of `submit` waits as long as its caller likes.
     """
 
     def __init__(self, service: str, *, registry: Registry | None = None, time_limit_s: float = 30.0) -> None:
@@ -37,17 +43,27 @@ class Solver:
             raise ValueError(f"Solver: time_limit_s must be above 0, got {time_limit_s}")
         self.service = service
         self.time_limit_s = time_limit_s
-        self._registry = registry
+        self._given = registry
+        self._registry: Registry | None = registry
+        self._told = ""
+        """The address of the registry, where the environment has told it."""
         self._opened: RemoteRegistry | None = None
         """The registry, where this solver has connected to it."""
         self._lock = threading.Lock()
+        """Never held while anybody is waited for but for `_looked`."""
+        self._looked = threading.Condition(self._lock)
         self._links: dict[str, Link] = {}
         """By address."""
+        self._connecting: set[str] = set()
+        """Addresses that are being connected to."""
         self._avoid: dict[str, float] = {}
         """Addresses that could not be connected to, until when."""
-        self._look_at = 0.0
+        self._is_looking = False
+        self._looked_at = -math.inf
         self._turn = 0
         self._problem = "none has been announced"
+        self._refusal: Exception | None = None
+        """What a look has found that no waiting mends."""
         self._is_closed = False
 
     def solve(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -65,6 +81,20 @@ class Solver:
         """Call a method and go on; the future gets its answer. Many may be under way."""
         call = self._new_call(method, args, kwargs)
         self._send(call)
+        return call.answer
+
+    def try_submit(self, method: str, *args: Any, **kwargs: Any) -> Future[Any] | None:
+        """As `submit`, but None where that would have to wait for an instance. Meanwhile it is looked for."""
+        call = self._new_call(method, args, kwargs)
+        link = self._choose()
+        if link is None:
+            return None
+        try:
+            link.send(call)
+        except NotSent as problem:
+            self._problem = str(problem)
+            self._forget(link)
+            return None
         return call.answer
 
     async def asolve(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -112,13 +142,15 @@ class Solver:
         while True:
             link = self._choose()
             if link is None:
-                if time.monotonic() >= call.deadline:
+                left = call.deadline - time.monotonic()
+                if left <= 0:
                     raise NoInstance(
                         f"no instance of service {self.service!r} within {self.time_limit_s:g} s: "
                         f"{self._problem}"
                     )
-                time.sleep(min(nap, max(0.0, call.deadline - time.monotonic())))
-                nap = min(2 * nap, _NAPS_S[1])
+                if not self._wait_for_look(left):
+                    time.sleep(min(nap, left))
+                    nap = min(2 * nap, _NAPS_S[1])
                 continue
             try:
                 link.send(call)
@@ -128,49 +160,117 @@ class Solver:
                 self._forget(link)
 
     def _choose(self) -> Link | None:
+        """Does not wait: an instance that this is connected to, if any; looks for others where it is time."""
         with self._lock:
             if self._is_closed:
                 raise NoInstance(f"the solver of {self.service!r} is closed")
             links = [link for link in self._links.values() if link.is_open]
+            if not links and self._refusal is not None:
+                refusal, self._refusal = self._refusal, None  # the next call looks again
+                raise refusal
             now = time.monotonic()
-            if not links or now >= self._look_at:
-                self._look_at = now + LOOK_EVERY_S
-                self._look(now)
-                links = [link for link in self._links.values() if link.is_open]
+            is_time = now - self._looked_at >= (LOOK_EVERY_S if links else LOOK_ALONE_EVERY_S)
+            if is_time and not self._is_looking:
+                self._is_looking, self._looked_at = True, now
+                threading.Thread(target=self._look, name=f"look for {self.service}", daemon=True).start()
             if not links:
                 return None
             self._turn += 1  # of equals, each in its turn
             start = self._turn % len(links)
             return min(links[start:] + links[:start], key=lambda link: link.outstanding)
 
-    def _look(self, now: float) -> None:
-        """Connect to the instances that have joined."""
-        if self._registry is None:
-            self._registry = open_registry(registry_address(os.environ))
-            self._opened = self._registry if isinstance(self._registry, RemoteRegistry) else None
-        found = self._registry.find(self.service)
-        if not found and self.service not in (known := self._registry.names()):
-            raise UnknownService(f"no service {self.service!r}{offer(self.service, known)}")
-        for instance in found:
-            if instance.address in self._links or self._avoid.get(instance.address, 0.0) > now:
-                continue
-            if can_reach(instance):
-                self._connect(instance, self._registry.token, now)
-            else:
-                self._problem = (
-                    f"{instance.name} has a unix socket on {instance.host}, which is another machine"
-                )
+    def _wait_for_look(self, most_s: float) -> bool:
+        """Until the look that is under way has ended; whether it has found somebody, or something wrong."""
+        with self._looked:
+            self._looked.wait_for(lambda: not self._is_looking, most_s)
+            return any(link.is_open for link in self._links.values()) or self._refusal is not None
 
-    def _connect(self, instance: Instance, token: str, now: float) -> None:
+    # --- in threads of its own ---
+
+    def _look(self) -> None:
+        """Connect to the instances that have joined."""
+        refusal: Exception | None = None
         try:
-            is_remote = instance.address.startswith("tcp:")
-            token = token if is_remote else ""
-            self._links[instance.address] = Link(instance, token, self._lose, self.time_limit_s)
-        except Refused:
-            raise
+            for instance in self._find():
+                name = f"connect to {instance.name}"
+                threading.Thread(target=self._connect, args=(instance,), name=name, daemon=True).start()
+        except Exception as error:  # for who calls: there is nobody in this thread to hear it
+            refusal = error
+        with self._looked:
+            self._looked.wait_for(lambda: not self._connecting or self._is_closed, LOOK_WITHIN_S)
+            self._refuse(refusal)
+            self._is_looking = False
+            self._looked.notify_all()
+            opened = self._opened if self._is_closed else None
+        if opened is not None:  # it may have been opened after `close` had a look
+            opened.close()
+
+    def _refuse(self, error: Exception | None) -> None:
+        """Who calls hears it, unless there is somebody to call. Holds the lock."""
+        if error is not None and not any(link.is_open for link in self._links.values()):
+            self._refusal = error
+
+    def _find(self) -> list[Instance]:
+        """Those to connect to."""
+        self._registry = registry = self._registry_of_now()
+        found = registry.find(self.service)
+        if not found and self.service not in (known := registry.names()):
+            raise UnknownService(f"no service {self.service!r}{offer(self.service, known)}")
+        with self._lock:
+            now = time.monotonic()
+            for instance in found:
+                if not can_reach(instance):
+                    self._problem = (
+                        f"{instance.name} has a unix socket on {instance.host}, which is another machine"
+                    )
+            joined = [
+                instance
+                for instance in found
+                if can_reach(instance)
+                and instance.address not in self._links
+                and instance.address not in self._connecting
+                and self._avoid.get(instance.address, 0.0) <= now
+            ]
+            self._connecting |= {instance.address for instance in joined}
+        return joined
+
+    def _registry_of_now(self) -> Registry:
+        """As it was given, or as the environment says: a process may train one run after another."""
+        if self._given is not None:
+            return self._given
+        address = registry_address(os.environ)
+        if self._registry is not None and address == self._told:
+            return self._registry
+        registry, before = open_registry(address), self._opened
+        with self._lock:
+            self._told = address
+            self._opened = registry if isinstance(registry, RemoteRegistry) else None
+        if before is not None:
+            before.close()
+        return registry
+
+    def _connect(self, instance: Instance) -> None:
+        """Takes as long as the instance likes, and at most some seconds."""
+        address, link, refusal = instance.address, None, None
+        assert self._registry is not None
+        try:
+            token = self._registry.token if address.startswith("tcp:") else ""
+            link = Link(instance, token, self._lose, self.time_limit_s)
+        except Refused as error:
+            refusal = error
         except (OSError, BadFrame) as error:
             self._problem = str(error)
-            self._avoid[instance.address] = now + AVOID_S
+        with self._looked:
+            self._connecting.discard(address)
+            if link is None:
+                self._avoid[address] = time.monotonic() + AVOID_S  # from now on: it may have taken seconds
+                self._refuse(refusal)
+            elif not self._is_closed:
+                self._links[address], link = link, None
+                self._refusal = None
+            self._looked.notify_all()
+        if link is not None:  # too late
+            link.close()
 
     def _forget(self, link: Link) -> None:
         with self._lock:

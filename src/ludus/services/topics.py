@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from ludus.services.solver import Solver
 SERVICE = "topics"
 WAIT_S = 10.0
 """How long a subscriber's question waits for something new before it is asked again."""
+_NAP_S = 0.02
+"""Between two tries to ask, for who waits while the service is being started again."""
 
 
 class Published(NamedTuple):
@@ -105,7 +108,8 @@ class Subscriber:
         self._asked: Future[Any] | None = None
 
     def newest(self) -> Published | None:
-        """The newest value that has come in; None before the first. Does not wait."""
+        """The newest value that has come in; None before the first. Does not wait, not even for a service
+        that is being started again."""
         if self._asked is None:
             self._ask()
         while self._asked is not None and self._asked.done() and self._take():
@@ -120,16 +124,16 @@ class Subscriber:
             newest = self.newest()
             if newest is not None and newest.version > before:
                 return newest
-            assert self._asked is not None
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeLimit(
                     f"topic {self.topic!r} has nothing newer than version {before} in {time_limit_s:g} s"
                 )
-            try:
-                self._asked.exception(left)
-            except TimeoutError:
+            if self._asked is None:
+                time.sleep(min(_NAP_S, left))
                 continue
+            with suppress(TimeoutError):
+                self._asked.exception(left)
 
     def close(self) -> None:
         self._solver.close()
@@ -144,7 +148,7 @@ class Subscriber:
 
     def _ask(self) -> None:
         known = self._latest.version if self._latest else 0
-        self._asked = self._solver.submit("next", self.topic, known, WAIT_S)
+        self._asked = self._solver.try_submit("next", self.topic, known, WAIT_S)
 
     def _take(self) -> bool:
         """True if something new has come in or the question has only run out."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ludus.services.registry import check_service_name
+from ludus.services.resources import Resources
 
 Option = str | int | float | bool | None
 
@@ -22,6 +23,9 @@ class UserService:
     """Processes, each with an object of its own."""
     options: Mapping[str, Option] = field(default_factory=dict)
     """What the class is made with, by name."""
+    resources: Resources | None = None
+    """What each process needs; None: nothing in particular. On a Ray cluster, processes that say what they
+    need go to a node that has it, the others run beside `ludus train`."""
     restart: bool = True
     """Whether a process that has ended is started again, after a pause that doubles."""
     hung_after_s: float = 120.0
@@ -36,6 +40,24 @@ class UserService:
         place, colon, name = self.address.rpartition(":")
         if not (place and colon and name):
             raise ValueError(f"address must be FILE.py:CLASS or PACKAGE.MODULE:CLASS, got {self.address!r}")
+
+
+def instance_name(service: str, number: int) -> str:
+    return f"{service}-{number}"
+
+
+def cpus_of(services: Mapping[str, UserService]) -> float:
+    """Cores that all processes together ask for."""
+    return sum(one.count * one.resources.cpus for one in services.values() if one.resources is not None)
+
+
+def custom_of(services: Mapping[str, UserService]) -> dict[str, float]:
+    """The same of resources that have names of their own."""
+    found: dict[str, float] = {}
+    for one in services.values():
+        for name, amount in one.resources.custom.items() if one.resources is not None else ():
+            found[name] = found.get(name, 0.0) + one.count * amount
+    return found
 
 
 def check_services(services: Mapping[str, UserService]) -> None:

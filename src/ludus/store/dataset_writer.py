@@ -130,6 +130,13 @@ class DatasetWriter:
             total.update(line.dropped)
         return total
 
+    def left_out(self) -> Counter[str]:
+        """Actions that have no place in the dataset, by reason."""
+        total: Counter[str] = Counter()
+        for line in self._lines:
+            total.update(line.left_out)
+        return total
+
     def skipped(self) -> dict[str, str]:
         """Replays from which nothing could be taken, and why."""
         latest = {line.name: line.skipped for line in self._lines}
@@ -155,6 +162,7 @@ class DatasetWriter:
             name=replay.name,
             episodes=len(replay.episodes),
             dropped=dict(replay.dropped),
+            left_out=dict(replay.left_out),
             skipped=replay.skipped,
         )
         self._waiting[REPLAYS].append(msgspec.json.encode(line) + b"\n")

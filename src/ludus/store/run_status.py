@@ -19,7 +19,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: str
-    """working, starting, leaving, quarantined"""
+    """working, starting, leaving, quarantined; of a service also waiting (for a node that has what it needs)
+    and ended"""
     pid: int | None
     node: str
     started: float
@@ -27,7 +28,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     shares: dict[str, float] = {}
     """Of its time of late, by what it was spent on."""
-    ports: tuple[int, ...] = ()
+    address: str = ""
+    """Of a service, where it is called."""
     cores: float | None = None
     """That it uses; None where only somebody on its node can see that."""
     memory: int | None = None

@@ -16,7 +16,6 @@ pytest.importorskip("gymnasium")
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from ludus.assemble import SerialTraining
 from ludus.config import encode
 from ludus.data.files import address_of
 from ludus.experiment import Experiment
@@ -29,6 +28,7 @@ from ludus.games.check import check_game
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.models.networks import ActorCritic
 from ludus.runtime.serial import FINISHED
+from ludus.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

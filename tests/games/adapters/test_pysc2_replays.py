@@ -173,11 +173,10 @@ def test_a_replay_that_brings_the_game_down_is_skipped_and_the_next_one_shown(
 @pytest.mark.slow
 def test_an_action_that_pysc2_does_not_know_is_left_out_and_counted(game: Path, replay: Path) -> None:
     change_plan(game, ends_at=65, acts_at=33, strange=2)
-    source: Any = ON_SCREEN.replay_episodes({replay.name: replay}, None)
-    (found,) = source.decode(source.replays(), EpisodeFilter(outcome="win"))
+    (found,) = decode(ON_SCREEN, replay, wanted=EpisodeFilter(outcome="win"))
     assert found.skipped == ""
     assert found.episodes[0].columns["action.function"].tolist() == [0, 0, 0, ATTACK, 0, 0, 0, 0]
-    ((reason, count),) = source.left_out.items()
+    ((reason, count),) = found.left_out.items()
     assert "Unknown ability_id: 3674" in reason
     assert count == 2
 

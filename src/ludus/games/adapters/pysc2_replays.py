@@ -55,8 +55,6 @@ class SC2Replays:
         self._files = files
         self._no_op = no_op
         self.kind: SeatKind = source.spec.kinds[0]
-        self.left_out: Counter[str] = Counter()
-        """Reason -> actions of players that have no place in the dataset."""
         self._versions: Mapping[str, Any] | None = None
         self._process: Any = None
         self._playing = ""
@@ -105,12 +103,13 @@ class SC2Replays:
         if len(header.players) != 2:
             return DecodedReplay(name=name, skipped=f"it has {len(header.players)} players, not 2")
         chosen, dropped = self._chosen(name, header, wanted)
+        left_out: Counter[str] = Counter()
         try:
-            episodes = tuple(self._watch(version, content, facts) for facts in chosen)
+            episodes = tuple(self._watch(version, content, facts, left_out) for facts in chosen)
         except (*LOST, ValueError) as error:
             self.close()
             return DecodedReplay(name=name, skipped=f"the game does not show it: {error}")
-        return DecodedReplay(name=name, episodes=episodes, dropped=dropped)
+        return DecodedReplay(name=name, episodes=episodes, dropped=dropped, left_out=left_out)
 
     def _installed(self, header: ReplayHeader) -> str | None:
         """PySC2's name of the version that plays it."""
@@ -147,7 +146,7 @@ class SC2Replays:
 
     # --- watching ---
 
-    def _watch(self, version: str, content: bytes, facts: EpisodeFacts) -> Episode:
+    def _watch(self, version: str, content: bytes, facts: EpisodeFacts, left_out: Counter[str]) -> Episode:
         controller = self._controller(version)
         interface = features.parse_agent_interface_format(**interface_options(self._source))
         request = messages.RequestStartReplay(
@@ -160,7 +159,7 @@ class SC2Replays:
             request.map_data = self._process_config().map_data(info.local_map_path)
         controller.start_replay(request)
         shown = features.features_from_game_info(controller.game_info(), agent_interface_format=interface)
-        stream = _Stream(self.kind, self._rules, shown, self.left_out)
+        stream = _Stream(self.kind, self._rules, shown, left_out)
         stream.watch(controller, self._source.step_mul, self._source.max_delay)
         return stream.episode(facts, self._no_op, timed=self._source.spec.timed)
 

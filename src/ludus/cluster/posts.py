@@ -1,0 +1,233 @@
+"""Processes of services on the nodes of a cluster: Ray finds a node that has what each of them needs."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+
+from ludus.cluster.connection import NAMESPACE
+from ludus.cluster.nodes import node_name
+from ludus.cluster.post_actor import DECODE, ENCODE, POST, PostNews, PostOrder
+from ludus.cluster.site_messages import SiteFacts
+from ludus.cluster.user_code import pack_code
+from ludus.services.allotment import NotEnough
+from ludus.services.launch import Said, ServiceLaunch
+from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE
+from ludus.services.resources import Resources
+from ludus.services.starter import threads_of
+from ludus.services.user_services import UserService
+from ludus.store.run_folder import RunFolder
+
+START_S = 120.0
+"""How long a node may take from the moment Ray has chosen it until the process is there."""
+LOOK_EVERY_S = 0.25
+WAIT_S = 1.0
+"""Time is counted in waits of this length, so that a pause of this process does not count."""
+
+
+class PostedProcess:
+    """A process of a service on some node, tended by a thread of its own."""
+
+    def __init__(
+        self, name: str, order: PostOrder, needed: Resources, *, silent_after_s: float, shared_folder: bool
+    ) -> None:
+        """`name`: of the Ray actor."""
+        self.pid: int | None = None
+        self.host = self.node = self.node_id = ""
+        self.exit_code: int | None = None
+        self.lost: str | None = None
+        self.waits_for = f"a node with {needed}"
+        self.needed = needed
+        self._order = order
+        self._silent_after_s = silent_after_s
+        self._shared_folder = shared_folder
+        self._said: list[Said] = []
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        # It waits in Ray's queue until a node has room: none of this waits for that.
+        self._actor = POST.options(
+            name=name,
+            namespace=NAMESPACE,
+            num_cpus=needed.cpus,
+            num_gpus=needed.gpus,
+            memory=int(1e6 * needed.memory_mb) or None,
+            resources=dict(needed.custom),
+            scheduling_strategy="SPREAD",
+        ).remote()
+        self._thread = threading.Thread(target=self._tend, name=name, daemon=True)
+        self._thread.start()
+
+    def hear(self) -> list[Said]:
+        with self._lock:
+            heard, self._said = self._said, []
+        return heard
+
+    def leave(self) -> None:
+        if self.pid is not None:
+            self._actor.leave.remote()
+
+    def kill(self, within_s: float = 0.0) -> None:
+        self._closed.set()
+        with suppress(RayError, _Silent):
+            if self.pid is not None and self.lost is None:
+                self._ask("kill", within_s, patience_s=within_s + self._silent_after_s)
+        with suppress(RayError, ValueError):
+            ray.kill(self._actor)
+        self._thread.join()
+
+    # --- in its thread ---
+
+    def _tend(self) -> None:
+        try:
+            self._begin()
+            while not self._closed.wait(LOOK_EVERY_S) and self.exit_code is None:
+                news = DECODE(self._ask("look"), type=PostNews)
+                with self._lock:
+                    self._said += news.said
+                self.exit_code = news.exit_code
+        except RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            self.lost = f"cannot run on node {self.node}: {type(cause).__name__}: {cause}"
+        except (_Silent, RayError) as error:
+            where = f"node {self.node}" if self.node else "its node"
+            self.lost = f"was lost with {where}: {str(error).strip().partition(chr(10))[0]}"
+        except _Refused as error:
+            self.lost = str(error)
+
+    def _begin(self) -> None:
+        order = self._order
+        self.node_id, content = self._ask("facts", order.run, order.facts, patience_s=math.inf)
+        facts = DECODE(content, type=SiteFacts)
+        self.host, self.node = facts.host, node_name(facts.host, self.node_id)
+        self.waits_for = ""
+        if (other := facts.other_code(self.node)) is not None:
+            raise _Refused(other)
+        shared = facts.sees_run and self._shared_folder
+        self.pid = self._ask("start", ENCODE(order), shared, patience_s=START_S)
+
+    def _ask(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
+        patience = self._silent_after_s if patience_s is None else patience_s
+        answer = getattr(self._actor, method).remote(*arguments)
+        waited = 0.0
+        while waited < patience and not (self._closed.is_set() and method != "kill"):
+            with suppress(GetTimeoutError):
+                return ray.get(answer, timeout=WAIT_S)
+            waited += WAIT_S
+        raise _Silent(f"no answer for {waited:.0f} s")
+
+
+class _Silent(Exception):  # noqa: N818
+    """The post does not answer."""
+
+
+class _Refused(Exception):  # noqa: N818
+    """The node cannot take it."""
+
+
+class Posts:
+    """A `Starter` for services that say what they need. This process has joined the cluster already."""
+
+    def __init__(self, folder: RunFolder, *, silent_after_s: float, shared_folder: bool) -> None:
+        self._folder = folder
+        self._silent_after_s = silent_after_s
+        self._shared_folder = shared_folder
+        self._processes: dict[str, PostedProcess] = {}
+        """By name of the instance, the latest of each."""
+        self._num_started = 0
+
+    def open(self, services: Mapping[str, UserService]) -> None:
+        require_nodes(services, [node for node in ray.nodes() if node["Alive"]])
+        run = self._folder.path.absolute()
+        self._facts = (run / "run.json").read_bytes()
+        self._luggage = pack_code(msgspec.json.decode(self._folder.facts.experiment))
+        self._told = {name: os.environ[name] for name in (REGISTRY_VARIABLE, TOKEN_VARIABLE)}
+
+    def start(self, service: str, name: str, described: UserService) -> PostedProcess:
+        assert described.resources is not None
+        self._num_started += 1
+        run = self._folder.path.absolute()
+        launch = ServiceLaunch(
+            service=service,
+            name=name,
+            address=described.address,
+            options=dict(described.options),
+            registry=self._told[REGISTRY_VARIABLE],
+            folder="",
+            host="",
+        )
+        order = PostOrder(
+            run=str(run),
+            facts=self._facts,
+            luggage=self._luggage,
+            environment={**self._told, **threads_of(described, {})},
+            launch=launch,
+        )
+        label = f"ludus-{run.name}-{os.getpid()}-service-{name}-{self._num_started}"
+        self._processes[name] = PostedProcess(
+            label,
+            order,
+            described.resources,
+            silent_after_s=self._silent_after_s,
+            shared_folder=self._shared_folder,
+        )
+        return self._processes[name]
+
+    def look(self) -> None:
+        """Each post looks after its own."""
+
+    def close(self) -> None:
+        self._processes = {}
+
+    def taken(self) -> dict[str, list[Resources]]:
+        """What processes have of the nodes now, by the id of the node; under "" what those need that wait for
+        one."""
+        found: dict[str, list[Resources]] = {}
+        for one in tuple(self._processes.values()):
+            if one.lost is None:
+                found.setdefault(one.node_id, []).append(one.needed)
+        return found
+
+
+def require_nodes(services: Mapping[str, UserService], nodes: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse what the cluster can never have room for. `nodes`: as Ray describes them."""
+    there = [(node_name(node["NodeManagerHostname"], node["NodeID"]), node["Resources"]) for node in nodes]
+    total: dict[str, float] = {}
+    for name, described in services.items():
+        needed = in_rays_words(described.resources or Resources())
+        if not any(all(has.get(what, 0.0) >= much for what, much in needed.items()) for _, has in there):
+            seen = "; ".join(
+                f"{node} has " + ", ".join(f"{_amount(what, has.get(what, 0.0))}" for what in needed)
+                for node, has in there
+            )
+            raise NotEnough(
+                f"services.{name} asks for {described.resources} a process, but no node of the cluster has "
+                f"that: {seen}"
+            )
+        for what, much in needed.items():
+            total[what] = total.get(what, 0.0) + described.count * much
+            has_all = sum(has.get(what, 0.0) for _, has in there)
+            if total[what] > has_all:
+                raise NotEnough(
+                    f"services.{name}: with it, services ask for {_amount(what, total[what])}, but all nodes "
+                    f"of the cluster together have {_amount(what, has_all)}"
+                )
+
+
+def in_rays_words(needed: Resources) -> dict[str, float]:
+    found = {"CPU": needed.cpus, "GPU": needed.gpus, "memory": 1e6 * needed.memory_mb, **needed.custom}
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def _amount(what: str, much: float) -> str:
+    """In our words again."""
+    names = {"CPU": ("cpus", 1.0), "GPU": ("gpus", 1.0), "memory": ("memory_mb", 1e6)}
+    name, unit = names.get(what, (what, 1.0))
+    return f"{much / unit:g} {name}"
