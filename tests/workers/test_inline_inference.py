@@ -80,9 +80,20 @@ class CountedCalls:
 
 @pytest.mark.parametrize("game", [ConnectFour(), Hills()], ids=["connect_four", "hills"])
 @pytest.mark.parametrize("model", [MODEL, WITH_MEMORY], ids=["plain", "memory"])
-def test_stacked_players_decide_as_each_alone(game: GameSource, model: ActorCritic) -> None:
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"p2": 3, "learner": 5, "p1": 1, "p4": 7, "p3": 2},
+        {"p1": 2, "learner": 9, "p2": 11},  # convolutions get 10 and 12
+        {"learner": 17},
+    ],
+    ids=["few", "filled up", "alone"],
+)
+def test_stacked_players_decide_as_each_alone(
+    game: GameSource, model: ActorCritic, counts: dict[str, int]
+) -> None:
     held = players(game, model, 4)
-    rows = rows_for(game, held, {"p2": 3, "learner": 5, "p1": 1, "p4": 7, "p3": 2})
+    rows = rows_for(game, held, counts)
     inference = InlineInference(FixedPlayers(held), [held["learner"].policies[0].num_draws])
     answer = inference.act(rows)
     for group in rows.groups:

@@ -29,7 +29,8 @@ OTHER_CODE = 76
 
 SURROUNDINGS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512"}
 """For workers, unless the user has set it. oneDNN keeps its code for each shape that it has seen, 1,024 of
-them by default. What workers ask for has few shapes (`few_sizes`), so that this is enough, and a bound."""
+them by default. What actors ask for has few shapes (`few_sizes`), and all of them have room here. Minibatches
+of a learner have others in each update; it keeps no more than this."""
 
 
 class PeerGone(EOFError):  # noqa: N818

@@ -43,6 +43,7 @@ class GarbageWatch:
         self._flat = [array.reshape(-1) for array in numbers if array.flags.c_contiguous]
         self._scattered = [array for array in numbers if not array.flags.c_contiguous]
 
+    @np.errstate(over="ignore", invalid="ignore")  # large numbers are no fault
     def find(self) -> str | None:
         """The first thing that is wrong, or None."""
         view = self._view
