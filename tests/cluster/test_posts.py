@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,14 @@ import pytest
 from ray_runs import descendants, faults_of, is_gone, needs_ray, ray_run, wait_until
 from small_runs import small
 
+import ludus
 from ludus.cluster.loopback import LoopbackCluster
+from ludus.config import encode
 from ludus.data.files import load_address
+from ludus.runtime.cluster_config import ClusterConfig
 from ludus.services import Resources, UserService
 from ludus.services.allotment import NotEnough
+from ludus.store.run_folder import RunFolder
 from ludus.store.run_status import WorkerStatus, read_status
 
 CODE = """
@@ -80,6 +86,130 @@ def test_a_post_loads_no_torch() -> None:
     code = "import sys, ludus.cluster.post_actor; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@needs_ray
+def test_services_take_cores_first_that_no_worker_was_to_have() -> None:
+    from ludus.cluster.nodes import _places_left
+
+    assert _places_left({"CPU": 8, "ludus_actor": 6}, 0.0) == 6
+    assert _places_left({"CPU": 8, "ludus_actor": 6}, 2.0) == 6
+    assert _places_left({"CPU": 8, "ludus_actor": 6}, 3.5) == 4
+    assert _places_left({"CPU": 8, "ludus_actor": 6, "ludus_learner": 1}, 3.0) == 4
+    assert _places_left({"CPU": 2, "ludus_actor": 6}, 2.0) == 4, (
+        "more places than cores, as somebody wants it"
+    )
+    assert _places_left({"CPU": 8}, 2.0) == 0
+
+
+class Deaf:
+    """In place of Ray and of a post: never answers, as one whose process hangs."""
+
+    def __getattr__(self, name: str) -> Deaf:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Deaf:
+        return self
+
+    def get(self, answer: Any, timeout: float) -> Any:
+        from ray.exceptions import GetTimeoutError
+
+        time.sleep(0.01)
+        raise GetTimeoutError
+
+
+@needs_ray
+@pytest.mark.parametrize("restart", [True, False])
+def test_what_is_started_again_keeps_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    from ludus.cluster import posts
+
+    monkeypatch.setattr(posts, "ray", Deaf())
+    monkeypatch.setattr(posts, "POST", Deaf())
+    needed = Resources(cpus=1)
+    described = UserService(address="a.py:A", resources=needed, restart=restart)
+    starter = posts.Posts(
+        RunFolder.create(tmp_path / "run", encode(small()), seed=0, command=()),
+        silent_after_s=20.0,
+        shared_folder=True,
+    )
+    starter._facts, starter._luggage = b"", []
+    starter._told = {"LUDUS_SERVICES": "tcp:127.0.0.1:1", "LUDUS_SERVICES_TOKEN": "token"}
+    process = starter.start("judge", "judge-0", described)
+    assert starter.taken() == {"": [needed]}
+    process.kill()
+    assert process.lost is None, "killed by us"
+    assert starter.taken() == ({"": [needed]} if restart else {})
+    ended = starter.start("judge", "judge-0", described)
+    ended.exit_code = 1
+    assert starter.taken() == ({"": [needed]} if restart else {})
+    ended.kill()
+
+
+DYING = """
+import os, threading
+from ludus.services import service
+
+class Dying:
+    def __init__(self):
+        print("x" * 20_000)
+        print("my last words", flush=True)
+        threading.Timer(1.0, os._exit, [7]).start()
+
+    @service()
+    def nothing(self):
+        pass
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_last_words_come_from_a_node_without_the_run_folder(tmp_path: Path) -> None:
+    """On a private cluster, which has room for all that is asked for."""
+    (tmp_path / "dying.py").write_text(DYING)
+    needed = Resources(memory_mb=1, custom={"seat": 1.5})
+    described = small(
+        budget=10**9,
+        cluster=ClusterConfig(shared_folder=False),
+        services={
+            "dying": UserService(address=f"{tmp_path / 'dying.py'}:Dying", resources=needed, restart=False)
+        },
+    )
+    path = tmp_path / "run"
+    with ray_run(path, described) as run:
+        wait_until(lambda: [one.state for one in services_of(path)] == ["ended"], "its end")
+        log = (path / "logs" / "service-dying-0.log").read_bytes()
+        assert b"run service-dying-0: my last words\n" in log
+        assert 8_000 < len(log) <= 16_384
+        run.interrupt()
+        assert run.end() == 130
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_node_with_other_code_is_passed_over(tmp_path: Path) -> None:
+    copy = tmp_path / "other"
+    shutil.copytree(Path(ludus.__file__).parent, copy / "ludus")
+    with (copy / "ludus" / "__init__.py").open("a") as file:
+        file.write("# another version\n")
+    (tmp_path / "clerk.py").write_text(CODE)
+    clerk = UserService(address=f"{tmp_path / 'clerk.py'}:Clerk", count=2, resources=Resources(gpus=0.5))
+    path = tmp_path / "run"
+    with LoopbackCluster(2) as nodes:
+        nodes.add(2, {"PYTHONPATH": str(copy)}, gpus=1)
+        described = small(budget=10**9, services={"clerk": clerk})
+        with ray_run(path, described, "--address", nodes.address, environment=nodes.environment) as run:
+            assert run.end() == 1, "no other node has what it needs"
+        said = (path / "stderr.txt").read_text()
+        assert "install the same version on it\n" in said, "and no log that nobody has written"
+        number = nodes.add(2, gpus=1)["number"]
+        path = tmp_path / "again"
+        with ray_run(path, described, "--address", nodes.address, environment=nodes.environment) as run:
+            run.learned()
+            assert {one.node.rpartition("/")[2] for one in services_of(path)} == {nodes.ids[number][:6]}
+            run.interrupt()
+            assert run.end() == 130
 
 
 def services_of(path: Path) -> list[WorkerStatus]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.launch.slurm import SlurmJob
+from ludus.launch.slurm import HEAD_SILENT_S, SlurmJob
 from ludus.launch.training_command import TrainingCommand, job_name
 
 
@@ -155,3 +156,58 @@ def test_a_cluster_has_a_token_that_others_cannot_read(tmp_path: Path) -> None:
         "SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n1"})  # fmt: skip
     assert again.returncode == 130
     assert token.read_text() == first
+
+
+OTHER_NODE = """#!/bin/bash
+touch "$mark.began"
+export address="$HEAD" SLURM_NODEID=1
+exec "${@:2}"
+"""
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_other_nodes_stay_with_a_head_that_answers_and_leave_without_being_told(
+    tmp_path: Path, told: bool
+) -> None:
+    """`told`: the head says that all is over; else it is silent from some moment on."""
+    script = job(tmp_path, runtime="ray", nodes=2).script()
+    patience = f"-ge {HEAD_SILENT_S} "
+    assert patience in script
+    stand_ins = {
+        "srun": OTHER_NODE,
+        "ray": '#!/bin/bash\necho "$@" >> "$HOME/ray.txt"\n',
+        "scontrol": "#!/bin/bash\necho localhost\n",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, text in stand_ins.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    over = tmp_path / "run 1.job-17-0-1.over"
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        head.settimeout(20)
+        environment = {
+            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "SLURM_JOB_ID": "17",
+            "SLURM_JOB_NODELIST": "n[1-2]",
+            "HEAD": f"127.0.0.1:{head.getsockname()[1]}",
+        }
+        shorter = ["bash", "-c", script.replace(patience, "-ge 1 ")]
+        process = subprocess.Popen(shorter, env=environment, text=True, stderr=subprocess.PIPE)
+        try:
+            for _ in range(2):  # two seconds apart, which is longer than its patience
+                head.accept()[0].close()
+            assert process.poll() is None
+            if told:
+                over.touch()
+            head.close()
+            _, said = process.communicate(timeout=20)
+        except BaseException:
+            over.touch()  # nobody stays behind
+            process.communicate()
+            raise
+    assert process.returncode == 0
+    assert ("leaves: no answer from 127.0.0.1:" in said) == (not told)
+    asked = (tmp_path / "ray.txt").read_text().splitlines()
+    assert asked[-1] == "stop --force"
+    assert "symmetric-run" in asked[1]

@@ -23,3 +23,11 @@ def test_a_process_that_does_not_run_is_named(state: str, said: list[str]) -> No
     worker = WorkerStatus(name="service-judge-0", state=state, pid=None, node="", started=0.0)
     status = status_of("training", workers=(worker,), restarts=0)
     assert [one.what for one in concerns_of_status(status, status.time, (), "runs/a")] == said
+
+
+def test_a_service_that_has_only_begun_to_wait_is_no_concern() -> None:
+    for waited_s, count in ((5.0, 0), (31.0, 1)):
+        started = 1_000.0 - waited_s
+        worker = WorkerStatus(name="service-judge-0", state="waiting", pid=None, node="", started=started)
+        status = status_of("training", time=1_000.0, workers=(worker,), restarts=0)
+        assert len(list(concerns_of_status(status, 1_000.0, (), "runs/a"))) == count

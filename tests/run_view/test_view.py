@@ -408,8 +408,10 @@ def test_nobody_who_wants_a_document_waits_for_nvidia_smi(
     with folder.lock():
         looking = threading.Thread(target=view.look)
         looking.start()
-        while not asked.exists():
+        until = time.monotonic() + 20
+        while not asked.exists() and looking.is_alive() and time.monotonic() < until:
             time.sleep(0.01)
+        assert asked.exists(), "a run that trains is asked about"
         assert plain(view, "overview")["gpus"] == []
         assert looking.is_alive(), "nvidia-smi has not answered"
         answer.write_text("H200, 87, 1024, 143771\n")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from ludus.services.errors import (
     TimeLimit,
     UnknownService,
 )
+from ludus.services.link import Link
 from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, here
 
 
@@ -307,10 +309,66 @@ def test_one_that_has_hung_is_left_alone_from_then_on(
     monkeypatch.setattr("ludus.services.link.CONNECT_S", 0.4)
     monkeypatch.setattr("ludus.services.solver.AVOID_S", 0.2)
     began = time.monotonic()
-    with hung(registry, "n-0") as instance, Solver("n", registry=registry, time_limit_s=0.5) as solver:
+    with hung(registry, "n-0") as instance, Solver("n", registry=registry, time_limit_s=0.1) as solver:
+        assert solver.try_submit("number_of") is None
+        wait_until(lambda: instance.address in solver._avoid)
+        assert solver._avoid[instance.address] >= began + 0.4 + 0.2, "not from when it was tried"
         with pytest.raises(NoInstance, match=r"n-0 has not answered hello within 0\.4 s"):
             solver.solve("number_of")
-        assert solver._avoid[instance.address] >= began + 0.4 + 0.2, "not from when it was tried"
+
+
+def test_one_that_dies_right_after_its_welcome_is_connected_to_again(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Link] = []
+
+    class Brief(Link):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+            if len(made) == 1:  # its thread has told the solver of the end before that knows the link
+                self.close()
+
+    monkeypatch.setattr("ludus.services.solver.Link", Brief)
+    with hosted(Sums(), registry), Solver("sums", registry=registry, time_limit_s=10.0) as solver:
+        assert solver.solve("add", 1) == 2
+        assert len(made) == 2
+
+
+def test_a_connection_that_fails_in_any_way_is_tried_again(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([RuntimeError("can't start new thread")])
+
+    class Failing(Link):
+        def __init__(self, *arguments: Any) -> None:
+            for failure in failures:
+                raise failure
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("ludus.services.solver.Link", Failing)
+    with hosted(Sums(), registry), Solver("sums", registry=registry, time_limit_s=10.0) as solver:
+        assert solver.solve("add", 1) == 2
+        assert solver._problem == "can't start new thread"
+
+
+@pytest.mark.parametrize("name", ["look for sums", "connect to sums-0"])
+def test_a_thread_that_cannot_be_started_is_tried_again(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    failures = iter([RuntimeError("can't start new thread")])
+
+    class Scarce(threading.Thread):
+        def start(self) -> None:
+            for failure in failures if self.name == name else ():
+                raise failure
+            super().start()
+
+    with hosted(Sums(), registry), Solver("sums", registry=registry, time_limit_s=10.0) as solver:
+        monkeypatch.setattr(threading, "Thread", Scarce)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            solver.solve("add", 1)
+        assert solver.solve("add", 1) == 2
 
 
 def test_what_cannot_be_sent_at_once_is_not_waited_for(registry: MemoryRegistry) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from importlib.util import find_spec
 
 from ludus.assemble import Training
 from ludus.config import ConfigError
@@ -19,6 +20,15 @@ def require_cluster_for(address: str | None, runtime: str) -> None:
     """An address is that of a Ray cluster: refuse it where there is none."""
     if address is not None and runtime != "ray":
         raise ConfigError(f"--address {address} is for --runtime ray; this run has {runtime}")
+
+
+def require_ray_for(runtime: str) -> None:
+    """For commands that take over the runtime of a run, which may have been trained elsewhere."""
+    if runtime == "ray" and find_spec("ray") is None:
+        raise ConfigError(
+            "this would train on Ray, but Ray is not installed: take --runtime local, "
+            "or pip install 'ludus[ray]'"
+        )
 
 
 def require_room(experiment: Experiment, address: str | None) -> None:

@@ -22,7 +22,7 @@ from ludus.runtime.token_file import (
     make_token_file,
     token_from,
 )
-from ludus.services.user_services import UserService, cpus_of, custom_of
+from ludus.services.user_services import UserService, bytes_of, cpus_of, custom_of
 
 NAMESPACE = "ludus"
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -71,7 +71,9 @@ def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Calla
         ray.init(
             address="local",
             num_cpus=max(int(usable_cores()), max(2, (num_actors or 0) + 1) + math.ceil(cpus_of(services))),
-            resources=custom_of(services),
+            # Whole amounts are all that Ray takes, and its own figure for memory is what is free just now.
+            resources={name: math.ceil(amount) for name, amount in custom_of(services).items()},
+            _memory=bytes_of(services) or None,
             include_dashboard=False,
             namespace=NAMESPACE,
             object_store_memory=OBJECT_STORE_BYTES,

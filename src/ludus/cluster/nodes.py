@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,7 +28,7 @@ class Node:
     cores: float
     gpus: float
     actor_places: int | None
-    """As the node itself says; None: it does not."""
+    """As the node itself says, less what services have; None: it does not."""
     learns: bool
     """It says so itself."""
     is_own: bool
@@ -80,12 +81,20 @@ def alive_nodes(taken: Mapping[str, Sequence[Resources]] = MappingProxyType({}))
                 host=node["NodeManagerHostname"],
                 cores=max(0.0, has.get("CPU", 0.0) - sum(one.cpus for one in services)),
                 gpus=_whole(max(0.0, has.get("GPU", 0.0) - sum(one.gpus for one in services))),
-                actor_places=int(has.get(ACTOR, 0)) if described else None,
+                actor_places=_places_left(has, sum(one.cpus for one in services)) if described else None,
                 learns=LEARNER in has,
                 is_own=node["NodeID"] == own,
             )
         )
     return [node for node in nodes if node.learns or node.places(with_learner=False)]
+
+
+def _places_left(has: Mapping[str, float], cores: float) -> int:
+    """Of the places for actors that a node states, where services have so many cores of it: the cores that no
+    worker was to have are theirs first."""
+    stated = int(has.get(ACTOR, 0))
+    spare = max(0.0, has.get("CPU", 0.0) - stated - (LEARNER in has))
+    return max(0, stated - math.ceil(max(0.0, cores - spare)))
 
 
 def _whole(gpus: float) -> float:

@@ -19,6 +19,8 @@ from ludus.runtime.network import own_address_towards
 from ludus.services.launch import RUN_VARIABLE, Said, ServiceLaunch
 from ludus.services.starter import ServiceProcess
 
+LAST_WORDS_BYTES = 16_384
+"""Of a log that goes with its node's stand-in of the run folder, so much of the end is sent."""
 ENCODE = msgspec.msgpack.encode
 DECODE = msgspec.msgpack.decode
 
@@ -55,6 +57,7 @@ class PostActor:
         """`shared`: the run folder can be seen here."""
         order = DECODE(content, type=PostOrder)
         os.environ.update(order.environment)
+        self._shared = shared
         self._mirror = Mirror(order.run, order.facts, order.luggage, shared=shared)
         os.environ[RUN_VARIABLE] = order.run if shared else str(self._mirror.path)
         here = msgspec.json.decode(self._mirror.folder.facts.experiment)
@@ -67,7 +70,9 @@ class PostActor:
         )
         self._guard = Guard()
         self._logs = LogKeeper(self._mirror.folder.logs, Path(order.run).name)
-        with self._logs.output(f"service-{launch.name}") as output:
+        log = f"service-{launch.name}"
+        self._log = self._mirror.folder.logs / f"{log}.log"
+        with self._logs.output(log) as output:
             self._process = ServiceProcess(launch, output, os.environ, self._guard)
         return self._process.pid
 
@@ -81,13 +86,28 @@ class PostActor:
         if self._process is not None:
             self._process.leave()
 
-    def kill(self, within_s: float) -> None:
-        if self._process is not None:
-            self._process.kill(within_s)
-            self._process = None
-            self._guard.close()
-            self._logs.close()
-            self._mirror.close()
+    def kill(self, within_s: float) -> bytes:
+        """Gives its last words, unless they are in the run folder."""
+        if self._process is None:
+            return b""
+        self._process.kill(within_s)
+        self._process = None
+        self._guard.close()
+        self._logs.close()
+        words = b"" if self._shared else _end_of(self._log)
+        self._mirror.close()
+        return words
+
+
+def _end_of(log: Path) -> bytes:
+    """Whole lines."""
+    try:
+        content = log.read_bytes()
+    except OSError:  # it has printed nothing
+        return b""
+    if len(content) <= LAST_WORDS_BYTES:
+        return content
+    return content[-LAST_WORDS_BYTES:].partition(b"\n")[2]
 
 
 POST: Any = ray.remote(max_restarts=0)(PostActor)

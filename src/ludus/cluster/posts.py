@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from ludus.cluster.nodes import node_name
 from ludus.cluster.post_actor import DECODE, ENCODE, POST, PostNews, PostOrder
 from ludus.cluster.site_messages import SiteFacts
 from ludus.cluster.user_code import pack_code
+from ludus.runtime.log_keeper import MOST_BYTES
 from ludus.services.allotment import NotEnough
 from ludus.services.launch import Said, ServiceLaunch
 from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE
@@ -29,6 +31,8 @@ from ludus.store.run_folder import RunFolder
 START_S = 120.0
 """How long a node may take from the moment Ray has chosen it until the process is there."""
 LOOK_EVERY_S = 0.25
+NODE_LABEL = "ray.io/node-id"
+"""That Ray gives to each node."""
 WAIT_S = 1.0
 """Time is counted in waits of this length, so that a pause of this process does not count."""
 
@@ -37,33 +41,43 @@ class PostedProcess:
     """A process of a service on some node, tended by a thread of its own."""
 
     def __init__(
-        self, name: str, order: PostOrder, needed: Resources, *, silent_after_s: float, shared_folder: bool
+        self,
+        name: str,
+        order: PostOrder,
+        described: UserService,
+        log: Path,
+        refused: set[str],
+        *,
+        silent_after_s: float,
+        shared_folder: bool,
     ) -> None:
-        """`name`: of the Ray actor."""
+        """`name`: of the Ray actor; `log`: gets its last words if its node does not see the run folder;
+        `refused`: ids of nodes that have other code, which all processes share."""
         self.pid: int | None = None
         self.host = self.node = self.node_id = ""
         self.exit_code: int | None = None
         self.lost: str | None = None
-        self.waits_for = f"a node with {needed}"
-        self.needed = needed
+        self.needed = described.resources or Resources()
+        self.waits_for = f"a node with {self.needed}"
+        self._name = name
         self._order = order
+        self._restart = described.restart
+        self._log = log
+        self._refused = refused
         self._silent_after_s = silent_after_s
         self._shared_folder = shared_folder
         self._said: list[Said] = []
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        # It waits in Ray's queue until a node has room: none of this waits for that.
-        self._actor = POST.options(
-            name=name,
-            namespace=NAMESPACE,
-            num_cpus=needed.cpus,
-            num_gpus=needed.gpus,
-            memory=int(1e6 * needed.memory_mb) or None,
-            resources=dict(needed.custom),
-            scheduling_strategy="SPREAD",
-        ).remote()
+        self._actor = self._new_actor()
         self._thread = threading.Thread(target=self._tend, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def keeps_room(self) -> bool:
+        """What it needs is not for others: it runs, or is to be started again where it was."""
+        has_ended = self.exit_code is not None or self._closed.is_set()
+        return self.lost is None and (self._restart or not has_ended)
 
     def hear(self) -> list[Said]:
         with self._lock:
@@ -75,10 +89,13 @@ class PostedProcess:
             self._actor.leave.remote()
 
     def kill(self, within_s: float = 0.0) -> None:
-        self._closed.set()
+        with self._lock:
+            self._closed.set()
         with suppress(RayError, _Silent):
             if self.pid is not None and self.lost is None:
-                self._ask("kill", within_s, patience_s=within_s + self._silent_after_s)
+                words = self._ask("kill", within_s, patience_s=within_s + self._silent_after_s)
+                if words:
+                    _append(self._log, words)
         with suppress(RayError, ValueError):
             ray.kill(self._actor)
         self._thread.join()
@@ -93,25 +110,59 @@ class PostedProcess:
                 with self._lock:
                     self._said += news.said
                 self.exit_code = news.exit_code
-        except RayTaskError as error:
+        except (RayError, _Silent, _Refused) as error:
+            if not self._closed.is_set():  # else it is being killed, which is no loss
+                self.lost = self._loss(error)
+
+    def _loss(self, error: Exception) -> str:
+        if isinstance(error, _Refused):
+            return str(error)
+        if isinstance(error, RayTaskError):
             cause = error.cause if isinstance(error.cause, Exception) else error
-            self.lost = f"cannot run on node {self.node}: {type(cause).__name__}: {cause}"
-        except (_Silent, RayError) as error:
-            where = f"node {self.node}" if self.node else "its node"
-            self.lost = f"was lost with {where}: {str(error).strip().partition(chr(10))[0]}"
-        except _Refused as error:
-            self.lost = str(error)
+            return f"cannot run on node {self.node}: {type(cause).__name__}: {cause}"
+        where = f"node {self.node}" if self.node else "its node"
+        return f"was lost with {where}: {str(error).strip().partition(chr(10))[0]}"
+
+    def _new_actor(self) -> Any:
+        """It waits in Ray's queue until a node has room: this does not wait for that."""
+        others = {NODE_LABEL: f"!in({','.join(sorted(self._refused))})"} if self._refused else None
+        return POST.options(
+            name=self._name,
+            namespace=NAMESPACE,
+            num_cpus=self.needed.cpus,
+            num_gpus=self.needed.gpus,
+            memory=int(1e6 * self.needed.memory_mb) or None,
+            resources=dict(self.needed.custom),
+            scheduling_strategy="SPREAD",
+            label_selector=others,
+        ).remote()
 
     def _begin(self) -> None:
         order = self._order
-        self.node_id, content = self._ask("facts", order.run, order.facts, patience_s=math.inf)
-        facts = DECODE(content, type=SiteFacts)
-        self.host, self.node = facts.host, node_name(facts.host, self.node_id)
+        while True:
+            node_id, content = self._ask("facts", order.run, order.facts, patience_s=math.inf)
+            facts = DECODE(content, type=SiteFacts)
+            node = node_name(facts.host, node_id)
+            if (other := facts.other_code(node)) is None:
+                break
+            self._refused.add(node_id)
+            self._go_elsewhere(other)
+        self.node_id, self.host, self.node = node_id, facts.host, node
         self.waits_for = ""
-        if (other := facts.other_code(self.node)) is not None:
-            raise _Refused(other)
         shared = facts.sees_run and self._shared_folder
         self.pid = self._ask("start", ENCODE(order), shared, patience_s=START_S)
+
+    def _go_elsewhere(self, why: str) -> None:
+        """To a node that is not refused, if there is one that has what it needs."""
+        wanted = in_rays_words(self.needed)
+        left = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in self._refused]
+        if not any(_has(node["Resources"], wanted) for node in left):
+            raise _Refused(why)
+        with self._lock:
+            if not self._closed.is_set():
+                ray.kill(self._actor)
+                self._name += "-"  # Ray may not know yet that the name is free again
+                self._actor = self._new_actor()
 
     def _ask(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
         patience = self._silent_after_s if patience_s is None else patience_s
@@ -129,7 +180,7 @@ class _Silent(Exception):  # noqa: N818
 
 
 class _Refused(Exception):  # noqa: N818
-    """The node cannot take it."""
+    """The node cannot take it, nor can another."""
 
 
 class Posts:
@@ -141,6 +192,7 @@ class Posts:
         self._shared_folder = shared_folder
         self._processes: dict[str, PostedProcess] = {}
         """By name of the instance, the latest of each."""
+        self._refused: set[str] = set()
         self._num_started = 0
 
     def open(self, services: Mapping[str, UserService]) -> None:
@@ -174,7 +226,9 @@ class Posts:
         self._processes[name] = PostedProcess(
             label,
             order,
-            described.resources,
+            described,
+            self._folder.logs / f"service-{name}.log",
+            self._refused,
             silent_after_s=self._silent_after_s,
             shared_folder=self._shared_folder,
         )
@@ -191,7 +245,7 @@ class Posts:
         one."""
         found: dict[str, list[Resources]] = {}
         for one in tuple(self._processes.values()):
-            if one.lost is None:
+            if one.keeps_room:
                 found.setdefault(one.node_id, []).append(one.needed)
         return found
 
@@ -202,7 +256,7 @@ def require_nodes(services: Mapping[str, UserService], nodes: Iterable[Mapping[s
     total: dict[str, float] = {}
     for name, described in services.items():
         needed = in_rays_words(described.resources or Resources())
-        if not any(all(has.get(what, 0.0) >= much for what, much in needed.items()) for _, has in there):
+        if not any(_has(has, needed) for _, has in there):
             seen = "; ".join(
                 f"{node} has " + ", ".join(f"{_amount(what, has.get(what, 0.0))}" for what in needed)
                 for node, has in there
@@ -224,6 +278,18 @@ def require_nodes(services: Mapping[str, UserService], nodes: Iterable[Mapping[s
 def in_rays_words(needed: Resources) -> dict[str, float]:
     found = {"CPU": needed.cpus, "GPU": needed.gpus, "memory": 1e6 * needed.memory_mb, **needed.custom}
     return {name: amount for name, amount in found.items() if amount}
+
+
+def _has(node: Mapping[str, float], needed: Mapping[str, float]) -> bool:
+    return all(node.get(what, 0.0) >= much for what, much in needed.items())
+
+
+def _append(log: Path, words: bytes) -> None:
+    with suppress(OSError):  # a full disk: these lines are lost, the training is not
+        if log.exists() and log.stat().st_size > MOST_BYTES:
+            os.replace(log, f"{log}.1")
+        with log.open("ab") as file:
+            file.write(words)
 
 
 def _amount(what: str, much: float) -> str:

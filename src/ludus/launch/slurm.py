@@ -11,6 +11,9 @@ from ludus.launch.training_command import TrainingCommand, beside, places
 
 WARNING_S = 120
 """Before the time limit the script hears of it, and the run has this long to save."""
+HEAD_SILENT_S = 600
+"""Other nodes leave when the head has not answered for so long: who should tell them that all is over may
+have been killed, or found the disk full. Longer than a slow start takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,11 @@ class SlurmJob:
             for learner in (True, False)
         )
         return _RAY_STEP.format(
-            nodes=self.nodes, first=shlex.quote(first), others=shlex.quote(others), train=shlex.join(train)
+            nodes=self.nodes,
+            head_silent_s=HEAD_SILENT_S,
+            first=shlex.quote(first),
+            others=shlex.quote(others),
+            train=shlex.join(train),
         )
 
 
@@ -137,12 +144,23 @@ be_first() {{  # PLACES COMMAND...
 join() {{  # PLACES; again and again: Ray may be too slow, or die
   while sleep 1; do ray symmetric-run --address "$address" --resources "$1" -- true; done
 }}
+head_answers() {{
+  timeout 5 bash -c ': < "/dev/tcp/${{address%:*}}/${{address##*:}}"' 2> /dev/null
+}}
 be_another() {{  # PLACES
   trap : TERM  # it ends the node; this shell stays until all is saved
   setsid bash -c 'join "$1"' join "$1" &
   disown
-  until [ -e "$mark.over" ]; do sleep 2; done  # Ray itself misses its head after a minute, with many words
-  kill -KILL -- -$! 2> /dev/null
+  joining=$! heard=$SECONDS
+  until [ -e "$mark.over" ]; do  # Ray itself misses its head after a minute, with many words
+    if head_answers; then heard=$SECONDS; fi
+    if [ $((SECONDS - heard)) -ge {head_silent_s} ]; then
+      echo "$(hostname) leaves: no answer from $address for {head_silent_s} s" >&2
+      break
+    fi
+    sleep 2
+  done
+  kill -KILL -- -$joining 2> /dev/null
   ray stop --force > /dev/null 2>&1
   exit 0
 }}
@@ -150,7 +168,7 @@ be_node() {{  # PLACES OF THE FIRST, OF OTHERS, COMMAND...
   ray stop --force > /dev/null 2>&1  # what an earlier start has left: the node is ours alone
   if [ "$SLURM_NODEID" = 0 ]; then be_first "$1" "${{@:3}}"; else be_another "$2"; fi
 }}
-export -f train join be_first be_another be_node
+export -f train join be_first head_answers be_another be_node
 # symmetric-run ends with 0 if Ray does not start, as on a node with too much to do: then nothing has begun.
 for try in 1 2 3; do
   export mark="$run.job-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}-$try"

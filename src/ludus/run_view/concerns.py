@@ -21,6 +21,8 @@ MANY_VOIDS = 0.05
 FEWEST_VOIDS = 10
 MANY_STALE = 0.2
 FEWEST_POINTS = 12
+LONG_WAIT_S = 30.0
+"""A service that has waited no longer for a node may have been about to start."""
 NO_FAULT = ("restart", "stopped", "time limit reached")
 """What a stop leaves open is void."""
 
@@ -107,7 +109,7 @@ def concerns_of_status(
                 why="it failed again and again",
                 advice=f"`ludus logs {run} {worker.name}` shows why; `ludus scale` brings another",
             )
-        elif worker.state == "waiting":
+        elif worker.state == "waiting" and status.time - worker.started > LONG_WAIT_S:
             yield Concern(
                 what=f"{worker.name} does not run",
                 why="no node of the cluster has free what its service asks for",

@@ -130,8 +130,10 @@ class ServiceHost:
                 if problem is not None:
                     problem = place.problem() or problem
                     log = self._log_folder / f"service-{place.name}.log"
+                    has_run = place.running is not None and place.running.pid is not None
                     raise ServiceError(
-                        f"service {place.service!r} ({place.described.address}) {problem} (see {log})"
+                        f"service {place.service!r} ({place.described.address}) {problem}"
+                        + (f" (see {log})" if has_run else "")
                     )
             time.sleep(_NAP_S)
 

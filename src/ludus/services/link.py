@@ -70,18 +70,18 @@ class Link:
         self._socket = connect(instance.address, CONNECT_S)
         try:
             self._early = self._greet(token)
+            self._socket.settimeout(None)
+            # Only for sending: a process that has stopped reading must not hold its callers for ever.
+            within = struct.pack("ll", int(send_within_s), int(send_within_s % 1 * 1e6) + 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, within)
+            self._reader = threading.Thread(target=self._read, name=f"link to {instance.name}", daemon=True)
+            self._reader.start()
         except TimeoutError:
             self._socket.close()
             raise ConnectionError(f"{instance.name} has not answered hello within {CONNECT_S:g} s") from None
         except BaseException:
             self._socket.close()
             raise
-        self._socket.settimeout(None)
-        # Only for sending: a process that has stopped reading must not hold its callers for ever.
-        within = struct.pack("ll", int(send_within_s), int(send_within_s % 1 * 1e6) + 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, within)
-        self._reader = threading.Thread(target=self._read, name=f"link to {instance.name}", daemon=True)
-        self._reader.start()
 
     @property
     def outstanding(self) -> int:

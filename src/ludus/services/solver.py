@@ -9,10 +9,9 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
-from ludus.services.errors import BadFrame, NoInstance, Refused, UnknownService, offer
+from ludus.services.errors import NoInstance, Refused, UnknownService, offer
 from ludus.services.link import Link, NotSent, PendingCall, late, lost
 from ludus.services.registry import Instance, Registry, can_reach, registry_address
 from ludus.services.remote_registry import RemoteRegistry, open_registry
@@ -126,9 +125,7 @@ class Solver:
     def __enter__(self) -> Solver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- finding somebody ---
@@ -171,8 +168,8 @@ class Solver:
             now = time.monotonic()
             is_time = now - self._looked_at >= (LOOK_EVERY_S if links else LOOK_ALONE_EVERY_S)
             if is_time and not self._is_looking:
-                self._is_looking, self._looked_at = True, now
                 threading.Thread(target=self._look, name=f"look for {self.service}", daemon=True).start()
+                self._is_looking, self._looked_at = True, now  # it cannot end before: we have the lock
             if not links:
                 return None
             self._turn += 1  # of equals, each in its turn
@@ -190,13 +187,17 @@ class Solver:
     def _look(self) -> None:
         """Connect to the instances that have joined."""
         refusal: Exception | None = None
+        joined: list[Instance] = []
         try:
-            for instance in self._find():
-                name = f"connect to {instance.name}"
-                threading.Thread(target=self._connect, args=(instance,), name=name, daemon=True).start()
+            joined = self._find()
+            while joined:
+                name = f"connect to {joined[-1].name}"
+                threading.Thread(target=self._connect, args=(joined[-1],), name=name, daemon=True).start()
+                joined.pop()
         except Exception as error:  # for who calls: there is nobody in this thread to hear it
             refusal = error
         with self._looked:
+            self._connecting -= {instance.address for instance in joined}  # no thread was to be had for them
             self._looked.wait_for(lambda: not self._connecting or self._is_closed, LOOK_WITHIN_S)
             self._refuse(refusal)
             self._is_looking = False
@@ -217,6 +218,7 @@ class Solver:
         if not found and self.service not in (known := registry.names()):
             raise UnknownService(f"no service {self.service!r}{offer(self.service, known)}")
         with self._lock:
+            self._links = {address: link for address, link in self._links.items() if link.is_open}
             now = time.monotonic()
             for instance in found:
                 if not can_reach(instance):
@@ -227,8 +229,7 @@ class Solver:
                 instance
                 for instance in found
                 if can_reach(instance)
-                and instance.address not in self._links
-                and instance.address not in self._connecting
+                and instance.address not in {*self._links, *self._connecting}
                 and self._avoid.get(instance.address, 0.0) <= now
             ]
             self._connecting |= {instance.address for instance in joined}
@@ -258,18 +259,18 @@ class Solver:
             link = Link(instance, token, self._lose, self.time_limit_s)
         except Refused as error:
             refusal = error
-        except (OSError, BadFrame) as error:
+        except Exception as error:  # whatever it is, the address can be tried again
             self._problem = str(error)
         with self._looked:
             self._connecting.discard(address)
-            if link is None:
+            if link is None or not link.is_open:  # who has ended before it is known is not lost again
                 self._avoid[address] = time.monotonic() + AVOID_S  # from now on: it may have taken seconds
                 self._refuse(refusal)
             elif not self._is_closed:
                 self._links[address], link = link, None
                 self._refusal = None
             self._looked.notify_all()
-        if link is not None:  # too late
+        if link is not None:  # too late, or gone
             link.close()
 
     def _forget(self, link: Link) -> None:
@@ -279,6 +280,7 @@ class Solver:
 
     def _lose(self, link: Link, calls: list[PendingCall]) -> None:
         """In the thread of the link: an instance is gone with these calls."""
+        self._problem = f"{link.instance.name} is gone: {link.problem}"
         self._forget(link)
         for call in calls:
             if call.answer.done():

@@ -60,6 +60,12 @@ def custom_of(services: Mapping[str, UserService]) -> dict[str, float]:
     return found
 
 
+def bytes_of(services: Mapping[str, UserService]) -> int:
+    """The same of memory."""
+    asked = [(one.count, one.resources) for one in services.values()]
+    return sum(count * math.ceil(1e6 * each.memory_mb) for count, each in asked if each is not None)
+
+
 def check_services(services: Mapping[str, UserService]) -> None:
     for name in services:
         check_service_name(name)
