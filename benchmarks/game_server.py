@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from _other_cores import BUSY, IDLE, busy
@@ -27,6 +28,7 @@ from _report import parser, write
 
 from ludus.games.catalog import resolve
 from ludus.games.game import GameBatch, allocate_actions
+from ludus.games.remote import shortcut
 from ludus.games.remote.source import from_address
 
 QUOTED_SECONDS = 3.0
@@ -188,11 +190,13 @@ def all_rows(seconds: float) -> list[list[str]]:
             rows.append(figures.row(game, "this process"))
         for workers in (0, 1):
             with server(game, workers) as (address, pid):
-                for tables in (1, TABLES):
-                    batch = from_address(f"remote://{address}").tables(tables)
-                    figures = measure(first_legal(batch), tables, seconds, pid)
-                    rows.append(figures.row(game, f"server, --workers {workers}"))
-                    batch.close()
+                for way, taken in (("", shortcut.SUPPORTED), (", gRPC alone", False)):
+                    for tables in (1, TABLES):
+                        with patch.object(shortcut, "SUPPORTED", taken):
+                            batch = from_address(f"remote://{address}").tables(tables)
+                        figures = measure(first_legal(batch), tables, seconds, pid)
+                        rows.append(figures.row(game, f"server, --workers {workers}{way}"))
+                        batch.close()
     return rows
 
 

@@ -25,6 +25,7 @@ from ludus.games.remote.client import GameClient
 from ludus.games.remote.source import Remote, from_address
 from ludus.games.seat_rows import GameError
 
+pytestmark = pytest.mark.usefixtures("way")
 ROOT = Path(__file__).parents[3]
 NIM_JS = ROOT / "examples" / "game_server" / "nim.js"
 PROTO = ROOT / "src" / "ludus" / "games" / "remote" / "game_server.proto"

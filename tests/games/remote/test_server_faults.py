@@ -46,6 +46,8 @@ from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def kuhn_at(server: str, **options: float) -> Remote:
     return Remote(server=server, game="kuhn", **options)  # type: ignore[arg-type]

@@ -50,6 +50,7 @@ def greet(access: Access, game: str, options: Mapping[str, Any], tables: int) ->
         answer, _ = stream.ask(Hello(protocol=PROTOCOL, game=game, options=dict(options), tables=tables))
         if not isinstance(answer, Welcome) or answer.protocol != PROTOCOL:
             raise Refused(f"game server {access.server} does not speak protocol {PROTOCOL}")
+        stream.switch(answer.shortcut)
     except BaseException:
         stream.close()
         raise

@@ -26,6 +26,10 @@ class WireError(ValueError):
     """Bytes that are no message of the protocol."""
 
 
+class TooLongError(WireError):
+    """A frame above the server's limit."""
+
+
 def pack(header: msgspec.Struct, arrays: Sequence[Buffer] = ()) -> bytes:
     """A frame; the arrays must be contiguous."""
     text = msgspec.json.encode(header)
@@ -36,7 +40,7 @@ def pack(header: msgspec.Struct, arrays: Sequence[Buffer] = ()) -> bytes:
     return b"".join(cast("list[bytes]", parts))  # arrays are buffers too
 
 
-def unpack(frame: bytes) -> tuple[bytes, memoryview]:
+def unpack(frame: bytes | bytearray) -> tuple[bytes | bytearray, memoryview]:
     """Header and arrays; raises `WireError`."""
     if frame[:1] == _HEADER and len(frame) > 2:  # as `pack` writes it, in a few steps
         length, start = _read_varint(frame, 1)
@@ -45,7 +49,8 @@ def unpack(frame: bytes) -> tuple[bytes, memoryview]:
             size, place = _read_varint(frame, end + 1)
             if place + size == len(frame):
                 return frame[start:end], memoryview(frame)[place:]
-    header, arrays = b"", memoryview(b"")
+    header: bytes = b""
+    arrays = memoryview(b"")
     for number, content in _fields(memoryview(frame)):
         if number == 1:
             header = bytes(content)
@@ -54,12 +59,12 @@ def unpack(frame: bytes) -> tuple[bytes, memoryview]:
     return header, arrays
 
 
-def read_header(header: bytes, kind: Any) -> Any:
+def read_header(header: bytes | bytearray, kind: Any) -> Any:
     """A header as one of its messages; raises `WireError`."""
     try:
         return _decoder(kind).decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"{header[:80]!r} is no message: {error}") from error
+        raise WireError(f"{bytes(header[:80])!r} is no message: {error}") from error
 
 
 @cache
@@ -99,7 +104,7 @@ def _fields(frame: memoryview) -> Iterator[tuple[int, memoryview]]:
         place += size
 
 
-def _read_varint(frame: memoryview | bytes, place: int) -> tuple[int, int]:
+def _read_varint(frame: memoryview | bytes | bytearray, place: int) -> tuple[int, int]:
     if place < len(frame) and (byte := frame[place]) < 0x80:
         return byte, place + 1
     value = 0

@@ -7,8 +7,9 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 from weakref import finalize
@@ -17,7 +18,16 @@ import grpc
 import msgspec
 
 from ludus.games.remote.frames import Buffer, WireError, pack, read_header, unpack
-from ludus.games.remote.messages import CHANNEL_OPTIONS, LONGEST_MESSAGE_BYTES, SERVICE, AnyAnswer, Request
+from ludus.games.remote.messages import (
+    CHANNEL_OPTIONS,
+    LONGEST_MESSAGE_BYTES,
+    SERVICE,
+    AnyAnswer,
+    Request,
+    Shortcut,
+    Switch,
+)
+from ludus.games.remote.shortcut import FrameSocket, reach
 from ludus.games.seat_rows import GameError
 
 TOKEN_VARIABLE = "LUDUS_GAME_TOKEN_FILE"
@@ -122,12 +132,47 @@ class PlayStream:
             iter(self._requests.get, None), metadata=access.metadata()
         )
         self._watch = _Deadline(self._call, access.timeout_s)
-        self.close = finalize(self, _close, self._requests, self._watch, self._call, self._channel)
+        self._shortcut: FrameSocket | None = None
+        self._ends = [
+            self._watch.close,
+            partial(self._requests.put, None),  # the thread that waits for requests ends
+            self._call.cancel,
+            self._channel.close,
+        ]
+        self.close = finalize(self, _close, self._ends)
 
     def ask(self, request: Request, arrays: Sequence[Buffer] = ()) -> tuple[AnyAnswer, memoryview]:
         """The answer; raises `ServerLost`, or `Refused`."""
-        self._requests.put(pack(request, arrays))
+        frame = pack(request, arrays)
+        if self._shortcut is not None:
+            return self._ask_there(self._shortcut, frame)
+        self._requests.put(frame)
         return self.listen()
+
+    def switch(self, offered: Shortcut | None) -> None:
+        """Ask by a shorter way from now on, if there is one."""
+        self._shortcut = reach(offered, LONGEST_MESSAGE_BYTES)
+        if self._shortcut is not None:
+            self._ends.append(self._shortcut.close)
+            self._shortcut.limit(self._access.timeout_s)
+            self._requests.put(pack(Switch()))
+
+    def _ask_there(self, shortcut: FrameSocket, frame: bytes) -> tuple[AnyAnswer, memoryview]:
+        try:
+            shortcut.send(frame)
+            answer = shortcut.receive()
+        except BlockingIOError:
+            raise ServerLost(self._too_late()) from None
+        except ConnectionError:
+            answer = None
+        except WireError as error:
+            raise ServerLost(f"game server {self._access.server} answered nonsense: {error}") from error
+        if answer is None:
+            return self.listen()  # the stream knows why
+        return _read(self._access, answer, AnyAnswer)
+
+    def _too_late(self) -> str:
+        return f"game server {self._access.server} gave no answer within {self._access.timeout_s:g} s"
 
     def listen(self) -> tuple[AnyAnswer, memoryview]:
         self._watch.begin()
@@ -137,9 +182,7 @@ class PlayStream:
             raise StreamEnded(f"game server {self._access.server} has ended the stream") from None
         except grpc.RpcError as error:
             if self._watch.expired:
-                raise ServerLost(
-                    f"game server {self._access.server} gave no answer within {self._access.timeout_s:g} s"
-                ) from None
+                raise ServerLost(self._too_late()) from None
             self._access.require_answer(error)
         finally:
             self._watch.end()
@@ -173,11 +216,9 @@ class _Deadline:
                 return
 
 
-def _close(requests: queue.SimpleQueue[bytes | None], watch: _Deadline, call: Any, channel: Any) -> None:
-    watch.close()
-    requests.put(None)  # the thread that waits for requests ends
-    call.cancel()
-    channel.close()
+def _close(ends: list[Callable[[], object]]) -> None:
+    for end in ends:
+        end()
 
 
 def call(
@@ -193,7 +234,7 @@ def call(
     return _read(access, frame, kind)[0]
 
 
-def _read(access: Access, frame: bytes, kind: Any) -> tuple[Any, memoryview]:
+def _read(access: Access, frame: bytes | bytearray, kind: Any) -> tuple[Any, memoryview]:
     try:
         header, body = unpack(frame)
         return read_header(header, kind), body

@@ -70,7 +70,20 @@ class Draw(Request, frozen=True, tag="draw"):
     seat: int | None = None
 
 
-AnyRequest = Hello | Join | Reset | Step | Act | Draw
+class Switch(Request, frozen=True, tag="switch"):
+    """From now on by the shortcut of the welcome, which the client has reached. Has no answer."""
+
+
+AnyRequest = Hello | Join | Reset | Step | Act | Draw | Switch
+
+
+class Shortcut(msgspec.Struct, frozen=True):
+    """A shorter way than gRPC, for clients on the server's machine."""
+
+    name: str
+    """Of a Unix socket in Linux's abstract namespace."""
+    key: str
+    """What the client says there first, in hexadecimal; good for this stream only."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag_field="message"):
@@ -84,6 +97,7 @@ class Welcome(Answer, frozen=True, tag="welcome"):
     spec: dict[str, Any]
     bots: list[str]
     pictures: bool
+    shortcut: Shortcut | None = None
 
 
 class View(Answer, frozen=True, tag="view"):

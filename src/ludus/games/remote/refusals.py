@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from ludus.games.remote.frames import WireError
+from ludus.games.remote.frames import TooLongError, WireError
 from ludus.games.remote.match_book import UnknownMatch
 from ludus.games.remote.match_table import MatchRefused
 from ludus.games.remote.messages import PROTOCOL
@@ -41,6 +41,8 @@ def abort(context: Any, error: Exception) -> NoReturn:
         code = grpc.StatusCode.NOT_FOUND
     elif isinstance(error, MatchRefused):
         code = grpc.StatusCode.FAILED_PRECONDITION
+    elif isinstance(error, TooLongError):
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
     elif isinstance(error, WireError):
         code = grpc.StatusCode.INVALID_ARGUMENT
     else:

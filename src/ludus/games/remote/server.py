@@ -6,7 +6,7 @@ import hmac
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,16 @@ from ludus.games.remote.messages import (
     MatchRequest,
     MatchResult,
     Nothing,
+    Shortcut,
     StartRequest,
     Step,
+    Switch,
     Welcome,
 )
 from ludus.games.remote.refusals import SERVER, Refused, abort, require_protocol
 from ludus.games.remote.served_tables import ServedTables
 from ludus.games.remote.server_config import ServedGame, ServerConfig
+from ludus.games.remote.shortcut import Shortcuts, listen
 
 _KEEPALIVE_MS = 30_000
 """A client whose machine has gone without a word is noticed after this long."""
@@ -62,6 +65,7 @@ class GameServer:
         self._matches = MatchBook(game.chosen, config.matches_max)
         self._lock = threading.Condition()
         self._clients = self._tables = 0
+        self._shortcuts: Shortcuts | None = None
         # A match thread or a stream of play holds a thread for as long as it lasts; calls need some more.
         self._threads = ThreadPoolExecutor(config.clients_max + 32, "client")
         self._server = grpc.server(
@@ -90,6 +94,7 @@ class GameServer:
             raise OSError(f"cannot listen at {place}: is another server there already?") from error
         if port == 0:
             raise OSError(f"cannot listen at {place}")
+        self._shortcuts = listen(config.message_bytes)
         self._server.start()
         return int(port)
 
@@ -98,6 +103,8 @@ class GameServer:
         self._matches.close()
         ended: bool = self._server.stop(grace=0.5).wait(_STOPPING_S)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._shortcuts is not None:
+            self._shortcuts.close()
         with self._lock:  # their tables are closed by their own threads
             return self._lock.wait_for(lambda: self._clients == 0, _STOPPING_S) and ended
 
@@ -119,59 +126,76 @@ class GameServer:
     def _play(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         try:
             self._require_token(context)
-            request, _ = _next_request(frames)
+            first = next(frames, None)
+            if first is None:
+                return
+            request, _ = _read_request(first)
             if isinstance(request, Hello):
-                yield from self._serve_tables(request, frames, context.peer().partition(":")[2])
+                yield from self._serve_tables(request, frames, context)
             elif isinstance(request, Join):
                 yield from self._serve_camp(request, frames)
-            elif request is not None:
+            else:
                 raise WireError("a stream begins with hello or join")
         except grpc.RpcError:
             return  # the client is gone
         except Exception as error:
             abort(context, error)
 
-    def _serve_tables(self, hello: Hello, frames: Iterator[bytes], peer: str) -> Iterator[bytes]:
+    def _serve_tables(self, hello: Hello, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         require_protocol(hello.protocol)
         self._require_ready()
         source = _made(self._game, hello.game, hello.options)
-        with self._room_for(hello.tables):
-            tables = None
-            if hello.tables:
-                tables = ServedTables(source, hello.tables, lambda why: self._tell(f"{peer}: {why}"))
-                self._tell(f"{peer}: has {hello.tables} table{'s' * (hello.tables > 1)}")
-            try:
-                yield self._welcome(source, pictures=tables is not None and tables.has_pictures)
-                while True:
-                    request, body = _next_request(frames)
-                    if request is None:
-                        return
-                    if tables is None:
-                        raise WireError("hello has asked for no tables")
-                    yield tables.answer(request, body)
-            finally:
-                if tables is not None:
-                    tables.close()
-                    self._tell(f"{peer}: gone")
+        with self._room_for(hello.tables), ExitStack() as ending:
+            if not hello.tables:
+                yield self._welcome(source)
+                if next(frames, None) is not None:
+                    raise WireError("hello has asked for no tables")
+                return
+            peer = context.peer().partition(":")[2]
+            tables = ServedTables(source, hello.tables, lambda why: self._tell(f"{peer}: {why}"))
+            ending.callback(self._tell, f"{peer}: gone")
+            ending.callback(tables.close)
+            self._tell(f"{peer}: has {hello.tables} table{'s' * (hello.tables > 1)}")
+            offered = None if self._shortcuts is None else ending.enter_context(self._shortcuts.offer())
+            yield self._welcome(source, pictures=tables.has_pictures, shortcut=offered)
+            for frame in frames:
+                request, body = _read_request(frame)
+                if isinstance(request, Switch):
+                    return self._serve_by_shortcut(offered, tables, context)
+                yield tables.answer(request, body)
+
+    def _serve_by_shortcut(self, offered: Shortcut | None, tables: ServedTables, context: Any) -> None:
+        """Until the client hangs up, or its stream ends."""
+        if self._shortcuts is None or offered is None:
+            raise WireError("switch without a shortcut")
+        way = self._shortcuts.reached(offered)
+        if not context.add_callback(way.hang_up):
+            return  # it has ended already
+        with suppress(ConnectionError):
+            while (frame := way.receive()) is not None:
+                way.send(tables.answer(*_read_request(frame)))
 
     def _serve_camp(self, join: Join, frames: Iterator[bytes]) -> Iterator[bytes]:
         require_protocol(join.protocol)
         table = self._matches.table(join.match)
         player = table.join(join.camp)
         try:
-            yield self._welcome(table.source, pictures=False)
+            yield self._welcome(table.source)
             while (shown := player.next_view()) is not None:
                 yield shown
-                request, body = _next_request(frames)
-                if request is None:
+                frame = next(frames, None)
+                if frame is None:
                     return
+                request, body = _read_request(frame)
                 if not isinstance(request, Step):
                     raise WireError("a camp of a match takes steps only")
                 player.decide(body)
         finally:
             player.leave()
 
-    def _welcome(self, source: GameSource, *, pictures: bool) -> bytes:
+    def _welcome(
+        self, source: GameSource, *, pictures: bool = False, shortcut: Shortcut | None = None
+    ) -> bytes:
         return pack(
             Welcome(
                 protocol=PROTOCOL,
@@ -180,6 +204,7 @@ class GameServer:
                 spec=spec_to_json(source.spec),
                 bots=list(source.bots()),
                 pictures=pictures,
+                shortcut=shortcut,
             )
         )
 
@@ -259,11 +284,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._server.handler(method) if service == SERVICE else None
 
 
-def _next_request(frames: Iterator[bytes]) -> tuple[AnyRequest | None, memoryview]:
-    """None at the end of the stream."""
-    frame = next(frames, None)
-    if frame is None:
-        return None, memoryview(b"")
+def _read_request(frame: bytes | bytearray) -> tuple[AnyRequest, memoryview]:
     header, body = unpack(frame)
     return read_header(header, AnyRequest), body
 

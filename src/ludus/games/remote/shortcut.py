@@ -1,0 +1,186 @@
+"""A shorter way between a game server and clients of the same user on the same machine.
+
+A stream of play begins with gRPC. If the client then reaches a socket that the server has named in its
+welcome, the frames of this stream go through that socket, without gRPC's threads between them; the stream
+itself stays, and says how and why it ends. Clients elsewhere do not reach the socket and go on as they began.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ludus.games.remote.frames import TooLongError, WireError
+from ludus.games.remote.messages import Shortcut
+
+SUPPORTED = sys.platform == "linux"
+"""Names that are no files and vanish with their server, and peers whose user is known."""
+_PREFIX = "ludus-tables-"
+_KEY_BYTES = 16
+_ADMITTED = b"+"
+_GREETING_S = 2.0
+"""How long either side waits for the other's first word."""
+_LENGTH = struct.Struct("<I")
+_PIECE = 2**16
+_CREDENTIALS = struct.Struct("3i")
+
+
+class FrameSocket:
+    """Frames through a socket, each with its length in front."""
+
+    def __init__(self, connected: socket.socket, most_bytes: int) -> None:
+        self._socket = connected
+        self._most = most_bytes
+        self._ending = threading.Lock()
+
+    def limit(self, seconds: float) -> None:
+        """How long sending or receiving may stand still before `BlockingIOError` is raised. The kernel looks
+        at the time: a timeout of Python's own would cost another system call each."""
+        whole = int(seconds)
+        limit = struct.pack("ll", whole, max(1, int((seconds - whole) * 1e6)))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+    def send(self, frame: bytes) -> None:
+        if len(frame) > self._most:
+            raise TooLongError(f"sent message larger than max ({len(frame)} vs. {self._most})")
+        sent = self._socket.sendmsg((_LENGTH.pack(len(frame)), frame)) - _LENGTH.size
+        if sent < len(frame):
+            self._socket.sendall(memoryview(frame)[sent:])
+
+    def receive(self) -> bytes | bytearray | None:
+        """The next frame; None at the end."""
+        told = self._socket.recv(_PIECE)
+        while len(told) < _LENGTH.size:
+            more = self._socket.recv(_PIECE)
+            if not told or not more:
+                return None
+            told += more
+        (size,) = _LENGTH.unpack_from(told)
+        if size > self._most:
+            raise TooLongError(f"received message larger than max ({size} vs. {self._most})")
+        begun = len(told) - _LENGTH.size
+        if begun == size:
+            return told[_LENGTH.size :]
+        if begun > size:
+            raise WireError("a frame before the last one was answered")
+        frame = bytearray(size)
+        frame[:begun] = told[_LENGTH.size :]
+        rest = memoryview(frame)[begun:]
+        while rest:
+            taken = self._socket.recv_into(rest)
+            if not taken:
+                return None
+            rest = rest[taken:]
+        return frame
+
+    def hang_up(self) -> None:
+        """From any thread: who waits here sees the end."""
+        with self._ending, suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with self._ending:
+            self._socket.close()
+
+
+class Shortcuts:
+    """A server's end: waits for the clients to whom a way was offered."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._name = _PREFIX + secrets.token_hex(8)
+        self._ways: dict[str, FrameSocket | None] = {}
+        self._lock = threading.Lock()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind("\0" + self._name)
+        self._listener.listen()
+        threading.Thread(target=self._admit, name="shortcuts", daemon=True).start()
+
+    @contextmanager
+    def offer(self) -> Iterator[Shortcut]:
+        """A way for one stream, until that ends."""
+        offered = Shortcut(name=self._name, key=secrets.token_hex(_KEY_BYTES))
+        with self._lock:
+            self._ways[offered.key] = None
+        try:
+            yield offered
+        finally:
+            with self._lock:
+                way = self._ways.pop(offered.key)
+            if way is not None:
+                way.close()
+
+    def reached(self, offered: Shortcut) -> FrameSocket:
+        """The way that the client has taken; raises `WireError` if it has not."""
+        with self._lock:
+            way = self._ways[offered.key]
+        if way is None:
+            raise WireError("switch before the shortcut was reached")
+        return way
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits there
+        self._listener.close()
+
+    def _admit(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                self._greet(client)
+            except OSError:
+                client.close()
+
+    def _greet(self, client: socket.socket) -> None:
+        client.settimeout(_GREETING_S)
+        key = client.recv(_KEY_BYTES).hex()
+        with self._lock:
+            if not _is_ours(client) or key not in self._ways or self._ways[key] is not None:
+                raise PermissionError("this way was not offered, or is taken")
+            client.settimeout(None)
+            self._ways[key] = FrameSocket(client, self._most)
+        client.sendall(_ADMITTED)
+
+
+def listen(most_bytes: int) -> Shortcuts | None:
+    """A server's end, if there can be one here."""
+    try:
+        return Shortcuts(most_bytes) if SUPPORTED else None
+    except OSError:
+        return None
+
+
+def reach(offered: Shortcut | None, most_bytes: int) -> FrameSocket | None:
+    """A client's end; None if there is no such way from here."""
+    if offered is None or not SUPPORTED or not offered.name.startswith(_PREFIX):
+        return None
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        server.settimeout(_GREETING_S)
+        server.connect("\0" + offered.name)
+        if _is_ours(server):
+            server.sendall(bytes.fromhex(offered.key)[:_KEY_BYTES])
+            if server.recv(1) == _ADMITTED:
+                server.settimeout(None)
+                return FrameSocket(server, most_bytes)
+    except (OSError, ValueError):
+        pass
+    server.close()
+    return None
+
+
+def _is_ours(connected: socket.socket) -> bool:
+    """Whether the other end is a process of the same user."""
+    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(told)
+    return bool(user == os.getuid())
