@@ -75,6 +75,30 @@ def _cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
+def bare_pipes(steps: int, windows: int) -> list[str]:
+    """What any two processes that take turns must take: a byte there and back, from Python."""
+    to_other, command = os.pipe()
+    answer, to_us = os.pipe()
+    other = os.fork()
+    if other == 0:
+        os.close(command)
+        while told := os.read(to_other, 1):
+            os.write(to_us, told)
+        os._exit(0)
+    times = np.zeros((windows, steps))
+    for window in range(windows):
+        for step in range(steps):
+            start = time.perf_counter()
+            os.write(command, b"s")
+            os.read(answer, 1)
+            times[window, step] = time.perf_counter() - start
+    for end in (command, to_other, answer, to_us):
+        os.close(end)
+    os.waitpid(other, 0)
+    took = 1e6 * float(np.median(times))
+    return ["a byte", "", "0", f"{took:.0f}", f"{took:.0f}", *[""] * 6]
+
+
 def measure(game: str, tables: int, steps: int, windows: int) -> list[str]:
     here, there = Player(resolve(game).tables(tables)), Player(Isolated(game).tables(tables))
     try:
@@ -98,6 +122,7 @@ def measure(game: str, tables: int, steps: int, windows: int) -> list[str]:
         f"{apart[0]:.0f}",
         f"{step:.0f}",
         "yes" if step <= LIMIT_US else "no",
+        f"{step / tables:.1f}",
         f"{inside[1]:.0f}",
         f"{apart[1]:.0f}",
         f"{reset:.0f}",
@@ -111,16 +136,24 @@ def main() -> None:
     quick = options.parse_args().quick
     steps, windows = (200, 3) if quick else (1_000, 9)
     columns = ["game", "tables", "step here, us", "apart", "extra", f"<= {LIMIT_US:.0f}"]
+    columns += ["extra a table, us"]
     columns += ["reset here, us", "apart", "extra", "extra CPU of a step and its reset, us"]
     games = [(game, tables) for game in ("kuhn", "connect_four") for tables in (1, 16, 64)]
-    idle = [measure(*game, steps, windows) for game in games]
+
+    def rows() -> list[list[str]]:
+        return [bare_pipes(steps, windows), *(measure(*game, steps, windows) for game in games)]
+
+    idle = rows()
     with busy():
-        beside = [measure(*game, steps, windows) for game in games]
+        beside = rows()
     write(
         "isolation",
         "A game in a process of its own",
         [(IDLE, columns, idle), (BUSY, columns, beside)],
-        notes=["Medians of windows that take turns. CPU time is of both sides together."],
+        notes=[
+            "Medians of windows that take turns. CPU time is of both sides together. A step is one of all "
+            "tables; a byte goes between two processes with no game behind it."
+        ],
         keep=not quick,
     )
 
