@@ -1,431 +1,51 @@
-"""Whole runs in one process: determinism, stopping and going on, crashes, settings, resets."""
+"""Whole runs in one process: settings, players, metrics, resets, middleware."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tiny_runs import (
+    EXPERIMENTS,
+    LEAGUE_PLAY,
+    assert_same,
+    check_ledger,
+    events_of,
+    open_training,
+    run_whole,
+    tiny,
+)
 
-from ludus.algorithms.algorithm import Reference
-from ludus.algorithms.magnet import MagnetPolicyGradient
-from ludus.algorithms.ppo import PPO
 from ludus.config import encode
 from ludus.data.records import (
-    AnyEvent,
     LearnerProgress,
-    MatchFinished,
-    MatchIssued,
     MatchVoid,
     ModelId,
     PlayerAdded,
     PlayerReset,
-    RunStarted,
 )
-from ludus.data.schedules import Linear
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.trees import Tree
 from ludus.experiment import Experiment
-from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.builtin.connect_four import ConnectFour
-from ludus.games.builtin.goofspiel import Goofspiel
 from ludus.games.builtin.kuhn import Kuhn
-from ludus.games.builtin.siege import Siege
-from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.games.game import GameSource, Turn
-from ludus.games.isolation.source import Isolation
+from ludus.games.game import Turn
 from ludus.games.lift import Lifted
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
-from ludus.league.payoff import PayoffRules
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.networks import ActorCritic
-from ludus.runtime.program import IDLE, Progress, StopTraining, Worker
-from ludus.runtime.serial import FINISHED, STOPPED
+from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.runtime.serial import FINISHED
 from ludus.serial_training import SerialTraining
-from ludus.store.ledger import Ledger
 from ludus.store.metrics_file import read_metrics
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
-
-LEAGUE_PLAY = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
-
-
-def tiny(game: GameSource, **changes: Any) -> Experiment:
-    """A run of a few updates, with snapshots, opponents from the past and evaluations in it."""
-    teams = game.spec.num_teams
-    settings: dict[str, Any] = {
-        "name": "tiny",
-        "game": game,
-        "budget": 320,
-        "model": ActorCritic(hidden=(8,), entity_size=4),
-        "algorithm": PPO(),
-        "actor": ActorConfig(num_tables=8, matches=2, episodes_per_table=teams, unroll_length=4),
-        "learner": LearnerConfig(
-            batch_size=64, minibatch_size=32, buffer_size=256, learning_rate=Linear(start=1e-2, end=1e-3)
-        ),
-        "league": LeagueRules(
-            roles={"main": Role(matchmaking=LEAGUE_PLAY, promotion=BySteps(every=80))},
-            bots=("random",),
-            payoff=PayoffRules(min_games=2),
-        ),
-        "evaluation": EvaluationConfig(opponents=("random",), past=1, episodes=8),
-        "seed": 3,
-    }
-    return Experiment(**{**settings, **changes})
-
-
-MEMORY = ActorCritic(hidden=(8,), entity_size=4, memory=8)
-EXPERIMENTS: dict[str, Experiment] = {
-    "kuhn": tiny(Kuhn(), algorithm=MagnetPolicyGradient(magnet=Reference(copy_every=3))),
-    "connect_four": tiny(ConnectFour()),
-    "siege": tiny(Siege()),
-    "memory": tiny(ConnectFour(), model=MEMORY),
-    "siege with memory": tiny(Siege(), model=MEMORY),
-    "goofspiel": tiny(Goofspiel(num_cards=3)),
-    "cartpole": tiny(Gymnasium(env_id="CartPole-v1", max_length=20)),
-}
-
-
-def open_training(path: Path, experiment: Experiment) -> SerialTraining:
-    """Begins a run in the folder, or goes on with the one that is there."""
-    if not (path / "run.json").exists():
-        RunFolder.create(path, encode(replace(experiment, middleware=())), seed=experiment.seed, command=())
-    return SerialTraining(experiment, RunFolder.open(path))
-
-
-def events_of(path: Path) -> list[AnyEvent]:
-    with Ledger(path / "ledger.db", read_only=True) as ledger:
-        return [event for _, event in ledger.replay()]
-
-
-@dataclass
-class Outcome:
-    """All of a run that must not depend on how it was cut into pieces."""
-
-    arrays: Tree
-    facts: dict[str, Any]
-    events: list[AnyEvent]
-    digest: str
-
-    @classmethod
-    def of(cls, training: SerialTraining) -> Outcome:
-        arrays, facts = training.learner.save()
-        return cls(arrays, facts, events_of(training.folder.path), training.league.state_digest())
-
-
-def run_whole(path: Path, experiment: Experiment) -> Outcome:
-    with closing(open_training(path, experiment)) as training:
-        assert training.run() == FINISHED
-    return Outcome.of(training)
-
-
-def assert_same(one: Outcome, other: Outcome) -> None:
-    assert one.events == other.events
-    assert one.facts == other.facts
-    assert one.arrays.keys() == other.arrays.keys()
-    for name, array in one.arrays.items():
-        assert array.tobytes() == other.arrays[name].tobytes(), name
-    assert one.digest == other.digest
-
-
-class StopAt:
-    """Asks for an end at the given step of a worker, before or after it."""
-
-    def __init__(self, step: int, *, after: bool) -> None:
-        self._left = step
-        self._after = after
-
-    def __call__(self, worker: Worker, step: Callable[[], Progress]) -> Progress:
-        self._left -= 1
-        if self._left > 0:
-            return step()
-        if self._after:
-            step()
-        raise StopTraining("stopped for the test")
-
-
-def run_until(path: Path, experiment: Experiment, stop: StopAt) -> SerialTraining:
-    with closing(open_training(path, replace(experiment, middleware=(stop,)))) as training:
-        training.run()
-    return training
-
-
-def crash(path: Path, experiment: Experiment, decisions: int) -> None:
-    """The power fails in the middle of a round, once so many decisions were trained on."""
-
-    def failing(worker: Worker, step: Callable[[], Progress]) -> Progress:
-        progress = step()
-        if worker.name == "actor" and training.learner.decisions >= decisions:
-            raise RuntimeError("the power failed")
-        return progress
-
-    training = open_training(path, replace(experiment, middleware=(failing,)))
-    with closing(training), pytest.raises(RuntimeError, match="the power failed"):
-        training.run()
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
-    """The runs of `EXPERIMENTS` in one piece, each made once."""
-    return cache(lambda name: run_whole(tmp_path_factory.mktemp("whole") / "run", EXPERIMENTS[name]))
-
-
-# --- the same again ---
-
-
-@pytest.mark.parametrize("name", ["kuhn", "connect_four", "memory", "siege", "goofspiel", "cartpole"])
-def test_the_same_seed_gives_the_same_run(
-    name: str, uninterrupted: Callable[[str], Outcome], tmp_path: Path
-) -> None:
-    first = uninterrupted(name)
-    assert_same(first, run_whole(tmp_path, EXPERIMENTS[name]))
-    kinds = Counter(type(event).__name__ for event in first.events)
-    assert kinds["PlayerAdded"] > 3
-    assert kinds["MatchFinished"] > 3
-    assert kinds["LearnerProgress"] > 5
-    purposes = Counter(event.match.purpose for event in first.events if isinstance(event, MatchIssued))
-    assert min(purposes["training"], purposes["evaluation"]) > 0
-
-
-def test_another_seed_gives_another_run(uninterrupted: Callable[[str], Outcome], tmp_path: Path) -> None:
-    one = uninterrupted("kuhn")
-    other = run_whole(tmp_path, replace(EXPERIMENTS["kuhn"], seed=4))
-    assert one.events != other.events
-    assert one.digest != other.digest
-    assert any(not np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays)
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_stopping_and_going_on_changes_nothing(
-    name: str, uninterrupted: Callable[[str], Outcome], tmp_path: Path
-) -> None:
-    """Wherever in a round it stops, and however often."""
-    experiment = EXPERIMENTS[name]
-    for piece in itertools.count():
-        training = run_until(tmp_path, experiment, StopAt(7 + 5 * piece, after=piece % 2 == 0))
-        if training.learner.decisions > experiment.budget / 2:
-            break
-    assert piece > 1
-    assert training.learner.decisions < experiment.budget
-    assert_same(uninterrupted(name), run_whole(tmp_path, experiment))
-
-
-BY_SEED = """
-import json, sys
-sys.stdin.readline()
-print(json.dumps({"protocol": 1}), flush=True)
-for line in sys.stdin:
-    request = json.loads(line)
-    legal = [row["legal"]["move"] for row in request["rows"]]
-    chosen = [options[request["seed"] % len(options)] for options in legal]
-    print(json.dumps({"id": request["id"], "actions": chosen}), flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_games_and_bots_in_other_processes_go_on_exactly_too(tmp_path: Path) -> None:
-    program = tmp_path / "by_seed.py"
-    program.write_text(BY_SEED)
-    experiment = tiny(
-        TicTacToe(),
-        budget=240,
-        isolation=Isolation(processes=2),
-        bots={"by_seed": f"program:{program}"},
-        league=LeagueRules(
-            roles={"main": Role(matchmaking=PFSP(include_scripted=True), promotion=BySteps(every=80))},
-            bots=("perfect", "by_seed"),
-        ),
-    )
-
-    def stop_at_hand_over(worker: Worker, step: Callable[[], Progress]) -> Progress:
-        """Between what bots have chosen and the step that plays it."""
-        progress = step()
-        if worker.name == "actor" and progress == IDLE:
-            raise StopTraining
-        return progress
-
-    for _ in range(3):
-        training = open_training(tmp_path / "cut", replace(experiment, middleware=(stop_at_hand_over,)))
-        with closing(training):
-            assert training.run() == STOPPED
-    whole = run_whole(tmp_path / "whole", experiment)
-    assert_same(whole, run_whole(tmp_path / "cut", experiment))
-    issued = [event.match for event in whole.events if isinstance(event, MatchIssued)]
-    met = {player for match in issued for side in match.sides for player in side.players}
-    assert {"perfect", "by_seed"} <= met
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("stopped_at", ["learner", "controller", "actor"])
-def test_stopping_around_an_update_changes_nothing(
-    stopped_at: str, after: bool, uninterrupted: Callable[[str], Outcome], tmp_path: Path
-) -> None:
-    updating = False
-
-    def stop(worker: Worker, step: Callable[[], Progress]) -> Progress:
-        nonlocal updating
-        updating = updating or training.learner.buffers["main"].held_up().any()
-        if updating and worker.name == stopped_at:
-            if after:
-                step()
-            raise StopTraining
-        return step()
-
-    experiment = EXPERIMENTS["connect_four"]
-    for _ in range(2):
-        updating = False
-        with closing(open_training(tmp_path, replace(experiment, middleware=(stop,)))) as training:
-            training.run()
-    assert_same(uninterrupted("connect_four"), run_whole(tmp_path, experiment))
-
-
-def test_a_longer_budget_goes_on_with_the_same_matches(tmp_path: Path) -> None:
-    experiment = EXPERIMENTS["connect_four"]
-    before = run_whole(tmp_path, replace(experiment, budget=120))
-    after = run_whole(tmp_path, experiment)
-    assert after.events[: len(before.events)] == before.events
-    assert after.facts["main"]["incarnation"] == 0
-    assert after.facts["main"]["decisions"] >= experiment.budget
-    assert not any(isinstance(event, MatchVoid) for event in check_ledger(tmp_path))
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("stopped_at", ["learner", "actor"])
-def test_stopping_at_the_end_changes_nothing(
-    stopped_at: str, after: bool, uninterrupted: Callable[[str], Outcome], tmp_path: Path
-) -> None:
-    """Around the last update, and while what was learned is measured."""
-    experiment = EXPERIMENTS["connect_four"]
-
-    def stop(worker: Worker, step: Callable[[], Progress]) -> Progress:
-        if stopped_at == "learner":
-            buffer = training.learner.buffers["main"]
-            now = (
-                buffer.held_up().any() and training.learner.decisions + buffer.decisions >= experiment.budget
-            )
-        else:
-            now = training.learner.decisions >= experiment.budget
-        if now and worker.name == stopped_at:
-            if after:
-                step()
-            raise StopTraining
-        return step()
-
-    with closing(open_training(tmp_path, replace(experiment, middleware=(stop,)))) as training:
-        assert training.run() == STOPPED
-    assert_same(uninterrupted("connect_four"), run_whole(tmp_path, experiment))
-
-
-def test_other_settings_start_new_matches(tmp_path: Path) -> None:
-    experiment = EXPERIMENTS["connect_four"]
-    run_whole(tmp_path, replace(experiment, budget=120))
-    changed = replace(experiment, actor=replace(experiment.actor, num_tables=4))
-    with closing(open_training(tmp_path, changed)) as training:
-        assert training.learner.players["main"].incarnation == 1
-        assert training.run() == FINISHED
-    check_ledger(tmp_path)
-
-
-# --- crashes ---
-
-
-def check_ledger(path: Path) -> list[AnyEvent]:
-    """Every issued match has one end or is open; nothing ends that was not issued."""
-    events = events_of(path)
-    issued = [event.match.id for event in events if isinstance(event, MatchIssued)]
-    ended = [event.result.match_id for event in events if isinstance(event, MatchFinished)]
-    ended += [event.match_id for event in events if isinstance(event, MatchVoid)]
-    assert len(issued) == len(set(issued))
-    assert len(ended) == len(set(ended))
-    assert set(ended) <= set(issued)
-    with Ledger(path / "ledger.db", read_only=True) as ledger:
-        assert {match.id for match in ledger.open_matches()} == set(issued) - set(ended)
-    return events
-
-
-@pytest.mark.parametrize("name", ["kuhn", "siege", "memory"])
-def test_a_crash_loses_no_result_and_counts_none_twice(name: str, tmp_path: Path) -> None:
-    experiment = replace(EXPERIMENTS[name], checkpoint_every=100)
-    crash(tmp_path, experiment, decisions=230)
-    before = check_ledger(tmp_path)
-    finished = [event for event in before if isinstance(event, MatchFinished)]
-    assert finished
-    with closing(open_training(tmp_path, experiment)) as training:
-        assert 100 <= training.learner.decisions < experiment.budget, "it goes on from the checkpoint"
-        assert training.learner.players["main"].incarnation == 1
-        assert training.league.matches.finished == len(finished)
-        assert not training.league.matches.open_matches
-        assert training.run() == FINISHED
-    events = check_ledger(tmp_path)
-    assert events[: len(before)] == before
-    void = [event for event in events if isinstance(event, MatchVoid)]
-    assert {event.reason for event in void} == {"restart"}
-    assert len(void) == sum(isinstance(event, MatchIssued) for event in before) - len(finished)
-    assert [event.start for event in events if isinstance(event, RunStarted)] == [0, 1]
-    played = {
-        name
-        for event in events[len(before) :]
-        if isinstance(event, MatchFinished)
-        for name in (*event.result.first_models, *event.result.last_models)
-    }
-    frozen = {event.model for event in events if isinstance(event, PlayerAdded)}
-    old = {str(ModelId("main", 0, event.step)) for event in before if isinstance(event, LearnerProgress)}
-    assert not (played - frozen) & old, "an id never means two contents"
-
-
-def test_a_crash_before_the_first_checkpoint_starts_afresh(tmp_path: Path) -> None:
-    experiment = EXPERIMENTS["connect_four"]
-    for start in range(3):
-        crash(tmp_path, experiment, decisions=60)
-        with closing(open_training(tmp_path, experiment)) as training:
-            assert training.learner.decisions == 0
-            assert training.learner.players["main"].incarnation == start + 1
-    events = check_ledger(tmp_path)
-    assert [event.start for event in events if isinstance(event, RunStarted)] == list(range(6))
-
-
-def test_a_clean_stop_is_not_used_twice_after_a_crash(tmp_path: Path) -> None:
-    """The tables of a clean checkpoint are of no use once the ledger has gone on."""
-    experiment = EXPERIMENTS["connect_four"]
-    run_until(tmp_path, experiment, StopAt(80, after=True))
-    crash(tmp_path, experiment, decisions=200)
-    with closing(open_training(tmp_path, experiment)) as training:
-        assert training.learner.players["main"].incarnation == 1
-        assert training.run() == FINISHED
-    check_ledger(tmp_path)
-
-
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
-    experiment = replace(EXPERIMENTS["kuhn"], checkpoint_every=60)
-    training = run_until(tmp_path, experiment, StopAt(260, after=True))
-    older, newest = sorted((tmp_path / "checkpoints").rglob("*.safetensors"))
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    newest.write_bytes(content)
-    with closing(open_training(tmp_path, experiment)) as again:
-        assert again.learner.decisions == int(older.stem.split("-")[1]) > 0
-        assert again.learner.decisions <= training.learner.decisions
-        assert again.learner.players["main"].incarnation == 1
-        assert again.run() == FINISHED
-    check_ledger(tmp_path)
-
-
-def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
-    whole = run_whole(tmp_path, EXPERIMENTS["kuhn"])
-    assert_same(whole, run_whole(tmp_path, EXPERIMENTS["kuhn"]))
-
-
-# --- settings have an effect ---
 
 
 def with_roles(experiment: Experiment, **roles: Role) -> Experiment:

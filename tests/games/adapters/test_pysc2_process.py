@@ -204,7 +204,8 @@ def test_two_agents_have_a_process_each(game: Path) -> None:
 
 
 PLAYS_ON = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 import numpy as np
 from ludus.games.adapters.pysc2 import PySC2
 batch = PySC2(map_name="MoveToBeacon", screen=16, minimap=16, time_limit_s=30).tables(2)
