@@ -29,7 +29,7 @@ from ludus.data.moments import Moment, colour_of_team, written_score
 from ludus.observe.captions import png_address, state_of_play
 
 WEB = Path(__file__).parent / "web"
-FILES = {"/": "live.html", "/live.css": "live.css", "/live.js": "live.js"}
+FILES = {"/": "live.html", "/theme.css": "static/theme.css", "/live.css": "live.css", "/live.js": "live.js"}
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 END_SECONDS = 1.5
 """How long the last picture of an episode stays, at speed 1."""

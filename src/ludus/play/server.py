@@ -37,7 +37,7 @@ FILES: Mapping[str, Path] = {
     **{f"/{name}": OWN_FILES / name for name in ("play.css", "play.js", "skirmish_orders.js")},
     **{
         f"/{name}": SHARED_FILES / name
-        for name in ("game.css", "game_views.js", "skirmish_map.js", "replay.js")
+        for name in ("theme.css", "game.css", "game_views.js", "skirmish_map.js", "replay.js")
     },
 }
 MOST_GAMES = 32
