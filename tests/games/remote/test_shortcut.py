@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from itertools import chain
+from unittest.mock import Mock
 
 import grpc
 import numpy as np
@@ -15,14 +20,18 @@ from game_servers import eventually, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_remote_tables import play_beside
+from troubled_games import Trouble, TroubledKuhn
 
 from ludus.games.catalog import resolve
+from ludus.games.game import allocate_actions
 from ludus.games.remote import shortcut
 from ludus.games.remote.batch import RemoteBatch, greet
 from ludus.games.remote.client import GameClient
 from ludus.games.remote.frames import TooLongError, WireError, pack, read_header, unpack
 from ludus.games.remote.link import Access, PlayStream, Refused, ServerLost
-from ludus.games.remote.messages import PROTOCOL, SERVICE, AnyAnswer, Hello, Reset, Shortcut, Switch
+from ludus.games.remote.messages import PROTOCOL, SERVICE, AnyAnswer, Hello, Reset, Shortcut, Switch, View
+from ludus.games.remote.messages import Actions as Chosen
+from ludus.games.remote.served_tables import ServedTables
 from ludus.games.remote.shortcut import FrameSocket, Shortcuts, reach
 
 pytestmark = pytest.mark.skipif(not shortcut.SUPPORTED, reason="there is no such way on this system")
@@ -107,13 +116,6 @@ def test_two_frames_at_once_are_refused(sockets: Sockets) -> None:
         FrameSocket(other, MOST).receive()
 
 
-def test_silence_has_an_end(sockets: Sockets) -> None:
-    waiting = FrameSocket(sockets[0], MOST)
-    waiting.limit(0.05)
-    with pytest.raises(BlockingIOError):
-        waiting.receive()
-
-
 def test_an_offer_is_good_for_one_client_and_one_stream(shortcuts: Shortcuts) -> None:
     with shortcuts.offer() as offered, shortcuts.offer() as other:
         with pytest.raises(WireError, match="before the shortcut was reached"):
@@ -144,7 +146,63 @@ def test_only_names_of_game_servers_are_approached() -> None:
             elsewhere.accept()
 
 
-def test_other_users_play_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_tells_nothing_to_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcut, "_is_ours", lambda connected: False)
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind("\0ludus-tables-of-somebody-else")
+        theirs.listen()
+        assert reach(Shortcut(name="ludus-tables-of-somebody-else", key="ab" * 16), MOST) is None
+        client, _ = theirs.accept()
+        with client:
+            assert client.recv(1) == b""
+
+
+def test_a_server_admits_no_other_user(shortcuts: Shortcuts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcut, "_is_ours", lambda connected: False)
+    with shortcuts.offer() as offered, socket.socket(socket.AF_UNIX) as client:
+        client.connect("\0" + offered.name)
+        with suppress(ConnectionError):
+            client.sendall(bytes.fromhex(offered.key))
+            assert client.recv(1) == b""
+        with pytest.raises(WireError, match="before the shortcut was reached"):
+            shortcuts.reached(offered)
+
+
+def test_the_kernel_says_whose_process_is_at_the_other_end(
+    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shortcut._is_ours(sockets[0])
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert not shortcut._is_ours(sockets[0])
+
+
+def test_one_who_says_nothing_keeps_nobody_waiting(shortcuts: Shortcuts) -> None:
+    with shortcuts.offer() as offered, ExitStack() as silent:
+        for _ in range(5):
+            silent.enter_context(socket.socket(socket.AF_UNIX)).connect("\0" + offered.name)
+        began = time.monotonic()
+        way = reach(offered, MOST)
+        assert way is not None
+        assert time.monotonic() - began < shortcut._GREETING_S
+        way.close()
+
+
+def test_it_admits_again_after_too_many_open_files(
+    shortcuts: Shortcuts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = shortcuts._listener
+    failing = Mock(wraps=listener)
+    failing.accept.side_effect = chain([OSError(errno.EMFILE, "too many")], iter(listener.accept, None))
+    monkeypatch.setattr(shortcuts, "_listener", failing)
+    with shortcuts.offer() as first, shortcuts.offer() as second:
+        for offered in (first, second):  # the first is still accepted by the call that waits already
+            way = reach(offered, MOST)
+            assert way is not None
+            way.close()
+    assert failing.accept.call_count >= 2  # refused once, then asked again
+
+
+def test_those_who_are_not_admitted_play_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving("kuhn") as server:
         stream, _ = greet(Access(server=server), "kuhn", {}, 1)
         assert is_taken(stream)
@@ -173,6 +231,82 @@ def test_refusals_come_by_the_stream() -> None:
         batch = RemoteBatch(Access(server=server), "kuhn", {}, resolve("kuhn").spec, 1)  # others play on
         assert play_beside(resolve("kuhn").tables(1), batch, 10) > 0
         batch.close()
+
+
+@pytest.mark.parametrize("answer", [b"\xff", pack(View()), pack(View(), [bytes(7)]), pack(Chosen())])
+def test_nonsense_by_the_shortcut_loses_the_tables(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving("kuhn") as server:
+        batch = RemoteBatch(Access(server=server), "kuhn", {}, resolve("kuhn").spec, 2)
+        assert batch._stream is not None
+        assert is_taken(batch._stream)
+        monkeypatch.setattr(ServedTables, "answer", lambda tables, request, body: answer)
+        batch.reset(np.arange(2), np.arange(2, dtype=np.uint64))
+        assert all("nonsense" in why for why in batch.lost.values())
+        assert set(batch.lost) == {0, 1}
+        batch.close()
+
+
+def test_what_a_game_raises_is_said_even_if_it_looks_like_a_lost_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(tables: ServedTables, request: object, body: memoryview) -> bytes:
+        raise ConnectionResetError("the game's own server is gone")
+
+    monkeypatch.setattr(ServedTables, "answer", failing)
+    with serving("kuhn") as server:
+        stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+        with pytest.raises(ServerLost, match="ConnectionResetError: the game's own server is gone"):
+            stream.ask(Reset(rows=0))
+        stream.close()
+
+
+def test_the_time_limit_is_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it arrives, and whatever signals come in between."""
+    ended = threading.Event()
+
+    def trickle(way: FrameSocket, frame: bytes) -> None:
+        for byte in b"\x20\x00\x00\x00" + bytes(32):
+            if ended.wait(0.1):
+                return
+            way._socket.sendall(bytes([byte]))
+
+    with serving("kuhn") as server:
+        stream, _ = greet(Access(server=server, timeout_s=0.5), "kuhn", {}, 1)
+        mine = stream._shortcut
+        assert mine is not None
+        theirs_only = FrameSocket.send
+        monkeypatch.setattr(
+            FrameSocket, "send", lambda way, frame: (theirs_only if way is mine else trickle)(way, frame)
+        )
+        began = time.monotonic()
+        with pytest.raises(ServerLost, match=r"no answer within 0.5 s"):
+            stream.ask(Reset(rows=0))
+        assert time.monotonic() - began < 2.5
+        ended.set()
+        stream.close()
+
+
+def test_a_stream_that_was_closed_is_lost_not_broken() -> None:
+    with serving("kuhn") as server:
+        stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+        stream.close()
+        with pytest.raises(ServerLost):
+            stream.ask(Reset(rows=0))
+
+
+def test_a_server_that_stops_during_a_step_says_so() -> None:
+    trouble = Trouble()
+    trouble.before_step = trouble.wait
+    with ThreadPoolExecutor() as pool:
+        with serving(TroubledKuhn(trouble), name="kuhn") as server:
+            batch = RemoteBatch(Access(server=server, timeout_s=30.0), "kuhn", {}, resolve("kuhn").spec, 2)
+            batch.reset(np.arange(2), np.arange(2, dtype=np.uint64))
+            stepping = pool.submit(batch.step, allocate_actions(batch.spec, 2))
+            time.sleep(0.1)
+        stepping.result(timeout=10)
+        assert set(batch.lost) == {0, 1}
+        trouble.going_on.set()
+    batch.close()
 
 
 def test_a_server_that_stops_ends_it() -> None:

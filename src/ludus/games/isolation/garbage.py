@@ -22,6 +22,8 @@ class GarbageWatch:
     def __init__(self, spec: GameSpec, view: TableView) -> None:
         self._view = view
         self.started = np.zeros(len(view.over), np.bool_)
+        self._odd = int.from_bytes(len(view.over) * b"\xfe", "little")
+        """Bits that no flag has, unless it is stored as another byte than 0 or 1."""
         self._paid = {"reward": view.reward, "score": view.score}
         self._paid |= {f"rewards[{kind}]": array for kind, array in enumerate(view.rewards) if array.size}
         self._seen: list[tuple[str, Array, Seats, Array | None]] = []
@@ -45,7 +47,8 @@ class GarbageWatch:
         view = self._view
         over, truncated, started = _bits(view.over), _bits(view.truncated), _bits(self.started)
         acting = _bits(_any(view.to_act, 1))
-        if over & truncated or (acting ^ (over | truncated)) & started != started:
+        ended = over | truncated
+        if over & truncated or ended & self._odd or (acting ^ ended) & started != started:
             found = self._wrong_end()
             if found is not None:
                 return found
@@ -62,7 +65,7 @@ class GarbageWatch:
         return None
 
     def _wrong_end(self) -> str | None:
-        """None if it is only how the flags are stored: any byte but 0 is true."""
+        """None if it is only how the flags are stored: every byte but 0 is true."""
         over, truncated, to_act = self._view.over, self._view.truncated, self._view.to_act
         wrong = (over & truncated) | ((to_act.any(1) == (over | truncated)) & self.started)
         if not wrong.any():

@@ -22,6 +22,10 @@ Buffer = bytes | Array
 """Anything that bytes can be joined from."""
 
 
+Frame = bytes | bytearray
+"""As it has arrived."""
+
+
 class WireError(ValueError):
     """Bytes that are no message of the protocol."""
 
@@ -40,7 +44,7 @@ def pack(header: msgspec.Struct, arrays: Sequence[Buffer] = ()) -> bytes:
     return b"".join(cast("list[bytes]", parts))  # arrays are buffers too
 
 
-def unpack(frame: bytes | bytearray) -> tuple[bytes | bytearray, memoryview]:
+def unpack(frame: Frame) -> tuple[Frame, memoryview]:
     """Header and arrays; raises `WireError`."""
     if frame[:1] == _HEADER and len(frame) > 2:  # as `pack` writes it, in a few steps
         length, start = _read_varint(frame, 1)
@@ -59,7 +63,7 @@ def unpack(frame: bytes | bytearray) -> tuple[bytes | bytearray, memoryview]:
     return header, arrays
 
 
-def read_header(header: bytes | bytearray, kind: Any) -> Any:
+def read_header(header: Frame, kind: Any) -> Any:
     """A header as one of its messages; raises `WireError`."""
     try:
         return _decoder(kind).decode(header)
@@ -104,7 +108,7 @@ def _fields(frame: memoryview) -> Iterator[tuple[int, memoryview]]:
         place += size
 
 
-def _read_varint(frame: memoryview | bytes | bytearray, place: int) -> tuple[int, int]:
+def _read_varint(frame: memoryview | Frame, place: int) -> tuple[int, int]:
     if place < len(frame) and (byte := frame[place]) < 0x80:
         return byte, place + 1
     value = 0

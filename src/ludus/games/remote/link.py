@@ -17,7 +17,7 @@ from weakref import finalize
 import grpc
 import msgspec
 
-from ludus.games.remote.frames import Buffer, WireError, pack, read_header, unpack
+from ludus.games.remote.frames import Buffer, Frame, WireError, pack, read_header, unpack
 from ludus.games.remote.messages import (
     CHANNEL_OPTIONS,
     LONGEST_MESSAGE_BYTES,
@@ -131,7 +131,7 @@ class PlayStream:
         self._call: Any = self._channel.stream_stream(f"/{SERVICE}/Play")(
             iter(self._requests.get, None), metadata=access.metadata()
         )
-        self._watch = _Deadline(self._call, access.timeout_s)
+        self._watch = _Deadline(self._call.cancel, access.timeout_s)
         self._shortcut: FrameSocket | None = None
         self._ends = [
             self._watch.close,
@@ -144,65 +144,67 @@ class PlayStream:
     def ask(self, request: Request, arrays: Sequence[Buffer] = ()) -> tuple[AnyAnswer, memoryview]:
         """The answer; raises `ServerLost`, or `Refused`."""
         frame = pack(request, arrays)
-        if self._shortcut is not None:
-            return self._ask_there(self._shortcut, frame)
-        self._requests.put(frame)
-        return self.listen()
+        with self._watch:
+            if self._shortcut is None:
+                self._requests.put(frame)
+                answer = self._next()
+            else:
+                answer = self._ask_there(self._shortcut, frame)
+        return _read(self._access, answer, AnyAnswer)
+
+    def listen(self) -> tuple[AnyAnswer, memoryview]:
+        """What the server says without being asked."""
+        with self._watch:
+            answer = self._next()
+        return _read(self._access, answer, AnyAnswer)
 
     def switch(self, offered: Shortcut | None) -> None:
         """Ask by a shorter way from now on, if there is one."""
         self._shortcut = reach(offered, LONGEST_MESSAGE_BYTES)
         if self._shortcut is not None:
             self._ends.append(self._shortcut.close)
-            self._shortcut.limit(self._access.timeout_s)
+            self._watch.cancelling.append(self._shortcut.hang_up)
             self._requests.put(pack(Switch()))
 
-    def _ask_there(self, shortcut: FrameSocket, frame: bytes) -> tuple[AnyAnswer, memoryview]:
+    def _ask_there(self, shortcut: FrameSocket, frame: bytes) -> Frame:
         try:
             shortcut.send(frame)
             answer = shortcut.receive()
-        except BlockingIOError:
-            raise ServerLost(self._too_late()) from None
-        except ConnectionError:
+        except OSError:
             answer = None
         except WireError as error:
             raise ServerLost(f"game server {self._access.server} answered nonsense: {error}") from error
-        if answer is None:
-            return self.listen()  # the stream knows why
-        return _read(self._access, answer, AnyAnswer)
+        return self._next() if answer is None else answer  # the stream knows why
 
-    def _too_late(self) -> str:
-        return f"game server {self._access.server} gave no answer within {self._access.timeout_s:g} s"
-
-    def listen(self) -> tuple[AnyAnswer, memoryview]:
-        self._watch.begin()
+    def _next(self) -> Frame:
         try:
-            frame = next(self._call)
+            frame: bytes = next(self._call)
+            return frame
         except StopIteration:
             raise StreamEnded(f"game server {self._access.server} has ended the stream") from None
         except grpc.RpcError as error:
             if self._watch.expired:
-                raise ServerLost(self._too_late()) from None
+                raise ServerLost(
+                    f"game server {self._access.server} gave no answer within {self._access.timeout_s:g} s"
+                ) from None
             self._access.require_answer(error)
-        finally:
-            self._watch.end()
-        return _read(self._access, frame, AnyAnswer)
 
 
 class _Deadline:
-    """Cancels a call whose answer takes too long. A thread that looks now and then costs a step nothing."""
+    """Cancels what takes too long within it. A thread that looks now and then costs a step nothing."""
 
-    def __init__(self, call: Any, limit_s: float) -> None:
-        self._call, self._limit_s = call, limit_s
+    def __init__(self, cancel: Callable[[], object], limit_s: float) -> None:
+        self.cancelling = [cancel]
+        self._limit_s = limit_s
         self._asked_at = math.inf
         self._closed = threading.Event()
         self.expired = False
         threading.Thread(target=self._look, name="deadline", daemon=True).start()
 
-    def begin(self) -> None:
+    def __enter__(self) -> None:
         self._asked_at = time.monotonic()
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._asked_at = math.inf
 
     def close(self) -> None:
@@ -212,7 +214,8 @@ class _Deadline:
         while not self._closed.wait(min(1.0, self._limit_s / 4)):
             if time.monotonic() - self._asked_at > self._limit_s:
                 self.expired = True
-                self._call.cancel()
+                for cancel in self.cancelling:
+                    cancel()
                 return
 
 
@@ -234,7 +237,7 @@ def call(
     return _read(access, frame, kind)[0]
 
 
-def _read(access: Access, frame: bytes | bytearray, kind: Any) -> tuple[Any, memoryview]:
+def _read(access: Access, frame: Frame, kind: Any) -> tuple[Any, memoryview]:
     try:
         header, body = unpack(frame)
         return read_header(header, kind), body

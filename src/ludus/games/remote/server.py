@@ -15,7 +15,7 @@ import msgspec
 
 from ludus.data.kind_json import spec_to_json
 from ludus.games.game import GameSource
-from ludus.games.remote.frames import WireError, pack, read_header, unpack
+from ludus.games.remote.frames import Frame, WireError, pack, read_header, unpack
 from ludus.games.remote.match_book import MatchBook
 from ludus.games.remote.messages import (
     CHANNEL_OPTIONS,
@@ -171,9 +171,10 @@ class GameServer:
         way = self._shortcuts.reached(offered)
         if not context.add_callback(way.hang_up):
             return  # it has ended already
-        with suppress(ConnectionError):
-            while (frame := way.receive()) is not None:
-                way.send(tables.answer(*_read_request(frame)))
+        while (frame := way.receive()) is not None:
+            answer = tables.answer(*_read_request(frame))
+            with suppress(ConnectionError):  # a client that is gone is noticed when it is listened to
+                way.send(answer)
 
     def _serve_camp(self, join: Join, frames: Iterator[bytes]) -> Iterator[bytes]:
         require_protocol(join.protocol)
@@ -284,7 +285,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._server.handler(method) if service == SERVICE else None
 
 
-def _read_request(frame: bytes | bytearray) -> tuple[AnyRequest, memoryview]:
+def _read_request(frame: Frame) -> tuple[AnyRequest, memoryview]:
     header, body = unpack(frame)
     return read_header(header, AnyRequest), body
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ludus.games.remote.frames import TooLongError, WireError
+from ludus.games.remote.frames import Frame, TooLongError, WireError
 from ludus.games.remote.messages import Shortcut
 
 SUPPORTED = sys.platform == "linux"
@@ -26,6 +26,7 @@ _KEY_BYTES = 16
 _ADMITTED = b"+"
 _GREETING_S = 2.0
 """How long either side waits for the other's first word."""
+_PAUSE_S = 0.1
 _LENGTH = struct.Struct("<I")
 _PIECE = 2**16
 _CREDENTIALS = struct.Struct("3i")
@@ -39,27 +40,28 @@ class FrameSocket:
         self._most = most_bytes
         self._ending = threading.Lock()
 
-    def limit(self, seconds: float) -> None:
-        """How long sending or receiving may stand still before `BlockingIOError` is raised. The kernel looks
-        at the time: a timeout of Python's own would cost another system call each."""
-        whole = int(seconds)
-        limit = struct.pack("ll", whole, max(1, int((seconds - whole) * 1e6)))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-
     def send(self, frame: bytes) -> None:
         if len(frame) > self._most:
             raise TooLongError(f"sent message larger than max ({len(frame)} vs. {self._most})")
-        sent = self._socket.sendmsg((_LENGTH.pack(len(frame)), frame)) - _LENGTH.size
-        if sent < len(frame):
-            self._socket.sendall(memoryview(frame)[sent:])
+        length = _LENGTH.pack(len(frame))
+        if len(frame) < _PIECE:
+            self._socket.sendall(length + frame)  # a copy takes less time than another call
+        else:
+            self._socket.sendall(length)
+            self._socket.sendall(frame)
 
-    def receive(self) -> bytes | bytearray | None:
+    def receive(self) -> Frame | None:
         """The next frame; None at the end."""
+        try:
+            return self._receive()
+        except ConnectionError:
+            return None
+
+    def _receive(self) -> Frame | None:
         told = self._socket.recv(_PIECE)
         while len(told) < _LENGTH.size:
             more = self._socket.recv(_PIECE)
-            if not told or not more:
+            if not more:
                 return None
             told += more
         (size,) = _LENGTH.unpack_from(told)
@@ -98,6 +100,7 @@ class Shortcuts:
         self._name = _PREFIX + secrets.token_hex(8)
         self._ways: dict[str, FrameSocket | None] = {}
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind("\0" + self._name)
         self._listener.listen()
@@ -115,6 +118,7 @@ class Shortcuts:
             with self._lock:
                 way = self._ways.pop(offered.key)
             if way is not None:
+                way.hang_up()  # also where a process that the game has forked holds the socket
                 way.close()
 
     def reached(self, offered: Shortcut) -> FrameSocket:
@@ -126,30 +130,35 @@ class Shortcuts:
         return way
 
     def close(self) -> None:
+        self._closed.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits there
         self._listener.close()
 
     def _admit(self) -> None:
-        while True:
+        while not self._closed.is_set():
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                self._greet(client)
-            except OSError:
+            except OSError:  # the end, or too many open files
+                self._closed.wait(_PAUSE_S)
+                continue
+            if _is_ours(client):  # one that says nothing must not keep the others waiting
+                threading.Thread(target=self._greet, args=(client,), name="greeting", daemon=True).start()
+            else:
                 client.close()
 
     def _greet(self, client: socket.socket) -> None:
-        client.settimeout(_GREETING_S)
-        key = client.recv(_KEY_BYTES).hex()
-        with self._lock:
-            if not _is_ours(client) or key not in self._ways or self._ways[key] is not None:
-                raise PermissionError("this way was not offered, or is taken")
+        try:
+            client.settimeout(_GREETING_S)
+            key = client.recv(_KEY_BYTES).hex()
             client.settimeout(None)
-            self._ways[key] = FrameSocket(client, self._most)
-        client.sendall(_ADMITTED)
+            with self._lock:
+                if key not in self._ways or self._ways[key] is not None:
+                    raise PermissionError("this way was not offered, or is taken")
+                self._ways[key] = FrameSocket(client, self._most)
+            client.sendall(_ADMITTED)
+        except OSError:
+            client.close()
 
 
 def listen(most_bytes: int) -> Shortcuts | None:
