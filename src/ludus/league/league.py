@@ -34,6 +34,7 @@ from ludus.data.records import (
 from ludus.league.draws import match_generator
 from ludus.league.line_ups import check_line_up, make_sides, seat_players
 from ludus.league.lineage import LineageBook
+from ludus.league.match_checks import check_match
 from ludus.league.matches import MatchBook, changed_incarnation
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
@@ -44,8 +45,6 @@ from ludus.league.players import (
     SCRIPTED,
     Player,
     Standing,
-    check_player_id,
-    unknown,
 )
 from ludus.league.promotion import Snapshot
 from ludus.league.quality import QualityBook, quality_rules
@@ -208,7 +207,7 @@ class League:
             case ScoreMeasured():
                 self._roster.measure(event)
             case MatchIssued(match=issued):
-                self._check_match(issued)
+                check_match(issued, self.seats_per_team, self._roster)
                 self.matches.issue(issued)
                 self._roster.issue(issued)
                 self._note_qualities(issued)
@@ -285,7 +284,7 @@ class League:
             tables=tables,
             episodes_per_table=episodes_per_table,
         )
-        self._check_match(match)
+        check_match(match, self.seats_per_team, self._roster)
         return match
 
     def _seated(
@@ -312,7 +311,7 @@ class League:
             tables=tables,
             episodes_per_table=episodes_per_table,
         )
-        self._check_match(match)
+        check_match(match, self.seats_per_team, self._roster)
         return match
 
     def opponent_law(self, player: str) -> Law:
@@ -479,42 +478,6 @@ class League:
                     event.result.score_square_sum[0],
                     fade,
                 )
-
-    def _check_match(self, match: Match) -> None:
-        if len(match.sides) != self.num_teams:
-            raise ValueError(
-                f"match {match.id} has {len(match.sides)} sides; the game has {self.num_teams} teams"
-            )
-        if match.tables < 1 or match.episodes_per_table < 1:
-            raise ValueError(
-                f"match {match.id} needs at least one table and one episode per table, "
-                f"got tables={match.tables}, episodes_per_table={match.episodes_per_table}"
-            )
-        for side in match.sides:
-            self._check_side(match, side)
-
-    def _check_side(self, match: Match, side: Side) -> None:
-        # Sides rotate through the teams, so a line-up must fit all of them.
-        seats = set(self.seats_per_team)
-        sizes = {1} | seats if len(seats) == 1 else {1}
-        if len(side.players) not in sizes:
-            raise ValueError(
-                f"match {match.id}: line-up {side.players} has {len(side.players)} players; "
-                f"for teams of {self.seats_per_team} seats it may have {' or '.join(map(str, sorted(sizes)))}"
-            )
-        for player in side.players:
-            if match.purpose == "human" and player not in self.players:
-                check_player_id(player)
-            elif player not in self._roster:
-                raise ValueError(f"match {match.id}: {unknown('player', player, self.candidates)}")
-        for player in side.trainees:
-            if match.purpose != "training" or player not in self.standings or player not in side.players:
-                raise ValueError(
-                    f"match {match.id}: {player!r} cannot train in it; only learning players that sit on the "
-                    f"side train, in matches of purpose 'training', and this is {match.purpose!r}"
-                )
-        if side.captain is not None and side.captain not in side.players:
-            raise ValueError(f"match {match.id}: {side.captain!r} is not in its line-up {side.players}")
 
     def _check_rules(self) -> None:
         """Try every role on the players that the league begins with."""
