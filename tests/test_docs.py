@@ -25,7 +25,8 @@ LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 
 NOT_RUN = {
     ("docs/cluster.md", "LoopbackCluster"): "starts three nodes of Ray; tests/cluster runs it",
-    ("docs/game-server.md", "GameClient"): "needs a game server; tests/games/remote starts one",
+    ("docs/game-server.md", "wait_game"): "needs a game server; tests/games/remote runs it at one",
+    ("docs/game-server.md", "join"): "needs a game server; tests/games/remote runs it at one",
     ("docs/services.md", "ServedModels"): "needs the services of a run; tests/services starts them",
 }
 """(page, a word of the block) -> why a Python block is only shown."""

@@ -129,6 +129,7 @@ def test_other_machines_are_let_in_with_a_token_only(ludus: Run) -> None:
         (("khun",), 2, "did you mean 'kuhn'?"),
         (("kuhn", "--token-file", "none"), 1, "none"),
         (("kuhn", "--tls-cert", "some.pem"), 2, "go together"),
+        (("kuhn", "--tls-cert", "words", "--tls-key", "words"), 2, "no certificate with its private key"),
         (("kuhn", "--program", "none.yaml"), 1, "none.yaml"),
         (("skirmish", "--set", "mode=2v2"), 2, "1v1"),
     ],
@@ -142,6 +143,7 @@ def test_what_is_wrong_is_said(
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "words").write_text("no PEM")
     found, err = ludus("serve", *arguments)
     assert found == code
     assert said in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import signal
+import ssl
 import sys
 import threading
 from pathlib import Path
@@ -161,6 +162,13 @@ def _read_tls(cert: str | None, key: str | None) -> tuple[bytes, bytes] | None:
         return None
     if cert is None or key is None:
         raise ConfigError("--tls-cert and --tls-key go together")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except ssl.SSLError as error:
+        why = error.reason or "they are no PEM files"
+        raise ConfigError(
+            f"--tls-cert {cert} and --tls-key {key} are no certificate with its private key: {why}"
+        ) from error
     return Path(key).read_bytes(), Path(cert).read_bytes()
 
 

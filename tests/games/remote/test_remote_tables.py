@@ -143,7 +143,9 @@ def test_another_game_is_refused_by_name() -> None:
 
 
 def test_no_server_is_said_at_once() -> None:
-    with pytest.raises(GameError, match=r"no game server answers at 127\.0\.0\.1:9: .*ludus serve"):
+    with pytest.raises(
+        GameError, match=r"no game server answers at 127\.0\.0\.1:9: Connection refused; .*ludus serve"
+    ):
         _ = from_address("remote://127.0.0.1:9/kuhn").spec
 
 
@@ -159,6 +161,8 @@ def test_an_experiment_is_pointed_at_a_server(monkeypatch: pytest.MonkeyPatch) -
         assert game.tables(2).num_tables == 2
         with pytest.raises(ValueError, match="name is leduc here, kuhn there"):
             find_experiment("leduc", ())
+        with pytest.raises(ValueError, match=r"it plays 'kuhn'; here it is 'connect_four'"):
+            find_experiment("connect_four", ())
         with pytest.raises(ValueError, match="seats"):
             find_experiment("kuhn", ["game.local.seats=3"])
     monkeypatch.delenv("LUDUS_GAME_SERVER")

@@ -26,8 +26,8 @@ def test_a_token_opens_the_server_and_nothing_else_does(token_file: str, tmp_pat
     wrong.write_text("battery-staple")
     with serving("kuhn", token="correct-horse") as server:
         assert Remote(server=server, token_file=token_file).tables(1).num_tables == 1
-        for given in (None, str(wrong)):
-            with pytest.raises(GameError, match="token is needed"):
+        for given, said in ((None, "LUDUS_GAME_TOKEN_FILE"), (str(wrong), "this is not its token")):
+            with pytest.raises(GameError, match=said):
                 Remote(server=server, token_file=given).tables(1)
             with GameClient(server, token_file=given) as client, pytest.raises(GameError, match="token"):
                 client.list()
@@ -71,6 +71,12 @@ def test_tls_hides_the_game_and_proves_the_server(tmp_path: Path) -> None:
     tls = ((tmp_path / "mine.key").read_bytes(), (tmp_path / "mine.pem").read_bytes())
     with serving("kuhn", tls=tls) as server:
         assert Remote(server=server, ca_file=str(tmp_path / "mine.pem")).tables(2).num_tables == 2
-        for wrong in (None, str(tmp_path / "other.pem")):
-            with pytest.raises(GameError, match="no game server answers"):
-                Remote(server=server, ca_file=wrong, timeout_s=5.0).tables(1)
+        for wrong, said in (
+            (None, "TLS, name its certificate in LUDUS_GAME_CA_FILE"),
+            ("other.pem", "answers"),
+        ):
+            given = None if wrong is None else str(tmp_path / wrong)
+            with pytest.raises(GameError, match=said):
+                Remote(server=server, ca_file=given, timeout_s=5.0).tables(1)
+        with pytest.raises(ValueError, match=r"mine\.key: holds no certificate"):
+            Remote(server=server, ca_file=str(tmp_path / "mine.key")).tables(1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -149,6 +151,44 @@ def test_a_player_joins_and_plays_against_a_bot(client: GameClient) -> None:
     result = client.wait_game("one", 30.0)
     assert result.state == "finished"
     assert list(result.scores) == ends
+
+
+MOVE = np.zeros((1, 2), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        (({"mvoe": MOVE},), r"actions\[0\] has the heads move, not mvoe"),
+        ({"move": MOVE}, "a tuple of 1, a mapping for each kind of seat"),
+        (({"move": MOVE}, {"move": MOVE}), "a tuple of 1"),
+        (({"move": [[0.5, 0]]},), "holds integers of shape .1, 2., not float64"),
+        (({"move": [0, 0]},), "not int64 of shape .2,."),
+        ((MOVE,), "has the heads move, not ndarray"),
+    ],
+)
+def test_what_are_no_actions_is_said_and_may_be_said_better(
+    client: GameClient, actions: tuple[Mapping[str, np.ndarray], ...], said: str
+) -> None:
+    client.start_game("corrected", MatchConfig(camps=(Camp(), Camp(bot="random"))))
+    seats = client.join("corrected", 0)
+    with pytest.raises(ValueError, match=said):
+        seats.step(actions)
+    rng = np.random.default_rng(0)
+    while seats.playing:
+        decide(seats, rng)
+    assert client.wait_game("corrected", 30.0).state == "finished"
+
+
+def test_actions_may_be_lists_of_any_integers(client: GameClient) -> None:
+    client.start_game("lists", MatchConfig(camps=(Camp(), Camp(bot="random"))))
+    seats = client.join("lists", 0)
+    moves = 0
+    while seats.playing:
+        seats.step(({"move": seats.view.legal[0]["move"].argmax(-1).tolist()},))
+        moves += 1
+    assert moves > 3
+    assert client.wait_game("lists", 30.0).state == "finished"
 
 
 def test_a_player_sees_that_the_frame_limit_has_cut_its_episode_off(client: GameClient) -> None:
@@ -310,3 +350,13 @@ def test_a_game_that_hangs_keeps_no_player_and_no_other_match() -> None:
     assert book.table("waits").wait_stopped(20.0).state == "stopped"
     trouble.going_on.set()
     assert book.wait("hangs", 20.0).state == "stopped"
+
+
+def test_what_the_page_shows_is_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "game-server.md").read_text(encoding="utf-8")
+    shown = "".join(re.findall(r"```python no-run\n(.*?)```", page, re.DOTALL))
+    with serving("connect_four") as server:
+        exec(shown.replace("127.0.0.1:23432", server), {})
+    bots, joined = capsys.readouterr().out.splitlines()[-2:]
+    assert bots == str(((1.0, -1.0),) * 4)
+    assert len(joined) > 2

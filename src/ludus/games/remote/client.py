@@ -10,7 +10,7 @@ from typing import Any, Self
 from ludus.games.game import Actions, TableView
 from ludus.games.remote.batch import read_spec
 from ludus.games.remote.frames import WireError
-from ludus.games.remote.layout import SharedView, action_parts
+from ludus.games.remote.layout import SharedActions, SharedView
 from ludus.games.remote.link import Access, PlayStream, ServerLost, StreamEnded, call
 from ludus.games.remote.messages import (
     PROTOCOL,
@@ -125,6 +125,7 @@ class CampSeats:
             self.spec = read_spec(answer, access.server)
             self.seats = self.spec.seats_of_team[camp]
             self._shared = SharedView(self.spec, 1)
+            self._chosen = SharedActions(self.spec, 1)
             self._listen()
         except BaseException:
             self.close()
@@ -135,19 +136,21 @@ class CampSeats:
         return self._shared.view
 
     def step(self, actions: Actions) -> None:
-        """Decide, and wait until it is this camp's turn again or the episode or match has ended."""
-        self._listen(actions)
+        """Decide, and wait until it is this camp's turn again or the episode or match has ended. Raises
+        ValueError for what are no actions of this game; then nothing was decided."""
+        self._chosen.fill(actions)
+        self._listen(Step())
 
     def close(self) -> None:
         self.playing = False
         self._stream.close()
 
-    def _listen(self, actions: Actions | None = None) -> None:
+    def _listen(self, step: Step | None = None) -> None:
         try:
-            if actions is None:
+            if step is None:
                 answer, body = self._stream.listen()
             else:
-                answer, body = self._stream.ask(Step(), action_parts(actions))
+                answer, body = self._stream.ask(step, [self._chosen.content])
             if not isinstance(answer, View):
                 raise ServerLost(f"game server {self._server} answered {type(answer).__name__}")
             self._shared.take(body)

@@ -84,6 +84,23 @@ class SharedActions(Shared):
         self.content = np.zeros(measure.size, np.uint8)
         self.actions = allocate_actions(spec, num_tables, Stretch(self.content).new)
 
+    def fill(self, given: Actions) -> None:
+        """Raises ValueError for what are no actions of this game."""
+        if isinstance(given, Mapping) or len(given) != len(self.actions):
+            raise ValueError(f"actions are a tuple of {len(self.actions)}, a mapping for each kind of seat")
+        for kind, (target, tree) in enumerate(zip(self.actions, given, strict=True)):
+            if not isinstance(tree, Mapping) or tree.keys() != target.keys():
+                found = ", ".join(tree) if isinstance(tree, Mapping) else type(tree).__name__
+                raise ValueError(f"actions[{kind}] has the heads {', '.join(target)}, not {found}")
+            for head, array in target.items():
+                chosen = np.asarray(tree[head])
+                if chosen.shape != array.shape or chosen.dtype.kind not in "iu":
+                    raise ValueError(
+                        f"actions[{kind}][{head!r}] holds integers of shape {array.shape}, "
+                        f"not {chosen.dtype} of shape {chosen.shape}"
+                    )
+                array[...] = chosen
+
 
 def view_arrays(view: TableView) -> list[Array]:
     """In the order of the wire."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -87,11 +88,17 @@ class Access:
             ("grpc.max_reconnect_backoff_ms", 5_000),
             ("grpc.use_local_subchannel_pool", 1),
         ]
-        ca_file = self.ca_file or os.environ.get(CA_VARIABLE)
+        ca_file = self._certificates()
         if ca_file is None:
             return grpc.insecure_channel(self.server, options)
-        credentials = grpc.ssl_channel_credentials(Path(ca_file).read_bytes())
+        certificates = Path(ca_file).read_bytes()
+        if b"-----BEGIN CERTIFICATE-----" not in certificates:
+            raise ValueError(f"{ca_file}: holds no certificate (PEM)")
+        credentials = grpc.ssl_channel_credentials(certificates)
         return grpc.secure_channel(self.server, credentials, options)
+
+    def _certificates(self) -> str | None:
+        return self.ca_file or os.environ.get(CA_VARIABLE)
 
     def metadata(self) -> list[tuple[str, str]]:
         file = self.token_file or os.environ.get(TOKEN_VARIABLE)
@@ -107,7 +114,9 @@ class Access:
                 f"game server {self.server}: {details}: use fewer tables, or serve with a larger --message-mb"
             ) from error
         if code == grpc.StatusCode.UNAVAILABLE:
-            why = details.rpartition("connect: ")[2].rstrip(")") or "no reason given"
+            why = re.sub(r" \(\d+\)$", "", details.rpartition("connect: ")[2]) or "no reason given"
+            if why.endswith("Socket closed") and self._certificates() is None:
+                why = f"it has closed the connection; if it uses TLS, name its certificate in {CA_VARIABLE}"
             raise ServerLost(f"no game server answers at {self.server}: {why}") from error
         raise ServerLost(f"game server {self.server}: {details or code}") from error
 

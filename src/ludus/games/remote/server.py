@@ -240,7 +240,12 @@ class GameServer:
             return
         told = dict(context.invocation_metadata()).get("authorization", "")
         if not hmac.compare_digest(told.encode(), f"Bearer {self._config.token}".encode()):
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "a token is needed, and this is not it")
+            why = (
+                "this is not its token"
+                if told
+                else "it wants a token: name a file with it in LUDUS_GAME_TOKEN_FILE"
+            )
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, why)
 
     def _start_game(self, told: StartRequest) -> MatchResult:
         self._require_ready()

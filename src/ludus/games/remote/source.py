@@ -16,7 +16,7 @@ from ludus.games.bots import HostedBot, RandomBot
 from ludus.games.game import Bot, GameBatch, GameSource
 from ludus.games.pointing import REMOTE, SERVER_VARIABLE
 from ludus.games.remote.batch import RemoteBatch, greet, read_spec, require_same
-from ludus.games.remote.link import Access, ServerLost
+from ludus.games.remote.link import Access, Refused, ServerLost
 from ludus.games.remote.messages import DEFAULT_PORT, Welcome
 from ludus.games.remote.options import plain_options
 from ludus.games.seat_rows import GameError
@@ -90,7 +90,11 @@ def at_server(game: GameSource) -> GameSource:
     except ImportError:
         return Remote(options=plain_options(game))  # its library is where the server is
     remote = Remote(options=plain_options(game), local=game)
-    remote.require_same()
+    try:
+        remote.require_same()
+    except Refused as error:
+        plays = Remote()._welcome.game
+        raise GameError(f"{error} (it plays {plays!r}; here it is {game.spec.name!r})") from error
     return remote
 
 
