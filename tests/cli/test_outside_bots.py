@@ -136,6 +136,18 @@ def test_one_is_checked_beside_the_game(trained: Path, capsys: pytest.CaptureFix
     assert "bot 'bad' answered an action that is not legal" in capsys.readouterr().out
 
 
+def test_one_that_fails_is_blamed_and_not_the_game(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lost.py").write_text("class Lost:\n    def act(self, *asked):\n        return [][0]\n")
+    assert ludus("check", "tic_tac_toe", "--episodes", "2", "--bot", f"{tmp_path / 'lost.py'}:Lost") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "tic_tac_toe: keeps its promises, but bot 'Lost' fails"
+    assert [line.split()[1] for line in lines if line.startswith("  FAIL")] == ["bots"]
+    what = "IndexError: list index out of range, raised in act"
+    assert lines[-1] == f"  bots: bot 'Lost', step 0: {what} ({tmp_path / 'lost.py'}:3)"
+
+
 def test_a_program_that_always_fails_ends_the_command_with_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +166,9 @@ def test_a_program_that_always_fails_ends_the_command_with_a_line(
         (("eval", "RUN", "main", "last=program:node"), "'last' is somebody else here"),
         (("eval", "RUN", "main", "gone.py:Bot"), "gone.py'; did you mean"),
         (("check", "tic_tac_toe", "--bot", "random"), "'random' is no address of a bot"),
+        (("check", "tic_tac_toe", "--bot", "mine.py:Fist"), "bots.Fist: 'WHERE/mine.py' has no 'Fist'"),
+        (("check", "tic_tac_toe", "--bot", "mien.py:First"), "no Python file 'WHERE/mien.py'; did you mean"),
+        (("record", "tic_tac_toe", "rules", "mine.py:Fist", "--out", "new"), "did you mean 'First'?"),
         (("train", "mine.py:experiment", "--set", "bots.+a=program:gone"), "there is no program 'gone'"),
         (("train", "mine.py:experiment", "--set", "bots.+a b=program:ls"), "player id 'a b' is refused"),
         (("train", "mine.py:experiment", "--set", "bots.+random=x:y"), "has a bot 'random' of its own"),
@@ -168,4 +183,6 @@ def test_what_is_wrong_is_said_in_a_line(
 ) -> None:
     monkeypatch.chdir(trained)
     assert ludus(*("run" if word == "RUN" else word for word in words)) == 2
-    assert message in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert message.replace("WHERE", str(trained)) in shown.err
+    assert shown.out == ""

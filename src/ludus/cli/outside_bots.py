@@ -40,10 +40,12 @@ def add_bots(
 
 
 def add_game_bots(game: GameSource, players: Iterable[str]) -> tuple[GameSource, tuple[str, ...]]:
-    """The same, for a game that no run plays."""
+    """The same, for a game that no run plays. Refuses bots that are not there, before anything is played."""
     names, found = _split(players, game.bots())
     try:
-        return with_bots(game, fixed_addresses(found)), names
+        made = with_bots(game, fixed_addresses(found))
+        made.bots()
+        return made, names
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

@@ -102,6 +102,25 @@ def test_isolated_games_keep_their_promises() -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.parametrize(
+    ("act", "after", "seen"),
+    [
+        ("segfault", 3, "the game crashed: SIGSEGV (File"),
+        ("segfault", 12, "the game crashed: SIGSEGV (File"),
+        ("raise", 3, "the game raised: OSError: no licence for this game"),
+    ],
+)
+def test_a_check_tells_of_a_crash_once_and_of_nothing_that_came_with_it(
+    tmp_path: Path, act: str, after: int, seen: str
+) -> None:
+    game = hostile(act, tmp_path, after=after, times=100)
+    report = check_game(game, episodes=16, tables=4, bot_seconds=0.2)
+    (failure,) = report.failures
+    assert (failure.promise, failure.where) == ("calls", f"random play, table {failure.where[-1]}")
+    assert failure.seen.startswith(seen)
+    assert failure.step > 0
+
+
 LOSSES = {
     "raise": "raised: OSError: no licence for this game (hostile_games.py, line",
     "segfault": "crashed: SIGSEGV (File",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec, Pointer, SeatKind, length_name
 from ludus.data.trees import IntArray, Tree, put, take
-from ludus.games.checking.report import Evidence
+from ludus.games.checking.report import Evidence, TableLost
 from ludus.games.checking.showing import (
     difference,
     entities_of,
@@ -24,7 +24,8 @@ TOLERANCE = 1e-4
 
 
 class WatchedTables:
-    """A `GameBatch` with the same `reset` and `step`, that inspects what they leave in the view."""
+    """A `GameBatch` with the same `reset` and `step`, that inspects what they leave in the view. They raise
+    `TableLost` when a table is lost."""
 
     def __init__(self, batch: GameBatch, evidence: Evidence) -> None:
         self.batch = batch
@@ -51,6 +52,7 @@ class WatchedTables:
         self.steps[tables] = 0
         self.total[tables] = 0.0
         self.acted[tables] = self.broken[tables] = False
+        self._require_all_there(tables)
         others = np.setdiff1d(np.arange(self.batch.num_tables), tables)
         self._unchanged("reset_only", others, before)
         self._check_arrays()
@@ -71,6 +73,7 @@ class WatchedTables:
         self.evidence.step += 1
         self.batch.step(actions)
         self.steps[running] += 1
+        self._require_all_there(running)
         self.total[running] += self.view.reward[running]
         self._unchanged("ended_stays", np.setdiff1d(np.arange(self.batch.num_tables), running), before)
         self._check_arrays()
@@ -89,6 +92,13 @@ class WatchedTables:
             if len(tables):
                 put(actions[kind], (tables, columns), bot.act(self.batch, tables, seats, rng))
         return actions
+
+    def _require_all_there(self, played: IntArray) -> None:
+        """Names a table that was played, not one that was lost along with it."""
+        lost = lost_tables(self.batch)
+        if lost:
+            table = min(lost, key=lambda table: table not in played)
+            raise TableLost(table, int(self.steps[table]), lost[table])
 
     def _check_arrays(self) -> None:
         now = flat_view(self.view)
@@ -115,9 +125,7 @@ class WatchedTables:
             self._expect("ended_is_quiet", not to_act, table, f"ended, but seats {to_act} are to act")
             self._inspect_end(table)
             return
-        lost = lost_tables(self.batch).get(table)
-        seen = "not ended, but no seat is to act" if lost is None else f"the table was lost: {lost}"
-        playable = self._expect("someone_acts", bool(to_act), table, seen)
+        playable = self._expect("someone_acts", bool(to_act), table, "not ended, but no seat is to act")
         for seat in to_act:
             row = self._inspect_observation("observation", table, seat)
             playable &= self._inspect_legal(table, seat, row)

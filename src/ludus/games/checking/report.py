@@ -11,7 +11,7 @@ from ludus.games.seat_rows import GameError
 
 PROMISES = {
     "spec": "the source and its tables give the same, coherent spec",
-    "calls": "no call raises an error",
+    "calls": "no call raises an error, and no table is lost",
     "shapes": "the view has every array of the spec, with its shape and dtype",
     "in_place": "the view's arrays are the same objects all along",
     "observation": "observations of seats to act are finite, with entity lengths within their maximum",
@@ -38,6 +38,20 @@ PROMISES = {
 """What a game promises, in the order in which it is reported."""
 
 
+class TableLost(GameError):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
+    """A table was lost while it was played: nothing that it shows can be checked."""
+
+    def __init__(self, table: int, step: int, reason: str) -> None:
+        kind = reason.partition(":")[0]
+        super().__init__(f"the game {reason}" if kind in _ENDS else f"the table was lost: {reason}")
+        self.table = table
+        self.step = step
+
+
+_ENDS = ("crashed", "hung", "leaked", "raised")
+"""Of a game in a process of its own; with these words its reasons begin."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """One broken promise: where, at which step of the episode (0: after reset), and what was seen."""
@@ -46,6 +60,8 @@ class Failure:
     where: str
     step: int
     seen: str
+    bot: str = ""
+    """The bot from outside that is to blame; empty: the game is."""
 
     def __str__(self) -> str:
         return f"{self.promise}: {self.where}, step {self.step}: {self.seen}"
@@ -84,9 +100,19 @@ class Report:
     def failures(self) -> tuple[Failure, ...]:
         return tuple(failure for verdict in self.verdicts for failure in verdict.failures)
 
+    @property
+    def _summary(self) -> str:
+        blamed = sorted({failure.bot for failure in self.failures})
+        if not blamed:
+            return "keeps its promises"
+        if "" in blamed:
+            return "breaks promises"
+        names = ", ".join(f"bot {name!r}" for name in blamed)
+        return f"keeps its promises, but {names} {'fails' if len(blamed) == 1 else 'fail'}"
+
     def __str__(self) -> str:
         width = max(len(verdict.promise) for verdict in self.verdicts)
-        lines = [f"{self.game}: {'keeps its promises' if self.ok else 'breaks promises'}"]
+        lines = [f"{self.game}: {self._summary}"]
         lines += [
             f"  {verdict.mark:<8}  {verdict.promise:<{width}}  {verdict.text} ({verdict.times}x)"
             for verdict in self.verdicts
@@ -103,12 +129,14 @@ class Evidence:
     """Steps that the current batch has made, to date an error."""
     times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROMISES, 0))
     failures: dict[str, list[Failure]] = field(default_factory=lambda: {name: [] for name in PROMISES})
+    lost: bool = False
+    """Whether a table was lost."""
 
-    def expect(self, promise: str, kept: bool, where: str, step: int, seen: object) -> bool:
-        """Count one test of a promise; `seen` is what to tell if it was broken."""
+    def expect(self, promise: str, kept: bool, where: str, step: int, seen: object, *, bot: str = "") -> bool:
+        """Count one test of a promise; `seen` is what to tell if it was broken, `bot` who is to blame."""
         self.times[promise] += 1
         if not kept and len(self.failures[promise]) < self.keep:
-            failure = Failure(promise=promise, where=where, step=step, seen=str(seen))
+            failure = Failure(promise=promise, where=where, step=step, seen=str(seen), bot=bot)
             self.failures[promise].append(failure)
         return kept
 
@@ -118,13 +146,14 @@ class Evidence:
         self.step = 0
         try:
             yield
+        except TableLost as error:
+            # A game that crashes does so wherever it is played: once is enough.
+            self.expect("calls", self.lost, f"{where}, table {error.table}", error.step, error)
+            self.lost = True
         except GameError as error:
             self.expect("calls", False, where, self.step, error)
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{last.name} ({last.filename}:{last.lineno})"
-            seen = f"{type(error).__name__}: {error}, raised in {place}"
-            self.expect("calls", False, where, self.step, seen)
+            self.expect("calls", False, where, self.step, described(error))
         else:
             self.expect("calls", True, where, 0, "")
 
@@ -134,3 +163,9 @@ class Evidence:
             for name, text in PROMISES.items()
         )
         return Report(game=game, verdicts=verdicts)
+
+
+def described(error: Exception) -> str:
+    """What it is, what it says and where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error}, raised in {last.name} ({last.filename}:{last.lineno})"
