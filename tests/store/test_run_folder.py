@@ -114,6 +114,14 @@ def test_what_is_not_a_run_is_named_with_what_to_do(run: RunFolder, tmp_path: Pa
         RunFolder.open(run.path)
 
 
+@pytest.mark.parametrize(("number", "end"), [(4, "r3$"), (5, "r3 and 1 more$"), (16, "r3 and 12 more$")])
+def test_of_many_runs_a_few_are_named_and_the_others_counted(tmp_path: Path, number: int, end: str) -> None:
+    for index in range(number):
+        RunFolder.create(tmp_path / "runs" / f"r{index:x}", Experiment(), seed=0)
+    with pytest.raises(RunFolderError, match=end):
+        RunFolder.open(tmp_path / "runs" / "gone")
+
+
 def test_a_newer_format_is_refused_with_both_versions(run: RunFolder) -> None:
     (run.path / "run.json").write_text(f'{{"format": {FORMAT + 4}, "ludus": "9.0", "novelty": []}}')
     with pytest.raises(RunFolderError, match=rf"format {FORMAT + 4} \(ludus 9\.0\).*up to {FORMAT}"):

@@ -33,6 +33,7 @@ FORMAT = 1
 _RUN_FILE = "run.json"
 _LOCK_FILE = "lock.json"
 _SUBFOLDERS = ("models", "checkpoints", "metrics", "logs")
+_MOST_NAMED = 4
 
 
 class RunFolderError(StoreError):
@@ -226,5 +227,8 @@ def _refuse_occupied(path: Path) -> None:
 
 def _nearest_runs(place: Path) -> str:
     """Run folders in `place`, as a hint."""
-    found = [str(file.parent) for file in sorted(place.glob(f"*/{_RUN_FILE}"))[:4]]
-    return f"; runs there are {', '.join(found)}" if found else "; start one with `ludus train`"
+    found = [str(file.parent) for file in sorted(place.glob(f"*/{_RUN_FILE}"))]
+    if not found:
+        return "; start one with `ludus train`"
+    more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    return f"; runs there are {', '.join(found[:_MOST_NAMED])}{more}"
