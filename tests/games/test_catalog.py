@@ -143,11 +143,26 @@ def test_gymnasium_games_by_id() -> None:
         ("{file}:nonsense", "returns 7; expected a GameSource or a Game"),
         ("missing/guess.py:Guess", "no Python file 'missing/guess.py'"),
         ("no_such_package.game:Guess", "no module 'no_such_package'"),
+        ("no_such_package:Guess", "no module 'no_such_package'"),
+        ("openspeil:leduc_poker", "did you mean 'openspiel:leduc_poker'"),
+        ("PettingZoo:classic.go_v5", "did you mean 'pettingzoo:classic.go_v5'"),
+        ("gymnasum:CartPole-v1", "did you mean 'gymnasium:CartPole-v1'"),
+        ("attari:pong", "'attari:pong' is no address of a game; did you mean 'atari:pong'"),
+        ("slimevoley:x", "did you mean 'slimevolley'"),
+        ("remote:127.0.0.1:23432/kuhn", "did you mean 'remote://127.0.0.1:23432/kuhn'"),
+        ("remote:/127.0.0.1:23432/kuhn", "did you mean 'remote://127.0.0.1:23432/kuhn'"),
+        ("remot://127.0.0.1/kuhn", "did you mean 'remote://127.0.0.1/kuhn'"),
     ],
 )
 def test_wrong_addresses_name_the_nearest(file: Path, address: str, message: str) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError, ImportError, OSError), match=message):
         resolve(address.format(file=file))
+
+
+def test_a_module_may_be_called_almost_like_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "atari_2.py").write_text(FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve("atari_2:Guess").spec.name == "guess_3"
 
 
 def test_wrong_options_name_the_nearest(file: Path) -> None:

@@ -180,6 +180,7 @@ def resolve(address: str, **options: Any) -> GameSource:
     if prefix in ADAPTERS:
         return _adapted(ADAPTERS[prefix], prefix, name, options)
     if colon:
+        _refuse_misspelt(prefix, address)
         return _as_source(load_address(address), options, address)
     known = _builtin_names()
     if address not in known:
@@ -206,6 +207,28 @@ def list_games() -> list[GameEntry]:
             )
         )
     return games
+
+
+def _refuse_misspelt(prefix: str, address: str) -> None:
+    """What is in front of the colon is no module, but nearly a family of games."""
+    families = [*ADAPTERS, REMOTE.partition(":")[0]]
+    close = difflib.get_close_matches(prefix.lower(), families, n=1)
+    if not close or not prefix.isidentifier() or _is_module(prefix):
+        return
+    rest = address.removeprefix(f"{prefix}:")
+    if close[0] in ADAPTERS:
+        meant = close[0] if ADAPTERS[close[0]].argument is None else f"{close[0]}:{rest}"
+    else:
+        meant = REMOTE + rest.lstrip("/")
+    raise ValueError(f"{address!r} is no address of a game; did you mean {meant!r}?")
+
+
+def _is_module(name: str) -> bool:
+    """A folder that happens to be called so is none."""
+    if name in sys.modules:
+        return hasattr(sys.modules[name], "__file__")
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None
 
 
 def _adapted(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any]) -> GameSource:
