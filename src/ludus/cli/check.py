@@ -25,7 +25,8 @@ from ludus.games.with_bots import named_address
     show_default=True,
     help="Tables played at the same time.",
 )
-@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE", help="An option of GAME.")
+@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE",
+              help="An option of GAME; options.+NAME=VALUE for one that it passes on.")  # fmt: skip
 @click.option("--bot", "bots", multiple=True, metavar="[NAME=]ADDRESS",
               help="A bot from outside that is checked too: FILE.py:CLASS or program:COMMAND.")  # fmt: skip
 @click.option("--isolated", is_flag=True, help="Play it in processes of its own.")

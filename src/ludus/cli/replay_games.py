@@ -11,6 +11,7 @@ from typing import Any
 from ludus.cli.experiments import parse_settings
 from ludus.cli.user_code import loading
 from ludus.config import apply_overrides, decode, encode
+from ludus.config.errors import UnknownPathError
 from ludus.data.files import address_of
 from ludus.data.replay import Replay
 from ludus.games import builtin
@@ -18,6 +19,7 @@ from ludus.games.catalog import ADAPTERS, list_games, resolve
 from ludus.games.game import GameSource
 from ludus.games.isolation.source import Isolated
 from ludus.games.lift import Lifted
+from ludus.games.pointing import REMOTE
 
 
 def find_game(address: str, settings: tuple[str, ...]) -> GameSource:
@@ -29,11 +31,25 @@ def find_game(address: str, settings: tuple[str, ...]) -> GameSource:
         own = {field.name for field in fields(source)}
         known = {name: name if name.partition(".")[0] in own else f"options.+{name}" for name in overrides}
         overrides = {known[name]: value for name, value in overrides.items()}
-    made = apply_overrides(source, overrides) if overrides else source
+    try:
+        made = apply_overrides(source, overrides) if overrides else source
+    except UnknownPathError as error:
+        longer = _with_option(address, error.path, overrides.get(error.path, "VALUE"))
+        raise UnknownPathError(f"{error}{longer and f', or write {longer}'}", error.path) from None
     if address.partition(":")[0] in ADAPTERS:
         with loading(address):
             _ = made.spec  # whether a library has the game, and takes the options, may show only now
     return made
+
+
+def _with_option(address: str, name: str, value: str) -> str:
+    """The address that says it too; empty if options are no part of such addresses."""
+    if address.startswith(REMOTE):
+        return f"{address}{'&' if '?' in address else '?'}{name}={value}"
+    if address.startswith("openspiel:"):
+        known = address.removesuffix(")")
+        return f"'{known}{'(' if known == address else ','}{name}={value})'"
+    return ""
 
 
 def size(num_bytes: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from ludus.config.annotations import field_hints, is_component, members
 from ludus.config.conversion import convert, type_of
-from ludus.config.errors import ConfigError, build, join, nearest
+from ludus.config.errors import ConfigError, UnknownPathError, build, join, nearest
 from ludus.config.listing import paths
 from ludus.config.yaml_files import read_yaml
 
@@ -64,12 +64,12 @@ def apply_overrides(obj: T, overrides: Mapping[str, Any]) -> T:
     change.insert(overrides)
     try:
         changed: T = _changed(obj, type(obj), change, "") if change.parts else obj
-    except _UnknownPathError as error:
-        raise ConfigError(error.explain(obj)) from None
+    except _NothingThereError as error:
+        raise UnknownPathError(error.explain(obj), error.path) from None
     return changed
 
 
-class _UnknownPathError(ConfigError):
+class _NothingThereError(ConfigError):
     """Nothing called `step` is at `parent`; `path` is the whole path that was asked for."""
 
     def __init__(self, parent: str, step: str, part: _Change, known: Iterable[str], note: str = "") -> None:
@@ -116,7 +116,9 @@ def _changed_component(current: Any, change: _Change, path: str) -> Any:
     values: dict[str, Any] = {}
     for name, part in change.parts.items():
         if name not in known:
-            raise _UnknownPathError(path, name, part, known)
+            passes_on = isinstance(getattr(current, "options", None), Mapping)
+            note = f"; to pass an option on: {join(path, f'options.{ADD}{name}')}" if passes_on else ""
+            raise _NothingThereError(path, name, part, known, note)
         values[name] = _changed(getattr(current, name), hints[name], part, join(path, name))
     return build(partial(replace, current), values, *change.leaves(path))
 
@@ -135,7 +137,7 @@ def _changed_mapping(current: Mapping[Any, Any], hint: Any, change: _Change, pat
         elif name != step:
             result[convert(name, key_hint, here)] = convert(part.plain(), value_hint, here, sibling)
         else:
-            raise _UnknownPathError(path, name, part, keys, f"; to add one: {join(path, ADD + name)}")
+            raise _NothingThereError(path, name, part, keys, f"; to add one: {join(path, ADD + name)}")
     return result
 
 
@@ -144,7 +146,7 @@ def _changed_tuple(current: tuple[Any, ...], hint: Any, change: _Change, path: s
     items = list(current)
     for step, part in change.parts.items():
         if not step.isdecimal() or int(step) >= len(items):
-            raise _UnknownPathError(path, step, part, map(str, range(len(items))))
+            raise _NothingThereError(path, step, part, map(str, range(len(items))))
         index = int(step)
         item_hint = arguments[0] if arguments[-1] is Ellipsis else arguments[index]
         items[index] = _changed(items[index], item_hint, part, join(path, step))

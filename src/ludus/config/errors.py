@@ -15,6 +15,14 @@ class ConfigError(ValueError):
     """A setting that does not exist, does not fit its type, or that its owner refuses."""
 
 
+class UnknownPathError(ConfigError):
+    """There is no setting at `path`."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
 class MismatchError(ConfigError):
     """A value that does not fit this type; another member of a union may still take it."""
 
