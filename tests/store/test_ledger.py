@@ -165,6 +165,17 @@ def test_the_end_of_a_match_can_be_asked_for(path: Path) -> None:
         ]  # fmt: skip
 
 
+def test_matches_that_have_ended_come_with_why_they_are_void(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.append([issued(1), issued(2), issued(3), MatchVoid(2, "env_hang"), finished(1)])
+        assert list(ledger.ends()) == [
+            (4, issued(2).match, MatchVoid(2, "env_hang")),
+            (5, issued(1).match, None),
+        ]
+        ledger.append([finished(3)])
+        assert list(ledger.ends(after=5)) == [(6, issued(3).match, None)]
+
+
 def test_both_outcomes_are_named(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.append([issued(1), MatchVoid(1, "env_hang")])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ludus.observe.lost_matches import NO_FAULT
 from ludus.run_view.documents import Concern, Counts
 from ludus.run_view.metrics_table import MetricsTable
 from ludus.run_view.rating_history import RatingPoint
@@ -23,8 +24,6 @@ MANY_STALE = 0.2
 FEWEST_POINTS = 12
 LONG_WAIT_S = 30.0
 """A service that has waited no longer for a node may have been about to start."""
-NO_FAULT = ("restart", "stopped", "time limit reached")
-"""What a stop leaves open is void."""
 
 
 def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str) -> Iterator[Concern]:

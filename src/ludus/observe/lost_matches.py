@@ -1,0 +1,128 @@
+"""Matches that ended without a result because something failed: how many, why, and who never finished one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+
+from ludus.data.records import Match
+from ludus.store.ledger import Ledger
+
+NO_FAULT = (
+    "restart",
+    "stopped",
+    "time limit reached",
+    "league edited",
+    "scaled down",
+    "a player was reset",
+)
+"""Why a match is void though nothing has failed: what a stop or a change leaves open."""
+MOST_REASONS = 3
+MOST_NAMES = 4
+LONGEST_REASON = 150
+
+_CLASS = re.compile(r"^\w+: (?:ProgramLost: )?")
+"""The same fault has another class where it ended the whole actor."""
+_NUMBER = re.compile(r"(?<![\w.'])\d+(?![\w'])")
+"""Stands alone, as a table or an exit code: no part of a name."""
+
+
+class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
+    """What failed in the matches of a run so far."""
+
+    void: int
+    """Without what a stop left open."""
+    ended: int
+    """Finished or void."""
+    reasons: dict[str, int]
+    """Reason -> matches that are void for it, the most frequent first."""
+    never_finished: dict[str, str]
+    """Player that was to play and has not finished a single match -> why."""
+
+    def lines(self) -> list[str]:
+        """For people; none if nothing has failed."""
+        if not self.void:
+            return []
+        found = [f"{self.void:,} of {self.ended:,} matches are void because something failed:"]
+        width = len(f"{max(self.reasons.values()):,}")
+        shown = list(self.reasons.items())[:MOST_REASONS]
+        found += [f"  {count:>{width},}  {shortened(reason)}" for reason, count in shown]
+        if others := len(self.reasons) - len(shown):
+            left = self.void - sum(count for _, count in shown)
+            found.append(f"  {left:>{width},}  for {others:,} other reason{'s' * (others > 1)}")
+        by_reason: dict[str, list[str]] = {}
+        for player, reason in self.never_finished.items():
+            by_reason.setdefault(reason, []).append(player)
+        found += [
+            f"{_named(players)} never finished a match: {shortened(reason)}"
+            for reason, players in by_reason.items()
+        ]
+        return found
+
+
+class LossCount:
+    """Follows a ledger and counts what failed. Games of people are left out: they may leave as they like."""
+
+    def __init__(self) -> None:
+        self._seen = self._ended = self._void = 0
+        self._counts: Counter[str] = Counter()
+        self._wording: dict[str, str] = {}
+        """How a reason was first given; later ones may have other numbers in it."""
+        self._finished: set[str] = set()
+        self._failed: dict[str, Counter[str]] = {}
+        """Player that has finished nothing yet -> what its matches failed for."""
+
+    def follow(self, ledger: Ledger) -> LostMatches:
+        """Count what is new; what there is in all."""
+        for row, match, void in ledger.ends(self._seen):
+            self._seen = row
+            if match.purpose == "human":
+                continue
+            if void is None:
+                self._ended += 1
+                self._finish(match)
+            elif void.reason not in NO_FAULT:
+                self._ended += 1
+                self._fail(match, void.reason)
+        reasons = {self._wording[key]: count for key, count in self._counts.most_common()}
+        never = {player: self._why(player, causes) for player, causes in self._failed.items()}
+        return LostMatches(void=self._void, ended=self._ended, reasons=reasons, never_finished=never)
+
+    def _finish(self, match: Match) -> None:
+        for side in match.sides:
+            for player in side.players:
+                if player not in self._finished:
+                    self._finished.add(player)
+                    self._failed.pop(player, None)
+
+    def _fail(self, match: Match, reason: str) -> None:
+        self._void += 1
+        wording = _CLASS.sub("", reason)
+        key = _NUMBER.sub("#", wording)
+        self._wording.setdefault(key, wording)
+        self._counts[key] += 1
+        for player in {player for side in match.sides for player in side.players} - self._finished:
+            self._failed.setdefault(player, Counter())[key] += 1
+
+    def _why(self, player: str, causes: Counter[str]) -> str:
+        """The most frequent cause, of those that name the player if there are any: a bot that fails takes
+        matches of others with it."""
+        own = {key: count for key, count in causes.items() if f"'{player}'" in key}
+        return self._wording[Counter(own or causes).most_common(1)[0][0]]
+
+
+def shortened(reason: str) -> str:
+    """On one line. The middle goes: the end of a traceback says most."""
+    whole = " ".join(reason.split())
+    if len(whole) <= LONGEST_REASON:
+        return whole
+    half = (LONGEST_REASON - len(" ... ")) // 2
+    return f"{whole[:half].rstrip()} ... {whole[-half:].lstrip()}"
+
+
+def _named(players: list[str]) -> str:
+    more = len(players) - MOST_NAMES
+    names = ", ".join(players[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return f"{names} {'has' if len(players) == 1 else 'have'}"
