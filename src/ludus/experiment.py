@@ -57,7 +57,8 @@ class Experiment:
     game: GameSource
     """What is played; `ludus games` lists the games that can be named."""
     budget: LiveField[int]
-    """Decisions that the learning players train on, all together. Schedules run over it."""
+    """Decisions that the learning players train on, all together. Schedules run over it. A run ends with the
+    first update that reaches it, so it trains on at least one (`learner.batch_size`)."""
     trial: str | None = None
     """Which of several tries at the same experiment this is: part of the name of the run folder."""
     time_limit_h: LiveField[float] = 72.0

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import click
+import msgspec
 from rich.console import Console
 
 from ludus.cli.console import new_console
@@ -17,6 +18,7 @@ from ludus.data.records import MatchVoid
 from ludus.league.league import League
 from ludus.league.ratings import OpenSkillTable
 from ludus.league.summary import summarise
+from ludus.observe.lost_matches import LossCount
 from ludus.saved_league import read_league
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
@@ -49,6 +51,7 @@ class _Fold:
 def show_league(folder: RunFolder, *, as_json: bool, follow: bool) -> None:
     saved = read_league(folder)
     fold = _Fold(saved.league, with_skills=as_json)
+    losses = LossCount()
     console = new_console()
     with folder.ledger(read_only=True) as ledger:
         fold.follow(ledger)
@@ -58,9 +61,12 @@ def show_league(folder: RunFolder, *, as_json: bool, follow: bool) -> None:
             if fold.skills is not None:
                 summary = summarise(saved.league, measured=True, with_alpha_rank=True)
                 plain = as_plain(saved.league, summary, fold.skills) | read_health(folder, fold.voids)
+                plain["lost_matches"] = msgspec.to_builtins(losses.follow(ledger))
                 click.echo(json.dumps(plain))
             else:
                 _show(saved.league, saved.opponents, console)
+                for line in losses.follow(ledger).lines():
+                    console.print(line, markup=False, soft_wrap=True)
             if not follow:
                 return
             while not fold.follow(ledger):

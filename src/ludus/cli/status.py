@@ -16,8 +16,10 @@ from rich.text import Text
 
 from ludus.cli.console import add_numbers, can_redraw, new_console, new_table
 from ludus.cli.experiments import open_run
+from ludus.observe.lost_matches import LossCount, LostMatches
 from ludus.observe.process_use import GpuUse, gpus
 from ludus.observe.run_look import ENDED, look_at_run, state_without_status
+from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder
 from ludus.store.run_status import SILENT_AFTER_S, RunStatus
 
@@ -39,17 +41,19 @@ def command(run: str | None, follow: bool, as_json: bool) -> None:
         _print_json(folder, follow)
         return
     console = new_console()
+    losses = LossCount()
     status = look_at_run(folder)
     if not follow:
-        console.print(_picture(folder, status))
+        console.print(_picture(folder, status, _look_for_losses(folder, losses)))
         return
     live = Live(console=console, auto_refresh=False) if can_redraw(sys.stdout) else None
     with live or nullcontext():
         while True:
+            picture = _picture(folder, status, _look_for_losses(folder, losses))
             if live is not None:
-                live.update(_picture(folder, status), refresh=True)
+                live.update(picture, refresh=True)
             else:
-                console.print(_picture(folder, status), "")
+                console.print(picture, "")
             if status is not None and status.state in ENDED:
                 return
             time.sleep(FOLLOW_S)
@@ -57,25 +61,36 @@ def command(run: str | None, follow: bool, as_json: bool) -> None:
 
 
 def _print_json(folder: RunFolder, follow: bool) -> None:
+    losses = LossCount()
     while True:
         status = look_at_run(folder)
-        click.echo(json.dumps(_facts(folder, status)))
+        click.echo(json.dumps(_facts(folder, status, _look_for_losses(folder, losses))))
         if not follow or (status is not None and status.state in ENDED):
             return
         time.sleep(FOLLOW_S)
 
 
-def _facts(folder: RunFolder, status: RunStatus | None) -> dict[str, Any]:
+def _look_for_losses(folder: RunFolder, losses: LossCount) -> LostMatches | None:
+    """None if nobody can say: how a run is must be seen also without a ledger that can be read."""
+    try:
+        with folder.ledger(read_only=True) as ledger:
+            return losses.follow(ledger)
+    except StoreError:
+        return None
+
+
+def _facts(folder: RunFolder, status: RunStatus | None, lost: LostMatches | None) -> dict[str, Any]:
     if status is None:
         return {"run": str(folder.path), "state": state_without_status(folder)}
     facts: dict[str, Any] = {"run": str(folder.path)} | msgspec.to_builtins(status)
-    return facts | {"gpus": [msgspec.to_builtins(gpu) for gpu in gpus()]}
+    facts["gpus"] = [msgspec.to_builtins(gpu) for gpu in gpus()]
+    return facts | {"lost_matches": msgspec.to_builtins(lost)}
 
 
 # --- for people ---
 
 
-def _picture(folder: RunFolder, status: RunStatus | None) -> RenderableType:
+def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | None) -> RenderableType:
     if status is None:
         return Text(f"{folder.path}: {state_without_status(folder)}")
     name = status.experiment if status.trial is None else f"{status.experiment}, trial {status.trial}"
@@ -83,6 +98,8 @@ def _picture(folder: RunFolder, status: RunStatus | None) -> RenderableType:
     rows: list[RenderableType] = [head, Text(_progress(status))]
     if status.state == "dead":
         rows.append(Text(f"nobody trains it any more; go on: ludus train --run {folder.path} --resume"))
+    if lost is not None and lost.void:
+        rows += [Text(), *(Text(line) for line in lost.lines())]
     if status.workers:
         rows += [Text(), _workers(status, folder)]
         rows += [Text(_gpu(gpu)) for gpu in gpus()]
@@ -105,8 +122,9 @@ def _state(status: RunStatus) -> str:
 
 def _progress(status: RunStatus) -> str:
     lag = ", ".join(f"{player} {value:.2g}" for player, value in status.lag.items())
+    share = min(1.0, status.decisions / status.budget)  # the last update may pass the budget
     shown = (
-        f"{status.decisions:,} of {status.budget:,} decisions ({status.decisions / status.budget:.1%})  "
+        f"{status.decisions:,} of {status.budget:,} decisions ({share:.1%})  "
         f"{status.matches:,} matches  {status.episodes:,} episodes"
     )
     if status.state in ENDED:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
+import msgspec
 from rich.console import Console
 
 from ludus.assemble import (
@@ -38,6 +39,7 @@ from ludus.league.summary import summarise
 from ludus.live.settings import checked_settings, effective, is_live, require_trainable
 from ludus.local.run_services import fix_services
 from ludus.local.training import default_actors
+from ludus.observe.lost_matches import LossCount
 from ludus.runtime import serial
 from ludus.runtime.cores import usable_cores
 from ludus.runtime.supervision import TrainingFailed
@@ -143,12 +145,15 @@ def command(
             training = running.enter_context(
                 training_of(chosen, folder, num_actors=actors or kept, address=address)
             )
+            shown = style in ("live", "lines")
+            if too_small := shown and training.experiment.budget < training.experiment.learner.batch_size:
+                console.print(_below_an_update(training.experiment))
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
             if reason == UNREAD:
                 click.echo(f"{reason}: saved; {again} goes on", err=True)
                 return INTERRUPTED
-            _show_end(training, reason, console, as_json)
+            _show_end(training, reason, console, as_json, budget_told=too_small)
         except KeyboardInterrupt:
             click.echo(
                 f"stopped at once, without saving; {again} goes on from the latest checkpoint", err=True
@@ -305,13 +310,22 @@ def _require_same_players(before: Experiment, after: Experiment) -> None:
                 raise ConfigError(f"{path} is {old} in this run and stays so; for {new} start another run")
 
 
-def _show_end(training: Training, reason: str, console: Console, as_json: bool) -> None:
+def _below_an_update(experiment: Experiment, taken: int | None = None) -> str:
+    """Why more is trained than was asked for."""
+    update = f"takes {experiment.learner.batch_size:,} or more" if taken is None else f"took {taken:,}"
+    return f"budget:     {experiment.budget:,} decisions, but a single update {update} (learner.batch_size)"
+
+
+def _show_end(training: Training, reason: str, console: Console, as_json: bool, *, budget_told: bool) -> None:
     try:
         exact = exact_report(training.experiment, training.folder, training.league)
     except RunFolderError:  # stopped before there was a checkpoint
         exact = None
+    with training.folder.ledger(read_only=True) as ledger:
+        lost = LossCount().follow(ledger)
     if as_json:
-        click.echo(json.dumps({"end": reason, "run": str(training.folder.path), "nash_conv": exact}))
+        end = {"end": reason, "run": str(training.folder.path), "nash_conv": exact}
+        click.echo(json.dumps(end | {"lost_matches": msgspec.to_builtins(lost)}))
         return
     league = training.league
     console.print(league_table(league, summarise(league), training.experiment.evaluation.opponents))
@@ -319,10 +333,15 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool) 
         console.print("NashConv, exact (what best responses gain, summed over the seats; 0: unbeatable)")
         for what, value in exact.items():
             console.print(f"  {value:.4f}  {what}")
+    for line in lost.lines():
+        console.print(line, markup=False, soft_wrap=True)
     path = training.folder.path
     more = "" if reason != serial.FINISHED else " --set budget=..."
+    decisions, updates = (int(training.numbers()[name]) for name in ("decisions", "updates"))
+    if not budget_told and updates and decisions // updates > training.experiment.budget:
+        console.print(_below_an_update(training.experiment, decisions // updates))
     lines = [
-        f"{reason} after {training.numbers()['decisions']:,} decisions: {path}",
+        f"{reason} after {decisions:,} decisions: {path}",
         f"go on:    ludus train --run {path} --resume{more}",
         f"look:     ludus league {path}",
         f"watch:    ludus watch {path}",
