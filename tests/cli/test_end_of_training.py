@@ -63,7 +63,7 @@ def test_a_budget_below_an_update_is_told_once_and_spent_to_the_full(ludus: Run)
     told = "budget:     300 decisions, but a single update "
     code, out, _ = ludus("train", "kuhn", "--run", "mine", *small)
     assert (code, out.count(told)) == (0, 1)
-    assert f"{told}takes 1,000 or more (learner.batch_size)" in out
+    assert f"{told}takes a batch of 1,000 (learner.batch_size)" in out
     out = ludus("status", "mine")[1]
     assert " of 300 decisions (100.0%) " in out
 

@@ -312,7 +312,7 @@ def _require_same_players(before: Experiment, after: Experiment) -> None:
 
 def _below_an_update(experiment: Experiment, taken: int | None = None) -> str:
     """Why more is trained than was asked for."""
-    update = f"takes {experiment.learner.batch_size:,} or more" if taken is None else f"took {taken:,}"
+    update = f"takes a batch of {experiment.learner.batch_size:,}" if taken is None else f"took {taken:,}"
     return f"budget:     {experiment.budget:,} decisions, but a single update {update} (learner.batch_size)"
 
 
