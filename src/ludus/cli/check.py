@@ -8,7 +8,9 @@ from ludus.cli.main import FAILED
 from ludus.cli.outside_bots import add_game_bots
 from ludus.cli.replay_games import find_game
 from ludus.cli.user_code import loading
-from ludus.games.check import check_game
+from ludus.config import ConfigError
+from ludus.games.check import check_game, most_tables
+from ludus.games.game import GameSource, NeedsMore
 from ludus.games.isolation.source import Isolation, isolate
 from ludus.games.with_bots import named_address
 
@@ -45,6 +47,7 @@ def command(
     A failure names the promise, the table, the step and the value. Exit code 1 if any fails.
     """
     found = find_game(game, settings)
+    _require_all_it_needs(game, found, tables)
     if isolated:
         with loading(game):
             found = isolate(found, Isolation(processes=min(tables, 2)))
@@ -58,3 +61,13 @@ def command(
     report = check_game(source, episodes=episodes, tables=tables, seed=seed)
     click.echo(str(report))
     return 0 if report.ok else FAILED
+
+
+def _require_all_it_needs(address: str, game: GameSource, tables: int) -> None:
+    if not isinstance(game, NeedsMore):
+        return
+    most = most_tables(game, tables)
+    missing = game.missing(most)
+    if missing:
+        more = f" (--tables {tables} needs up to {most})" if most > tables else ""
+        raise ConfigError("\n  ".join([f"{address} cannot be played here{more}:", *missing]))

@@ -58,6 +58,8 @@ def command(as_json: bool, name: str | None, where: Path | None) -> int:
 def _here(entry: GameEntry) -> str:
     if entry.install is not None:
         return entry.install
+    if entry.needs is not None:
+        return f"needs {entry.needs}"
     return "yes" if entry.python is None else "yes, in an environment of its own"
 
 

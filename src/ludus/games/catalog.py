@@ -40,6 +40,8 @@ class GameEntry:
     """The command that adds what is missing; None if the game can be played now."""
     python: str | None = None
     """The interpreter of the environment of its own that it is played in; None: it is played in this one."""
+    needs: str | None = None
+    """What of the user's own it is played with, beside the library."""
 
     @property
     def installed(self) -> bool:
@@ -57,6 +59,8 @@ class Adapter:
     install: str
     example: str
     description: str
+    needs: str | None = None
+    """What of the user's own its games are played with, beside the library."""
 
 
 ADAPTERS: Mapping[str, Adapter] = {
@@ -115,6 +119,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install="pip install 'ludus[fightingice]'",
         example="fightingice",
         description="FightingICE: two fighters in real time. Needs the game itself, running.",
+        needs="the game itself, running",
     ),
     "gamecore": Adapter(
         source="ludus.games.adapters.gamecore:Gamecore",
@@ -123,6 +128,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install="",
         example="gamecore:1v1",
         description="Honor of Kings, 1v1 and 3v3, on a gamecore server of yours. Not tried with the game.",
+        needs="a gamecore server of yours",
     ),
     "pysc2": Adapter(
         source="ludus.games.adapters.pysc2:PySC2",
@@ -131,6 +137,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install="pip install 'ludus[sc2]'",
         example="pysc2:MoveToBeacon",
         description="StarCraft II: mini-games with one seat, ladder maps with two. Needs the game itself.",
+        needs="the game itself",
     ),
     "microrts": Adapter(
         source="ludus.games.adapters.microrts:MicroRTS",
@@ -204,6 +211,7 @@ def list_games() -> list[GameEntry]:
                 library=adapter.library,
                 install=adapter.install if missing and python is None else None,
                 python=None if python is None else str(python),
+                needs=adapter.needs,
             )
         )
     return games

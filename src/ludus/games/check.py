@@ -19,6 +19,8 @@ __all__ = ["PROMISES", "Failure", "Report", "Verdict", "check_game"]
 
 WALKS = 50
 """Random histories walked in the game tree."""
+NEIGHBOURS = 2
+"""Tables beside those of episodes that are played again."""
 
 
 def check_game(
@@ -43,6 +45,11 @@ def check_game(
             _check_play(source, evidence, np.random.default_rng(seed), episodes, tables, max_steps)
             _check_rest(source, evidence, np.random.default_rng(seed), tables, bot_seconds)
     return evidence.report(name)
+
+
+def most_tables(source: GameSource, tables: int) -> int:
+    """How many are open at the same time in a check with `tables` tables."""
+    return tables + NEIGHBOURS if source.spec.repeatable else max(tables, 2)
 
 
 def _check_spec(source: GameSource, evidence: Evidence, num_tables: int) -> bool:
@@ -102,7 +109,13 @@ def _check_play(
         )
     with evidence.calls("replay in another order among neighbours"):
         replay(
-            source, evidence, rng, kept, promise="same_elsewhere", places=reverse, num_tables=num_tables + 2
+            source,
+            evidence,
+            rng,
+            kept,
+            promise="same_elsewhere",
+            places=reverse,
+            num_tables=num_tables + NEIGHBOURS,
         )
     with evidence.calls("replay at a single table"):
         replay(source, evidence, rng, kept[:1], promise="same_elsewhere", places=[0], num_tables=1)

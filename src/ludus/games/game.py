@@ -209,3 +209,11 @@ class GameSource(Protocol):
 
     def tree(self) -> TreeState | None:
         """The root for exact computations, or None if the game tree cannot be walked."""
+
+
+@runtime_checkable
+class NeedsMore(Protocol):
+    """A `GameSource` that plays with programs of the user's own: a server, the game itself."""
+
+    def missing(self, num_tables: int) -> Sequence[str]:
+        """What is not there for this many tables, each with the way to give it. Starts no game."""

@@ -71,11 +71,15 @@ class StandIn:
             connection.close()
 
     def _accept(self, kind: int) -> socket.socket:
-        connection, _ = self._server.accept()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._open.append(connection)
-        assert _exactly(connection, 1) == bytes([kind])
-        return connection
+        """As in the game, a connection that ends without a byte ends the server."""
+        while True:
+            connection, _ = self._server.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._open.append(connection)
+            told = _exactly(connection, 1)
+            if told != b"\x00":  # a kind that the game passes over
+                assert told == bytes([kind])
+                return connection
 
     def _play(self, sides: list[socket.socket], characters: list[str]) -> None:
         facts = message_pb2.GrpcGameData(

@@ -146,3 +146,10 @@ def test_wrong_options_are_refused() -> None:
         FightingICE().tables(2)
     with pytest.raises(GameError, match="characters must be of GARNET, ZEN, LUD, NEZ, got 'BOB'"):
         FightingICE(characters=("ZEN", "BOB"))
+
+
+def test_a_game_that_was_looked_for_can_be_played(games: Any) -> None:
+    _, ports = games(rounds=1, frames=12)
+    source = FightingICE(ports=ports)
+    assert source.missing(1) == []
+    assert played(source, GUARD, GUARD)[1] == [0.0, 0.0]

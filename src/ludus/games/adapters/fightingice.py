@@ -13,6 +13,7 @@ from typing import Any
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.tree_game import TreeState
+from ludus.games.adapters.fightingice_address import probe
 from ludus.games.adapters.fightingice_commands import COMMANDS, HELD, OBSERVATION, keys_of, look
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch, Seat, Turn
@@ -68,10 +69,7 @@ class FightingICE:
 
     def tables(self, num_tables: int) -> GameBatch:
         if num_tables > len(self.ports):
-            raise GameError(
-                f"{num_tables} tables, but ports names {len(self.ports)} running games, and each plays one "
-                f"match at a time: start more, and set ports=31415,31416,... (or actor.num_tables)"
-            )
+            raise GameError(f"{self._too_few(num_tables)} (or actor.num_tables)")
         return LiftedBatch(self.spec, [Fight(self, port) for port in self.ports[:num_tables]])
 
     def bots(self) -> Mapping[str, Bot]:
@@ -79,6 +77,21 @@ class FightingICE:
 
     def tree(self) -> TreeState | None:
         return None
+
+    def missing(self, num_tables: int) -> list[str]:
+        found = [self._too_few(num_tables)] if num_tables > len(self.ports) else []
+        for port in self.ports[:num_tables]:
+            try:
+                probe(self.host, port, self.time_limit_s)
+            except GameError as error:
+                found.append(str(error))
+        return found
+
+    def _too_few(self, num_tables: int) -> str:
+        return (
+            f"{num_tables} tables, but ports names {len(self.ports)} running games, and each plays one "
+            "match at a time: start more, and set ports=31415,31416,..."
+        )
 
 
 class Fight:

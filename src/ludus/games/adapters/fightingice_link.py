@@ -13,6 +13,7 @@ from typing import Any
 
 from pyftg.protoc import message_pb2, service_pb2
 
+from ludus.games.adapters.fightingice_address import connect
 from ludus.games.seat_rows import GameError
 
 _PLAY, _RUN = b"\x01", b"\x02"
@@ -95,13 +96,7 @@ class Link:
         return connection
 
     def _connect(self) -> socket.socket:
-        try:
-            connection = socket.create_connection(self._address, self._limit_s)
-        except OSError as error:
-            raise GameError(
-                f"no {self._place} ({error.strerror or error}); start it with --pyftg-mode --port "
-                f"{self._address[1]}, see docs/games/fightingice.md"
-            ) from None
+        connection = connect(*self._address, self._limit_s)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._open.append(connection)
         return connection

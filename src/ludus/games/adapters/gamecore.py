@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +18,7 @@ from typing import get_args
 
 from ludus.data.specs import GameSpec, ObservationSpec, SeatKind, Vector
 from ludus.data.tree_game import TreeState
-from ludus.games.adapters.gamecore_client import Hero, Mode, SimulatorType
+from ludus.games.adapters.gamecore_client import GamecoreClient, Hero, Mode, SimulatorType
 from ludus.games.adapters.gamecore_heads import heads_1v1, heads_3v3
 from ludus.games.adapters.gamecore_table import Battle
 from ludus.games.bots import RandomBot
@@ -31,6 +33,9 @@ OBSERVATION: Mapping[Mode, int] = {"1v1": 725, "3v3": 4586}
 HEROES: Mapping[Mode, tuple[int, ...]] = {"1v1": (112,), "3v3": (157, 174, 167)}
 """Who fights unless told otherwise, on both sides."""
 _BRIDGE = Path(__file__).with_name("gamecore_bridge.py")
+_LOOK_FOR_HOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('hok') is None)"
+_LOOK_S = 10.0
+"""How long it may take to find out what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,3 +134,32 @@ class Gamecore:
 
     def tree(self) -> TreeState | None:
         return None
+
+    def missing(self, num_tables: int) -> list[str]:
+        found = [self._missing_bridge()]
+        try:
+            GamecoreClient(self.server_address, time_limit_s=min(_LOOK_S, self.time_limit_s)).reach()
+        except GameError as error:
+            found.append(str(error))
+        return [one for one in found if one]
+
+    def _missing_bridge(self) -> str:
+        program = self.bridge_command[0]
+        if self.bridge:
+            return "" if shutil.which(program) else f"no program {program!r}, which the option bridge names"
+        try:
+            asked = subprocess.run(
+                [program, "-c", _LOOK_FOR_HOK], capture_output=True, text=True, timeout=_LOOK_S, check=False
+            )
+        except FileNotFoundError:
+            why = "there is none of that name"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)
+        else:
+            if not asked.returncode:
+                return ""
+            why = next(iter(asked.stderr.splitlines()), "it has no module hok")
+        return (
+            f"no Python with the library hok: {program!r} ({why}); set the option python=/PATH/TO/python3.9, "
+            "or bridge to a program of your own"
+        )

@@ -46,6 +46,15 @@ class GamecoreClient:
         self._server = server
         self._limit_s = time_limit_s
 
+    def reach(self) -> None:
+        """Asks nothing."""
+        try:
+            connection = http.client.HTTPConnection(self._server, timeout=self._limit_s)
+            connection.connect()
+            connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._not_there(error) from None
+
     def start_game(
         self,
         runtime_id: str,
@@ -107,6 +116,12 @@ class GamecoreClient:
     def task_clear(self) -> None:
         self._post("taskClear", {})
 
+    def _not_there(self, error: Exception) -> GameError:
+        return GameError(
+            f"no gamecore server at {self._server} ({error}); set the option server, or "
+            "GAMECORE_SERVER_ADDR=HOST:PORT"
+        )
+
     def _data(self, call: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
         data = self._post(call, content).get("data")
         return data if isinstance(data, dict) else {}
@@ -123,9 +138,7 @@ class GamecoreClient:
             finally:
                 connection.close()
         except (OSError, http.client.HTTPException) as error:
-            raise GameError(
-                f"no {where} ({error}); set the option server, or GAMECORE_SERVER_ADDR=HOST:PORT"
-            ) from None
+            raise self._not_there(error) from None
         if response.status >= 400:
             said = answer[:200].decode(errors="replace")
             raise GameError(f"{where} answered {call} with {response.status} {response.reason}: {said}")
