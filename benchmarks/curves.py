@@ -71,6 +71,7 @@ def ratings(run: Path) -> list[Point]:
     return [
         Point(player["decisions"], player["elo"], player["elo_interval"][1] - player["elo"], player["games"])
         for player in sorted(league_of(run), key=lambda player: player["decisions"])
+        if player["elo"] is not None  # the latest may not have played yet
     ]
 
 
