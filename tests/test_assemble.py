@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_runs import (
+from whole_runs import (
     EXPERIMENTS,
     LEAGUE_PLAY,
     assert_same,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_runs import (
+from whole_runs import (
     EXPERIMENTS,
     Outcome,
     StopAt,

@@ -51,6 +51,35 @@ def test_it_is_private_and_leaves_nothing(tmp_path: Path) -> None:
     check_run(path)
 
 
+IMPORTED_BEFORE = """
+import ray, sys
+from ludus.cluster.connection import join
+leave = join(None, 1)
+print("joined", flush=True)
+sys.stdin.readline()
+leave()
+"""
+
+
+def test_it_is_private_also_where_ray_was_imported_before() -> None:
+    """Ray has read then that it needs no token, and that it may listen everywhere."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with subprocess.Popen(
+        [sys.executable, "-c", IMPORTED_BEFORE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "joined\n"
+        found = listeners([process.pid, *descendants(process.pid)])
+        process.communicate("end\n", timeout=60)
+    assert process.returncode == 0
+    assert len(found) >= 5, "Ray's own processes listen"
+    assert [one for one in found if not one.startswith(LOOPBACK)] == []
+
+
 def test_what_is_killed_leaves_no_process(tmp_path: Path) -> None:
     """The controller, with kill -9: whatever it started ends too. Two helpers of Ray's try for a minute to
     tell somebody what has happened."""

@@ -66,7 +66,7 @@ def test_a_pause_is_no_hang_and_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_time_limit_ends_it_and_it_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    with local(path, replace(endless(), time_limit_h=8 / 3600), 1) as training:
+    with local(path, replace(endless(), time_limit_h=20 / 3600), 1) as training:
         assert training.run() == TIME_LIMIT
         learned = training.numbers()["decisions"]
     void = check_ledger(path)

@@ -147,7 +147,7 @@ def command(
             )
             shown = style in ("live", "lines")
             if too_small := shown and training.experiment.budget < training.experiment.learner.batch_size:
-                console.print(_below_an_update(training.experiment))
+                console.print(_below_an_update(training.experiment), soft_wrap=True)
             with TrainView(training, style, console) as view:
                 reason = training.run(view)
             if reason == UNREAD:
@@ -339,7 +339,7 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
     more = "" if reason != serial.FINISHED else " --set budget=..."
     decisions, updates = (int(training.numbers()[name]) for name in ("decisions", "updates"))
     if not budget_told and updates and decisions // updates > training.experiment.budget:
-        console.print(_below_an_update(training.experiment, decisions // updates))
+        console.print(_below_an_update(training.experiment, decisions // updates), soft_wrap=True)
     lines = [
         f"{reason} after {decisions:,} decisions: {path}",
         f"go on:    ludus train --run {path} --resume{more}",

@@ -1,10 +1,12 @@
 """The way into a Ray cluster: one that runs, or a private one on this machine that ends with us.
 
-Ray reads its environment when it is imported, so nothing here imports it before that is set.
+Ray reads its environment when it is imported, so nothing here imports it before that is set. Where somebody
+else has, what matters is set again: the token, and that a private cluster listens on loopback only.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -27,8 +29,9 @@ from ludus.services.user_services import UserService, bytes_of, cpus_of, custom_
 NAMESPACE = "ludus"
 OBJECT_STORE_BYTES = 256 * 2**20
 """Of a private cluster: its one node shares memory of its own kind."""
-START_WAIT = ("RAY_raylet_start_wait_time_s", "120")
+START_SETTING, START_SECONDS = "raylet_start_wait_time_s", "120"
 """How long Ray waits for a node of its own to start: on a busy machine its 30 s are too short."""
+START_WAIT = f"RAY_{START_SETTING}"
 SHORT = "/tmp"
 """Where Ray's sockets go, whatever TMPDIR says: their names must not be long."""
 NO_OTHER_CLUSTER = "RAY_ENABLE_AUTO_CONNECT"
@@ -48,7 +51,7 @@ def join(
     `services` too; gives what ends that."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault(*START_WAIT)
+    os.environ.setdefault(START_WAIT, START_SECONDS)
     os.environ[NO_OTHER_CLUSTER] = "0"
     return _start(num_actors, services) if address is None else _connect(address)
 
@@ -118,10 +121,14 @@ def _connect(address: str) -> Callable[[], None]:
 def _import_ray() -> Any:
     try:
         import ray
-        from ray._private import worker
+        from ray._private import ray_constants, worker
     except ModuleNotFoundError as error:
         raise ClusterError(f"--runtime ray needs: pip install 'ludus[ray]' ({error})") from error
     raylet: Any = ray._raylet
+    # What Ray reads when it is imported, in case somebody has done that before us.
+    settings = {"AUTH_MODE": os.environ[RAY_MODE_VARIABLE], START_SETTING: int(os.environ[START_WAIT])}
+    raylet.Config.initialize(json.dumps(settings))
+    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(LOOPBACK_ONLY) != "0"
     raylet.AuthenticationTokenLoader.instance().reset_cache()  # of a cluster that this process was in before
     # Ray tells of nodes that die on our standard output, in the middle of a table or of JSON, and has no
     # switch for it. What we do about them is in metrics/nodes.jsonl.

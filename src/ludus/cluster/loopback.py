@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.cluster.connection import LOOPBACK_ONLY, SHORT, START_WAIT
+from ludus.cluster.connection import LOOPBACK_ONLY, SHORT, START_SECONDS, START_WAIT
 from ludus.cluster.temporary import TemporaryHome
 from ludus.runtime.token_file import RAY_MODE_VARIABLE, RAY_PATH_VARIABLE, make_token_file
 
@@ -33,7 +33,7 @@ class LoopbackCluster:
             RAY_PATH_VARIABLE: str(self.token_file),
             LOOPBACK_ONLY: "0",
             "RAY_USAGE_STATS_ENABLED": "0",
-            **dict([START_WAIT]),
+            START_WAIT: START_SECONDS,
         }
         with (self._home / "nodes.log").open("w") as log:
             self._keeper = subprocess.Popen(
