@@ -36,7 +36,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-games: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi_atari,slimevolley,vizdoom,ray,browser,wandb]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi-atari,slimevolley,vizdoom,ray,browser,wandb]'
 	$(BIN)/ludus games --install microrts
 	touch $@
 

@@ -22,7 +22,7 @@ from ludus.workers.evaluator import EvaluationConfig
 NEEDED = ("pettingzoo", "multi_agent_ale_py", "ale_py")
 needs_games = pytest.mark.skipif(
     any(importlib.util.find_spec(library) is None for library in NEEDED),
-    reason="needs `pip install 'ludus[multi_atari]'`",
+    reason="needs `pip install 'ludus[multi-atari]'`",
 )
 
 

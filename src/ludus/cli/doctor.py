@@ -23,7 +23,7 @@ EXTRAS = {
     "pettingzoo": ("pettingzoo", "games of PettingZoo"),
     "openspiel": ("open_spiel", "games of OpenSpiel"),
     "atari": ("ale-py", "Atari games for one player"),
-    "multi_atari": ("multi-agent-ale-py", "Atari games for two to four players"),
+    "multi-atari": ("multi-agent-ale-py", "Atari games for two to four players"),
     "slimevolley": ("slimevolleygym", "SlimeVolley"),
     "vizdoom": ("vizdoom", "Doom duels"),
     "fightingice": ("pyftg", "FightingICE"),

@@ -100,7 +100,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.pettingzoo_atari:MultiAtari",
         argument="game",
         library="multi_agent_ale_py",
-        install="pip install 'ludus[multi_atari]'",
+        install="pip install 'ludus[multi-atari]'",
         example="multi_atari:pong_v3",
         description="Atari games with two to four players, as pictures of the screen.",
     ),

@@ -1,6 +1,6 @@
 """Atari Pong between two players, from pixels: self-play mixed with play against its own past.
 
-The second player sees the screen mirrored, so that one policy plays both sides. Needs `ludus[multi_atari]`.
+The second player sees the screen mirrored, so that one policy plays both sides. Needs `ludus[multi-atari]`.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pettingzoo", reason="needs `pip install 'ludus[multi_atari]'`")
-pytest.importorskip("multi_agent_ale_py", reason="needs `pip install 'ludus[multi_atari]'`")
-pytest.importorskip("ale_py", reason="needs `pip install 'ludus[multi_atari]'`")
+pytest.importorskip("pettingzoo", reason="needs `pip install 'ludus[multi-atari]'`")
+pytest.importorskip("multi_agent_ale_py", reason="needs `pip install 'ludus[multi-atari]'`")
+pytest.importorskip("ale_py", reason="needs `pip install 'ludus[multi-atari]'`")
 
 from ludus.data.specs import Planes, Vector
 from ludus.games.adapters.atari_tables import averaging

@@ -35,7 +35,7 @@ try:
     )
 except ModuleNotFoundError as error:  # reached by a recipe; addresses are refused before
     raise ModuleNotFoundError(
-        f"{error.name!r} is not installed; pip install 'ludus[pettingzoo]' adds it, or 'ludus[multi_atari]'",
+        f"{error.name!r} is not installed; pip install 'ludus[pettingzoo]' adds it, or 'ludus[multi-atari]'",
         name=error.name,
     ) from None
 
@@ -49,7 +49,7 @@ _DONE_HERE = (TerminateIllegalWrapper, AssertOutOfBoundsWrapper, OrderEnforcingW
 _ATARI = "pettingzoo.atari."
 
 _EXTRAS = {
-    "atari": "ludus[multi_atari]",
+    "atari": "ludus[multi-atari]",
     "butterfly": "ludus[pettingzoo]",
     "classic": "ludus[pettingzoo]",
     "mpe2": "ludus[pettingzoo]",
@@ -107,7 +107,7 @@ def rom_folder() -> Path:
     found = importlib.util.find_spec("ale_py")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError(
-            "'ale_py' is not installed; pip install 'ludus[multi_atari]' adds it", name="ale_py"
+            "'ale_py' is not installed; pip install 'ludus[multi-atari]' adds it", name="ale_py"
         )
     return Path(found.submodule_search_locations[0]) / "roms"
 
