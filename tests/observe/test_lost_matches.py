@@ -107,6 +107,18 @@ def test_the_reason_of_a_player_is_its_own_where_there_is_one(ledger: Ledger) ->
     }
 
 
+def test_names_with_numbers_in_them_stay_apart(ledger: Ledger) -> None:
+    for name in ("v-1.x", "v-2.x"):
+        play(ledger, "main", name, void=f"game: bot '{name}' has ended with exit code 1")
+        play(ledger, "main", name, void="game: another fault")
+        play(ledger, "main", name, void="game: another fault")
+    found = lost(ledger).never_finished
+    assert {name: found[name] for name in ("v-1.x", "v-2.x")} == {
+        "v-1.x": "bot 'v-1.x' has ended with exit code 1",
+        "v-2.x": "bot 'v-2.x' has ended with exit code 1",
+    }
+
+
 def test_players_with_the_same_reason_share_a_line(ledger: Ledger) -> None:
     for number in range(3):
         play(ledger, f"a{number}", f"b{number}", void="env_hang: no sign of life for 60 s")

@@ -128,7 +128,8 @@ def _import_ray() -> Any:
     # What Ray reads when it is imported, in case somebody has done that before us.
     settings = {"AUTH_MODE": os.environ[RAY_MODE_VARIABLE], START_SETTING: int(os.environ[START_WAIT])}
     raylet.Config.initialize(json.dumps(settings))
-    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(LOOPBACK_ONLY) != "0"
+    if os.environ.get(LOOPBACK_ONLY) == "0":
+        ray_constants.ENABLE_RAY_CLUSTER = False
     raylet.AuthenticationTokenLoader.instance().reset_cache()  # of a cluster that this process was in before
     # Ray tells of nodes that die on our standard output, in the middle of a table or of JSON, and has no
     # switch for it. What we do about them is in metrics/nodes.jsonl.

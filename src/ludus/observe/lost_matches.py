@@ -25,8 +25,8 @@ LONGEST_REASON = 150
 
 _CLASS = re.compile(r"^\w+: (?:ProgramLost: )?")
 """The same fault has another class where it ended the whole actor."""
-_NUMBER = re.compile(r"(?<![\w.'])\d+(?![\w'])")
-"""Stands alone, as a table or an exit code: no part of a name."""
+_NUMBER = re.compile(r"('[^']*')|(?<![\w.])\d+(?!\w)")
+"""A quoted name, which stays as it is, or a number that stands alone, as a table or an exit code."""
 
 
 class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class LossCount:
     def _fail(self, match: Match, reason: str) -> None:
         self._void += 1
         wording = _CLASS.sub("", reason)
-        key = _NUMBER.sub("#", wording)
+        key = _NUMBER.sub(lambda found: found[1] or "#", wording)
         self._wording.setdefault(key, wording)
         self._counts[key] += 1
         for player in {player for side in match.sides for player in side.players} - self._finished:

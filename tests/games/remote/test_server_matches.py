@@ -165,6 +165,7 @@ MOVE = np.zeros((1, 2), np.int32)
         (({"move": [[0.5, 0]]},), "holds integers of shape .1, 2., not float64"),
         (({"move": [0, 0]},), "not int64 of shape .2,."),
         ((MOVE,), "has the heads move, not ndarray"),
+        (({"move": [[2**32 + 1, 0]]},), "holds numbers that are no int32"),
     ],
 )
 def test_what_are_no_actions_is_said_and_may_be_said_better(

@@ -99,6 +99,8 @@ class SharedActions(Shared):
                         f"actions[{kind}][{head!r}] holds integers of shape {array.shape}, "
                         f"not {chosen.dtype} of shape {chosen.shape}"
                     )
+                if (chosen != chosen.astype(array.dtype)).any():
+                    raise ValueError(f"actions[{kind}][{head!r}] holds numbers that are no {array.dtype}")
                 array[...] = chosen
 
 

@@ -18,7 +18,7 @@ from weakref import finalize
 import grpc
 import msgspec
 
-from ludus.games.remote.frames import Buffer, Frame, WireError, pack, read_header, unpack
+from ludus.games.remote.frames import Buffer, Frame, TooLongError, WireError, pack, read_header, unpack
 from ludus.games.remote.messages import (
     CHANNEL_OPTIONS,
     LONGEST_MESSAGE_BYTES,
@@ -181,6 +181,8 @@ class PlayStream:
             answer = shortcut.receive()
         except OSError:
             answer = None
+        except TooLongError as error:
+            raise Refused(f"game server {self._access.server}: {error}: use fewer tables") from error
         except WireError as error:
             raise ServerLost(f"game server {self._access.server} answered nonsense: {error}") from error
         return self._next() if answer is None else answer  # the stream knows why
