@@ -11,8 +11,7 @@ from multiprocessing.context import ForkProcess
 
 import numpy as np
 
-from ludus.data.shared_memory import Region
-from ludus.runtime.channel import Ring, Signal
+from ludus.system.shared_memory import Region, Ring, Signal
 
 BYTES = 64 * 1024
 """Of one hand-over, about what sixteen decisions of a board game take."""

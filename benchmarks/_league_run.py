@@ -16,7 +16,6 @@ import numpy as np
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import build_policies, new_league
 from ludus.config import encode
 from ludus.data.records import ModelId, PlayerAdded
 from ludus.data.schedules import Exponential
@@ -26,14 +25,14 @@ from ludus.games.builtin.leduc import Leduc
 from ludus.games.game import GameSource
 from ludus.league import presets
 from ludus.league.rules import LeagueRules
-from ludus.models.networks import ActorCritic
-from ludus.models.weights import load_weights
-from ludus.serial_training import SerialTraining
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import load_weights
+from ludus.runtime.assemble import build_policies, new_league
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.model_pool import VARIANTS
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.exploitability import ExactGame
+from ludus.workers.evaluator import EvaluationConfig, ExactGame
 from ludus.workers.trained_player import LearnerConfig
 
 GAMES: dict[str, GameSource] = {"leduc": Leduc(), "blotto": Blotto()}

@@ -62,9 +62,7 @@ def write(
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def _git(*arguments: str) -> str:

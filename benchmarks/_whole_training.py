@@ -20,7 +20,7 @@ from ludus.league.payoff import Payoff
 from ludus.league.promotion import BySteps, Never
 from ludus.league.rules import LeagueRules, Role
 from ludus.recipes import connect_four, kuhn
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
@@ -44,9 +44,7 @@ class InTurn(Matchmaker):
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         return uniform(candidates.frozen()[: self.count], player)
 
-    def choose(
-        self, player: str, candidates: Candidates, payoff: Payoff, rng: np.random.Generator
-    ) -> tuple[str, ...]:
+    def choose(self, player: str, candidates: Candidates, payoff: Payoff, rng: np.random.Generator) -> tuple[str, ...]:
         return (candidates.frozen()[next(_turns[self.count]) % self.count],)
 
 

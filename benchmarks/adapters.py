@@ -2,7 +2,7 @@
 
 Both sides play the same recorded moves in turns, CPU time, best of several windows.
 
-python benchmarks/adapters.py                needs `pip install 'ludus[pettingzoo]'`
+python benchmarks/adapters.py                needs `pip install -e '.[pettingzoo]'`
 python benchmarks/adapters.py --no-report    only prints
 """
 
@@ -63,10 +63,7 @@ def connect_four_rates() -> list[tuple[str, str, str, str]]:
     }
     rates = {name: moves / seconds for name, seconds in _best(loops).items()}
     documented, bare, *_ = rates.values()
-    return [
-        (name, f"{rate:,.0f}", f"{rate / documented:.0%}", f"{rate / bare:.0%}")
-        for name, rate in rates.items()
-    ]
+    return [(name, f"{rate:,.0f}", f"{rate / documented:.0%}", f"{rate / bare:.0%}") for name, rate in rates.items()]
 
 
 def lift_costs() -> list[tuple[str, str]]:

@@ -22,21 +22,19 @@ from _report import Table, parser, write
 from stacked_training import CASES, Case, played
 
 from ludus.algorithms.ppo import PPO
-from ludus.algorithms.recompute import Recomputed, recomputed_columns
-from ludus.assemble import Training, load_players, new_league
+from ludus.algorithms.teacher import Recomputed, recomputed_columns
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.league.league import League
-from ludus.local.training import LocalTraining
+from ludus.models.policy import use_threads
 from ludus.models.tensors import to_host
 from ludus.recipes import connect_four, kuhn
-from ludus.runtime.program import StopTraining
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.exploitability import ExactGame
-from ludus.workers.threads import use_threads
+from ludus.runtime.assemble import Training, load_players, new_league
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_folder import RunFolder, read_metrics
+from ludus.workers.evaluator import EvaluationConfig, ExactGame
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.worker import StopTraining
 
 EPOCHS = 2
 NOBODY = EvaluationConfig(opponents=(), past=0, ladder=0)

@@ -25,18 +25,18 @@ import torch
 from _report import Table, parser, write
 
 from ludus.algorithms.algorithm import Algorithm, Loss
-from ludus.assemble import Training
-from ludus.cli.experiments import find_experiment
 from ludus.config import encode
 from ludus.data.batch import Batch
 from ludus.experiment import Experiment
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import Never
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
+from ludus.lookup import find_experiment
 from ludus.models.policy import Policy
-from ludus.observe.process_use import gpus
+from ludus.observe.run_state import gpus
 from ludus.recipes import skirmish
+from ludus.runtime.assemble import Training
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
@@ -69,9 +69,7 @@ def acting() -> Experiment:
         budget=10**12,
         algorithm=Nothing(),
         actor=ActorConfig(num_tables=64, matches=1, episodes_per_table=4, unroll_length=16),
-        learner=LearnerConfig(
-            batch_size=2_048, minibatch_size=2_048, epochs=1, buffer_size=16_384, schedule="async"
-        ),
+        learner=LearnerConfig(batch_size=2_048, minibatch_size=2_048, epochs=1, buffer_size=16_384, schedule="async"),
         league=LeagueRules(roles={"main": Role(matchmaking=SelfPlay(), promotion=Never())}),
         evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
     )
@@ -160,9 +158,7 @@ def _seconds(processes: Iterable[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def curve(
-    tables: Iterable[int], num_actors: int, seconds: float, modes: Mapping[str, tuple[Mode, str]]
-) -> Table:
+def curve(tables: Iterable[int], num_actors: int, seconds: float, modes: Mapping[str, tuple[Mode, str]]) -> Table:
     """A row for each number of tables, with what one way gives beside the other."""
     rows = []
     for count in tables:

@@ -20,15 +20,15 @@ from typing import get_args
 import numpy as np
 from _report import parser, write
 
-from ludus.cli.experiments import find_experiment
-from ludus.cluster.trajectories import pack_slots, put_slots
 from ludus.config import encode
 from ludus.data.trees import IntArray
-from ludus.local.shared_parts import SharedParts
-from ludus.runtime.cluster_config import Compression
-from ludus.runtime.program import Progress, StopTraining, Worker
-from ludus.serial_training import SerialTraining
+from ludus.experiment import Compression
+from ludus.lookup import find_experiment
+from ludus.runtime.ray.transfer import pack_slots, put_slots
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.shared_parts import SharedParts
 from ludus.store.run_folder import RunFolder
+from ludus.workers.worker import Progress, StopTraining, Worker
 
 QUOTED_SECONDS = 20.0
 RECIPES = ("kuhn", "connect_four", "beacon", "skirmish")

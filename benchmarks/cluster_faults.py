@@ -24,10 +24,9 @@ from pathlib import Path
 
 from _report import parser, write
 
-from ludus.cluster.loopback import LoopbackCluster
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.ray.loopback import LoopbackCluster
+from ludus.store.run_folder import RunFolder, read_metrics
 
 QUOTED_SECONDS = 60.0
 BACK, WITHIN_S = 0.9, 60.0

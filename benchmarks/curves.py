@@ -106,19 +106,15 @@ def draw(curves: dict[str, list[Point]], label: str, picture: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--against", help="the opponent of the examinations")
     parser.add_argument("--matches", action="store_true", help="all matches instead of the examinations")
     parser.add_argument("--rating", action="store_true", help="Elo on the league's own scale")
-    parser.add_argument("--picture", type=Path, help="write a picture too (needs ludus[bench])")
+    parser.add_argument("--picture", type=Path, help="write a picture too (needs the extra bench)")
     chosen = parser.parse_args()
     label = "Elo" if chosen.rating else f"score against {chosen.against}" if chosen.against else "score"
-    measure = (
-        ratings if chosen.rating else matches if chosen.matches else partial(scores, against=chosen.against)
-    )
+    measure = ratings if chosen.rating else matches if chosen.matches else partial(scores, against=chosen.against)
     curves = {run.name: measure(run) for run in chosen.runs}
     for name, points in curves.items():
         if not points:

@@ -31,7 +31,7 @@ from league_size import EPISODES, Planted, make_run
 
 from ludus.data.records import Match, MatchFinished, MatchIssued, MatchLeased, Side
 from ludus.league import presets
-from ludus.observe.process_use import UseMeter
+from ludus.observe.run_state import UseMeter
 from ludus.store.run_folder import RunFolder
 
 LUDUS = [sys.executable, "-m", "ludus.cli.main"]
@@ -125,15 +125,11 @@ def quantiles(taken: Sequence[float]) -> list[str]:
 def loading(run: Path) -> list[list[str]]:
     began = time.perf_counter()
     with watching(run) as (_, port):
-        rows = [
-            ["cold: `ludus watch` is started, its address is printed", f"{time.perf_counter() - began:.2f}"]
-        ]
+        rows = [["cold: `ludus watch` is started, its address is printed", f"{time.perf_counter() - began:.2f}"]]
         ask(port, "/data/overview")
         rows.append(["cold: the overview is there", f"{time.perf_counter() - began:.2f}"])
         _, size = ask(port, "/data/league")
-        rows.append(
-            [f"cold: the league is there ({size / 1e6:.2f} MB)", f"{time.perf_counter() - began:.2f}"]
-        )
+        rows.append([f"cold: the league is there ({size / 1e6:.2f} MB)", f"{time.perf_counter() - began:.2f}"])
         for name in ("history", "top", "matches", "player/main", "matches?player=main.7&purpose=evaluation"):
             taken, size = ask(port, f"/data/{name}")
             rows.append([f"first asked for: {name} ({size / 1e6:.2f} MB)", f"{taken:.2f}"])
@@ -168,9 +164,7 @@ def in_browser(port: int) -> list[list[str]]:
                 page.locator(drawn).first.wait_for()
                 taken.append(time.perf_counter() - began)
                 context.close()
-            rows.append(
-                [f"page in Chromium, {view}, nothing cached: median of {LOADS}", f"{np.median(taken):.2f}"]
-            )
+            rows.append([f"page in Chromium, {view}, nothing cached: median of {LOADS}", f"{np.median(taken):.2f}"])
         browser.close()
     return rows
 
@@ -204,9 +198,7 @@ def add_results(run: RunFolder, ended: threading.Event) -> None:
         while not ended.wait(1 / RESULTS_PER_S):
             sides = tuple(Side((f"main.{one}",)) for one in rng.choice(20, 2, replace=False) + 1)
             match = Match(ledger.next_match_id(), "evaluation", sides, 1, EPISODES)
-            ledger.append(
-                [MatchIssued(match), MatchLeased(match.id, "a"), MatchFinished(planted.result(match))]
-            )
+            ledger.append([MatchIssued(match), MatchLeased(match.id, "a"), MatchFinished(planted.result(match))])
 
 
 def training(folder: Path, seconds: float) -> list[list[str]]:
@@ -226,9 +218,7 @@ def training(folder: Path, seconds: float) -> list[list[str]]:
                     time.sleep(seconds)
                     use = meter.look([pid, process.pid], {})
                 mine, theirs = use[pid].cores or 0.0, use[process.pid].cores or 0.0
-                rows.append(
-                    [str(number), f"{theirs:.2f}", f"{mine:.3f}", f"{mine / theirs:.2%}", *quantiles(taken)]
-                )
+                rows.append([str(number), f"{theirs:.2f}", f"{mine:.3f}", f"{mine / theirs:.2%}", *quantiles(taken)])
         finally:
             process.terminate()
     return rows

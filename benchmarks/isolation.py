@@ -17,7 +17,7 @@ from _report import parser, write
 
 from ludus.games.catalog import resolve
 from ludus.games.game import GameBatch, allocate_actions
-from ludus.games.isolation.source import Isolated
+from ludus.games.isolation.isolated import Isolated
 
 LIMIT_US = 60.0
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -63,9 +63,7 @@ def cpu_seconds() -> float:
 
 def _below(pid: int) -> list[int]:
     children = [
-        int(child)
-        for file in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in file.read_text().split()
+        int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
     ]
     return [*children, *(one for child in children for one in _below(child))]
 

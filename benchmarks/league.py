@@ -26,11 +26,11 @@ from _league_run import BUDGETS, GAMES
 from _report import REPORTS, parser, write
 from numpy.typing import NDArray
 
-from ludus.data.flat_tree import FlatTree
+from ludus.data.tree import FlatTree
 from ludus.league.equilibrium import nash
 from ludus.league.measures import relative_population_performance
 from ludus.league.ratings import fit_elo
-from ludus.workers.exploitability import ExactGame
+from ludus.workers.evaluator import ExactGame
 
 PRESETS = ("self_play", "fsp", "pfsp", "alphastar", "psro")
 ALGORITHMS = ("ppo", "magnet")
@@ -143,9 +143,7 @@ def joint_elo(runs: Sequence[Trained]) -> dict[tuple[str, int], float]:
 def against_self_play(run: Trained, runs: Iterable[Trained]) -> float:
     """Relative population performance: what its snapshots' best mixture wins against self-play's best one."""
     other = next(one for one in runs if one.preset == "self_play" and one.seed == run.seed)
-    return relative_population_performance(
-        scores_between(exact(run.game).tree, run.population, other.population)
-    )
+    return relative_population_performance(scores_between(exact(run.game).tree, run.population, other.population))
 
 
 # --- training ---
@@ -269,9 +267,7 @@ def main() -> None:
     arguments.add_argument("--keep-in", type=Path, help="keep the runs here, and go on with those there")
     chosen = arguments.parse_args()
     if "self_play" not in chosen.presets:
-        arguments.error(
-            f"--presets {' '.join(chosen.presets)}: every preset is compared with self_play; name it too"
-        )
+        arguments.error(f"--presets {' '.join(chosen.presets)}: every preset is compared with self_play; name it too")
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.keep_in or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 from _report import parser, write
 
-from ludus.assemble import new_league
 from ludus.config import encode
 from ludus.data.records import (
     AnyEvent,
@@ -47,10 +46,10 @@ from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules
 from ludus.recipes import leduc
+from ludus.runtime.assemble import new_league
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller
-from ludus.workers.evaluation_book import EvaluationBook
-from ludus.workers.evaluator import Evaluator
+from ludus.workers.evaluator import EvaluationBook, Evaluator
 
 PRESETS: dict[str, Callable[[], LeagueRules]] = {
     "fsp": presets.fsp,

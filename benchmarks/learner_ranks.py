@@ -23,18 +23,18 @@ from stacked_training import CASES, Case, played
 from torch import Tensor
 
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import Training
 from ludus.config import encode
 from ludus.data.batch import Batch
 from ludus.experiment import Experiment
-from ludus.local.training import LocalTraining
+from ludus.models.policy import use_threads
 from ludus.recipes import beacon
-from ludus.runtime.program import StopTraining
+from ludus.runtime.assemble import Training
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.ranks import ALONE, ConnectedRanks, Rendezvous
-from ludus.workers.threads import use_threads
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.worker import StopTraining
 
 EPOCHS = 2
 SIZES = {"48 KiB": 12_288, "1 MiB": 262_144, "16 MiB": 4_194_304}
@@ -95,10 +95,7 @@ def rank(case: Case, number: int, count: int, address: str, updates: int) -> Spe
 def ready_made(case: Case, count: int, updates: int) -> list[Speed]:
     rendezvous = Rendezvous()
     with multiprocessing.get_context("spawn").Pool(count) as pool:
-        jobs = [
-            pool.apply_async(rank, (case, number, count, rendezvous.address, updates))
-            for number in range(count)
-        ]
+        jobs = [pool.apply_async(rank, (case, number, count, rendezvous.address, updates)) for number in range(count)]
         return [job.get() for job in jobs]
 
 

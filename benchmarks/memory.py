@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from _report import parser, write
 
-from ludus.assemble import Training
-from ludus.cli.experiments import find_experiment
-from ludus.cli.initial_models import find_initial_models
 from ludus.config import encode
-from ludus.local.training import LocalTraining
+from ludus.lookup import find_experiment
+from ludus.runtime.assemble import Training
+from ludus.runtime.start import find_initial_models
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 
 EVERY_S = 10.0
@@ -81,10 +81,7 @@ def sample(second: float, samples: Samples) -> None:
 def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
     """A row of the report: the middle third of the run beside the last. A learner takes twice as much within
     an update as between two, so that a leak is what raises the low marks and the high ones alike."""
-    thirds = [
-        [one for one in taken if end * start <= one.second < end * (start + 1 / 3)]
-        for start in (1 / 3, 2 / 3)
-    ]
+    thirds = [[one for one in taken if end * start <= one.second < end * (start + 1 / 3)] for start in (1 / 3, 2 / 3)]
     if min(map(len, thirds)) < 10:
         return [name, "-", "-", "-", "too few samples"]
     columns, grows = [], False
@@ -93,8 +90,7 @@ def verdict(name: str, taken: list[Sample], end: float) -> list[str]:
             np.percentile([getattr(one, sizes) for one in third], (10, 90)) for third in thirds
         )
         rises = [
-            later > mark + max(SLACK_MIB, SLACK_SHARE * mark)
-            for mark, later in ((low, later_low), (high, later_high))
+            later > mark + max(SLACK_MIB, SLACK_SHARE * mark) for mark, later in ((low, later_low), (high, later_high))
         ]
         grows |= all(rises)
         columns.append(f"{low:.0f} to {high:.0f}, then {later_low:.0f} to {later_high:.0f} MiB")

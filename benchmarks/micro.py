@@ -35,8 +35,7 @@ from ludus.games.game import GameBatch, allocate_actions
 from ludus.league.league import League
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.network_policy import NetworkPolicy, stack_policies
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic, NetworkPolicy, stack_policies
 from ludus.store.ledger import Ledger
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 
@@ -104,9 +103,7 @@ def _acting_rate(policies: list[NetworkPolicy], inputs: tuple[Tree, Tree, Array]
     observation, legal, uniforms = inputs
 
     def work() -> int:
-        return sum(
-            policy.act(observation, legal, {}, uniforms).value.size for policy in policies for _ in range(20)
-        )
+        return sum(policy.act(observation, legal, {}, uniforms).value.size for policy in policies for _ in range(20))
 
     return best(work)
 
@@ -115,8 +112,7 @@ def _inputs(policy: NetworkPolicy, *leading: int) -> tuple[Tree, Tree, Array]:
     rng = np.random.default_rng(0)
     kind = policy.kind
     observation = {
-        name: rng.random((*leading, *spec.shape), np.float32)
-        for name, spec in kind.observation.arrays.items()
+        name: rng.random((*leading, *spec.shape), np.float32) for name, spec in kind.observation.arrays.items()
     }
     legal = {name: np.ones((*leading, *spec.shape), bool) for name, spec in kind.legal_arrays.items()}
     return observation, legal, rng.random((*leading, policy.num_draws), np.float32)
@@ -138,9 +134,7 @@ def learning_rates(kind: SeatKind) -> list[tuple[str, str]]:
             return trained.decisions - before
 
         rate = best(work)
-        rows.append(
-            (f"minibatch of {size:,}", f"{size / rate * 1e3:.1f} ms, {rate / 1e3:,.0f} k decisions/s")
-        )
+        rows.append((f"minibatch of {size:,}", f"{size / rate * 1e3:.1f} ms, {rate / 1e3:,.0f} k decisions/s"))
     return rows
 
 
@@ -193,9 +187,7 @@ def ledger_rates() -> list[tuple[str, str]]:
 
             wall = best(work, clock=time.monotonic)
             cpu = best(work)
-            figures = (
-                f"{wall:,.0f} commits/s (wall), {1e6 / cpu:,.0f} us of CPU each, {wall / cpu:.0%} of a core"
-            )
+            figures = f"{wall:,.0f} commits/s (wall), {1e6 / cpu:,.0f} us of CPU each, {wall / cpu:.0%} of a core"
             rows.append((f"synced, {group} rows a commit", figures))
             ledger.close()
     return rows
@@ -209,9 +201,7 @@ def main() -> None:
     kind = resolve("connect_four").spec.kinds[0]
     columns = ("what", "figure")
     network = "connect four, 2 x 128 tanh, separate critic"
-    handover = (
-        f"Hand-over of {BYTES // 1024} KiB and an answer, two processes; wall time, best (worst) window"
-    )
+    handover = f"Hand-over of {BYTES // 1024} KiB and an answer, two processes; wall time, best (worst) window"
     opponents = "Opponents: whole steps of the actor, connect four, 1,024 tables in 16 matches"
     tables: list[Table] = [
         (handover, columns, handover_rates()),  # first: it forks, and later there are threads

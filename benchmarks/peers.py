@@ -106,9 +106,7 @@ def profile(program: Program, options: Sequence[str]) -> list[list[str]]:
 
 def peer_versions() -> dict[str, str]:
     """What is really installed of the packages that are asked for."""
-    code = (
-        "import importlib.metadata as m, sys; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
-    )
+    code = "import importlib.metadata as m, sys; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
     found = {}
     for asked in sorted(PROGRAMS.glob("*.txt")):
         names = [line.split("==")[0] for line in asked.read_text().splitlines() if "==" in line]

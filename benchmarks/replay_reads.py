@@ -20,8 +20,7 @@ import numpy as np
 from _report import parser, write
 
 from ludus.cli.main import main as ludus
-from ludus.data.dataset import ReplayDataset
-from ludus.data.windows import Windows
+from ludus.replays.dataset import ReplayDataset, Windows
 
 QUOTED_EPISODES = 200
 LENGTH, WINDOWS = 64, 256

@@ -155,9 +155,7 @@ def _options() -> argparse.Namespace:
     arguments.add_argument("--epochs", type=float, default=20.0, help="of cloning")
     arguments.add_argument("--budget", type=int, default=2_000_000, help="decisions of each training")
     arguments.add_argument("--minutes", type=float, help="of each training, at most; default: any time")
-    arguments.add_argument(
-        "--exploit-budget", type=int, default=300_000, help="of each best response; 0: none"
-    )
+    arguments.add_argument("--exploit-budget", type=int, default=300_000, help="of each best response; 0: none")
     arguments.add_argument("-n", "--episodes", type=int, default=400, help="games that measure a win rate")
     arguments.add_argument("--together", type=int, default=1, help="trainings side by side")
     arguments.add_argument("--actors", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1))

@@ -24,19 +24,18 @@ import numpy as np
 from _report import Table, parser, write
 from league_size import EPISODES, EVALUATION, NoLearner, Planted, make_run, read
 
-from ludus.assemble import new_pools
-from ludus.cli.experiments import find_experiment
 from ludus.config import encode
 from ludus.data.records import Match
 from ludus.data.trajectory import SlotPool
 from ludus.league import presets
-from ludus.runtime.messages import Done, MatchFound, NextMatch, Report
-from ludus.runtime.program import Progress, StopTraining, Worker
-from ludus.serial_training import SerialTraining
+from ludus.lookup import find_experiment
+from ludus.runtime.assemble import new_pools
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller
-from ludus.workers.evaluation_book import EvaluationBook
-from ludus.workers.evaluator import Evaluator
+from ludus.workers.evaluator import EvaluationBook, Evaluator
+from ludus.workers.messages import Done, MatchFound, NextMatch, ReportResult
+from ludus.workers.worker import Progress, StopTraining, Worker
 
 QUOTED_SECONDS = 15.0
 RECIPES = ("kuhn", "connect_four", "beacon", "skirmish")
@@ -212,9 +211,9 @@ def controller_cost(seconds: float, folder: Path) -> ControllerCost:
             match: Match = controller.next_match(1, "actor-0")
             answer = msgspec.msgpack.encode(MatchFound(match, 1))
             middle, after = time.perf_counter(), time.process_time()
-            told = msgspec.msgpack.encode(Report(planted.result(match)))
+            told = msgspec.msgpack.encode(ReportResult(planted.result(match)))
             again, resumed = time.perf_counter(), time.process_time()
-            controller.report(msgspec.msgpack.decode(told, type=Report).result)
+            controller.report(msgspec.msgpack.decode(told, type=ReportResult).result)
             done = msgspec.msgpack.encode(Done())
             spent += middle - began + time.perf_counter() - again
             cpu += after - before + time.process_time() - resumed
@@ -230,10 +229,7 @@ def main() -> None:
     arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         controller = controller_cost(arguments.seconds, Path(folder) / "controller")
-        units = [
-            measure(recipe, arguments.seconds, Path(folder) / recipe)
-            for recipe in arguments.recipes.split(",")
-        ]
+        units = [measure(recipe, arguments.seconds, Path(folder) / recipe) for recipe in arguments.recipes.split(",")]
     large = max(units, key=lambda one: one.actor_us)
     name = f"{large.recipe}, if a decision took {SLOW_US / 1e3:g} ms"
     units.append(replace(large, recipe=name, actor_us=SLOW_US))

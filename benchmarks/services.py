@@ -190,9 +190,7 @@ print("figures", taken[len(taken) // 2], taken[len(taken) // 10], rate)
 def ray_actor(seconds: float) -> list[Row]:
     if importlib.util.find_spec("ray") is None:
         return [["Ray actor", "nothing", "not installed", "", "", ""]]
-    done = subprocess.run(
-        [sys.executable, "-c", RAY, str(seconds)], capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([sys.executable, "-c", RAY, str(seconds)], capture_output=True, text=True, timeout=300)
     found = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("figures")]
     if not found:
         return [["Ray actor", "nothing", f"failed: {done.stderr.strip().splitlines()[-1:]}", "", "", ""]]

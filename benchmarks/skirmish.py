@@ -135,9 +135,7 @@ def main() -> None:
         for num in STEPS
     ]
     cycle = list(zip(CYCLE, (*CYCLE[1:], CYCLE[0]), strict=True))
-    others = [
-        pair for pair in itertools.combinations((*CYCLE, "random"), 2) if not {pair, pair[::-1]} & {*cycle}
-    ]
+    others = [pair for pair in itertools.combinations((*CYCLE, "random"), 2) if not {pair, pair[::-1]} & {*cycle}]
     pair = ("strategy", "against", *COLUMNS)
     tables: list[Table] = [
         ("The cycle of 1v1", pair, rows(sources["1v1"], cycle, games)),

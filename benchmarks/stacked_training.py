@@ -19,8 +19,8 @@ from ludus.data.batch import Batch
 from ludus.data.specs import ActionSpec, Choice, ObservationSpec, Planes, SeatKind, Vector
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import Tree
-from ludus.models.networks import ActorCritic
-from ludus.workers.devices import find_device
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import find_device
 from ludus.workers.stacked_training import update_stacked
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 
@@ -61,9 +61,7 @@ CASES = (
         batch=16_384,
         minibatch=4_096,
     ),
-    Case(
-        name="128, memory 128", model=replace(SMALL, hidden=(128,), memory=128), batch=4_096, minibatch=1_024
-    ),
+    Case(name="128, memory 128", model=replace(SMALL, hidden=(128,), memory=128), batch=4_096, minibatch=1_024),
 )
 
 
@@ -86,8 +84,7 @@ def played(case: Case, seed: int) -> dict[int, Batch]:
     pool = SlotPool(layout, num)
     rows = num * (UNROLL + 1)
     observation = {
-        name: rng.random((rows, *spec.shape), np.float32)
-        for name, spec in case.kind.observation.arrays.items()
+        name: rng.random((rows, *spec.shape), np.float32) for name, spec in case.kind.observation.arrays.items()
     }
     legal = {name: np.ones((rows, *spec.shape), np.bool_) for name, spec in case.kind.legal_arrays.items()}
     uniforms = rng.random((rows, policy.num_draws), np.float32)

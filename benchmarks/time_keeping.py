@@ -20,10 +20,10 @@ from _report import parser, write
 
 from ludus.config import encode
 from ludus.experiment import Experiment
-from ludus.local.actor_process import Stopwatch
-from ludus.local.shared_parts import ACTOR_TIMES
 from ludus.recipes import connect_four, kuhn, skirmish
-from ludus.serial_training import SerialTraining
+from ludus.runtime.actor_process import Stopwatch
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.shared_parts import ACTOR_TIMES
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import StepTimes
 

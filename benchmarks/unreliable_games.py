@@ -17,31 +17,29 @@ from pathlib import Path
 from _report import parser, write
 from _unreliable_game import MEMORY_MB
 
-from ludus.assemble import Training
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
 from ludus.experiment import Experiment
-from ludus.games.isolation.source import Isolation
+from ludus.games.isolation.isolated import Isolation
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import StopTraining
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import Training
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import StopTraining
 
 STEP_SECONDS = 2.0
 
 
 def experiment(games: int, mean_seconds: float) -> Experiment:
     # By address, so that worker processes and the processes of the games find it too.
-    game = load_address(f"{Path(__file__).with_name('_unreliable_game.py')}:Unreliable")(
-        mean_seconds=mean_seconds
-    )
+    game = load_address(f"{Path(__file__).with_name('_unreliable_game.py')}:Unreliable")(mean_seconds=mean_seconds)
     return Experiment(
         name="unreliable",
         game=game,

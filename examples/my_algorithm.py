@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ludus.algorithms.advantages import advantage_columns
 from ludus.algorithms.algorithm import Algorithm, Loss
-from ludus.algorithms.critic import critic_loss
-from ludus.algorithms.losses import detached, masked_mean
+from ludus.algorithms.losses import critic_loss, detached, masked_mean
+from ludus.algorithms.returns import advantage_columns
 from ludus.data.batch import Batch
 from ludus.experiment import Experiment
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig

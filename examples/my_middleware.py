@@ -15,10 +15,10 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.league.matchmaking import UniformPast
 from ludus.league.rules import LeagueRules, Role
-from ludus.runtime.program import Progress, StopTraining, Worker
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import Progress, StopTraining, Worker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 
 from ludus.experiment import Experiment
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.league.matchmaking import PFSP, Candidates, Matchmaker, Mixture, SelfPlay
+from ludus.league.matchmaking import PFSP, Candidates, LiveOrPast, Matchmaker, Mixture, SelfPlay
 from ludus.league.payoff import Payoff
 from ludus.league.players import Standing
-from ludus.league.promotion import BySteps, ByWinRate
-from ludus.league.restarts import Restart
-from ludus.league.rivals import LiveOrPast
+from ludus.league.promotion import BySteps, ByWinRate, Restart
 from ludus.league.rules import LeagueRules, Role
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
@@ -84,9 +82,7 @@ def exploiter(restart: Restart, matchmaking: Matchmaker) -> Role:
 
 def experiment() -> Experiment:
     attack = LiveOrPast(role="main", min_win_rate=0.1)
-    main = Role(
-        matchmaking=Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP()))), promotion=BySteps(every=2_000)
-    )
+    main = Role(matchmaking=Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP()))), promotion=BySteps(every=2_000))
     roles = {
         "main": main,
         "adaptive": exploiter(NearlyAsGood(), attack),

@@ -23,11 +23,11 @@ from ludus.games.game import GameBatch
 from ludus.league.matchmaking import PFSP
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.runtime.program import Progress, Worker
 from ludus.services import Solver, UserService
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import Progress, Worker
 
 HERE = Path(__file__).parent
 

@@ -13,64 +13,42 @@ import ludus
 
 ROOT = Path(ludus.__file__).parent
 
-BUILDING_BLOCKS = {"data", "games", "models", "league", "store", "runtime", "services", "algorithms"}
+BUILDING_BLOCKS = {"data", "system", "games", "models", "league", "store", "services", "algorithms"}
+PARTS = BUILDING_BLOCKS | {"config", "workers", "observe"}
 MAY_IMPORT: dict[str, set[str]] = {
     "data": set(),
+    "system": {"data"},
     "config": {"data"},
-    "games": {"data"},
+    "games": {"data", "system"},
     "models": {"data"},
     "league": {"data"},
-    "store": {"data"},
-    "runtime": {"data"},
-    "services": {"data", "runtime"},
+    "store": {"data", "system"},
+    "services": {"data", "system"},
     "algorithms": {"data", "models"},
-    "observe": {"data", "store", "config"},
     "workers": BUILDING_BLOCKS,
-    "saved_league": {"data", "config", "league", "store", "workers"},
-    "run_view": {"data", "config", "league", "store", "observe", "saved_league"},
-    "experiment": BUILDING_BLOCKS | {"workers", "observe", "config"},
-    "assemble": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "saved_league", "live"},
-    "serial_training": BUILDING_BLOCKS
-    | {"workers", "observe", "config", "experiment", "saved_league", "live", "assemble"},
-    "live": BUILDING_BLOCKS | {"workers", "config", "experiment"},
-    "local": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "live", "assemble"},
-    "cluster": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "live", "assemble", "local"},
-    "recipes": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
-    "exploit": BUILDING_BLOCKS | {"workers", "config", "experiment", "assemble"},
-    "launch": {"data", "config", "runtime"},
-    "play": BUILDING_BLOCKS | {"workers", "observe", "config", "experiment", "assemble"},
-    "cli": BUILDING_BLOCKS
-    | {
-        "launch",
-        "workers",
-        "observe",
-        "config",
-        "saved_league",
-        "experiment",
-        "live",
-        "assemble",
-        "serial_training",
-        "local",
-        "cluster",
-        "recipes",
-        "exploit",
-        "play",
-        "run_view",
-    },
+    "observe": {"data", "system", "games", "store", "config", "league", "workers"},
+    "experiment": PARTS,
+    "lookup": PARTS | {"experiment", "recipes"},
+    "runtime": PARTS | {"experiment", "lookup"},
+    "recipes": PARTS | {"experiment"},
+    "launch": {"data", "system", "config"},
+    "replays": PARTS | {"experiment", "lookup", "runtime"},
+    "evaluation": PARTS | {"experiment", "lookup", "runtime", "replays"},
+    "cli": PARTS | {"experiment", "lookup", "runtime", "recipes", "launch", "replays", "evaluation"},
 }
 """Every part may also import itself. `ludus/__init__.py` only names what is public."""
 
 FENCED: dict[str, tuple[str, ...]] = {
-    "torch": ("models/", "algorithms/", "workers/", "games/device/"),
-    "ray": ("cluster/",),
+    "torch": ("models/", "algorithms/", "workers/", "replays/", "games/device/", "runtime/imported_models.py"),
+    "ray": ("runtime/ray/",),
     "grpc": ("games/remote/",),
     "sqlite3": ("store/",),
-    "redis": ("store/redis_models.py",),
+    "redis": ("store/model_storage.py",),
     "tensorboardX": ("observe/",),
     "prometheus_client": ("observe/",),
     "wandb": ("observe/",),
     "PIL": ("observe/",),
-    "starlette": ("observe/", "play/server.py"),
+    "starlette": ("observe/", "evaluation/play/server.py"),
     "uvicorn": ("observe/",),
     "matplotlib": ("observe/export.py",),
     "click": ("cli/",),
@@ -141,9 +119,7 @@ def violations(source: str, file: str) -> list[str]:
         elif not file.startswith(FENCED.get(library, (file,))):
             found.append(f"{file}:{line}: {library} belongs in {' '.join(FENCED[library])} only")
         elif part == "data" and library not in DATA_LIBRARIES | sys.stdlib_module_names:
-            found.append(
-                f"{file}:{line}: data imports {library}; it needs {', '.join(sorted(DATA_LIBRARIES))}"
-            )
+            found.append(f"{file}:{line}: data imports {library}; it needs {', '.join(sorted(DATA_LIBRARIES))}")
         elif part == "league" and library in NOT_PURE:
             found.append(f"{file}:{line}: the league is a pure fold and cannot import {library}")
     if part != "cli" and file not in LAZY:
@@ -177,7 +153,11 @@ def test_imports_follow_the_layers(file: str) -> None:
         ("data/batch.py", "import scipy", "data imports scipy"),
         ("config/changes.py", "from ludus.experiment import Experiment", "it may import data"),
         ("observe/report.py", "from ludus.league.league import League", "it may import config, data, store"),
-        ("experiment.py", "from ludus.assemble import assemble", "experiment imports ludus.assemble"),
+        (
+            "experiment.py",
+            "from ludus.runtime.assemble import assemble",
+            "experiment imports ludus.runtime.assemble",
+        ),
         ("assemble.py", "from ludus.recipes import connect_four", "assemble imports ludus.recipes"),
         ("recipes/kuhn.py", "from ludus.cli import train", "recipes imports ludus.cli"),
         ("recipes/kuhn.py", "import torch.nn", "torch belongs in"),
@@ -197,9 +177,9 @@ def test_a_planted_fault_is_found(file: str, source: str, message: str) -> None:
     ("file", "source"),
     [
         ("algorithms/ppo.py", "import torch\nfrom ludus.models.policy import Policy"),
-        ("cli/train.py", "def train():\n    from ludus.assemble import assemble"),
+        ("cli/train.py", "def train():\n    from ludus.runtime.assemble import assemble"),
         ("games/adapters/gymnasium.py", "import gymnasium\nfrom ludus.games.game import Game"),
-        ("cluster/line.py", "import ray"),
+        ("runtime/ray/node_connection.py", "import ray"),
         ("__init__.py", "from ludus.experiment import Experiment"),
     ],
 )

@@ -38,14 +38,13 @@ from ludus.games.game import Turn
 from ludus.games.lift import Lifted
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.models.network_policy import ActorCritic
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.serial_training import SerialTraining
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.worker import Progress, StopTraining, Worker
 
 
 def with_roles(experiment: Experiment, **roles: Role) -> Experiment:
@@ -53,9 +52,7 @@ def with_roles(experiment: Experiment, **roles: Role) -> Experiment:
 
 
 def test_several_learning_players(tmp_path: Path) -> None:
-    experiment = with_roles(
-        tiny(ConnectFour(), budget=800), main=Role(count=2, matchmaking=LEAGUE_PLAY), other=Role()
-    )
+    experiment = with_roles(tiny(ConnectFour(), budget=800), main=Role(count=2, matchmaking=LEAGUE_PLAY), other=Role())
     with closing(open_training(tmp_path, experiment)) as training:
         training.run()
     assert set(training.learner.players) == {"main_0", "main_1", "other"}
@@ -257,9 +254,7 @@ def test_snapshots_can_be_of_the_averaged_weights(tmp_path: Path) -> None:
     )
     with closing(open_training(tmp_path, experiment)) as training:
         training.run()
-    last = [
-        event for event in events_of(tmp_path) if isinstance(event, PlayerAdded) and event.role == "frozen"
-    ][-1]
+    last = [event for event in events_of(tmp_path) if isinstance(event, PlayerAdded) and event.role == "frozen"][-1]
     assert last.weights == "average"
     model, weights = training.controller.fetch_frozen(last.player)
     assert str(model) == last.model

@@ -26,8 +26,8 @@ from ludus.config import (
     override,
     paths,
 )
-from ludus.config.yaml_files import MAX_BYTES
-from ludus.data.files import load_address
+from ludus.config.conversion import MAX_BYTES
+from ludus.data.addresses import load_address
 from ludus.data.schedules import Exponential, Linear, Schedule
 from ludus.data.specs import Vector
 
@@ -336,9 +336,7 @@ def test_a_value_is_read_by_the_type_of_its_field(path: str, value: Any, expecte
         ("learner", None, "learner: expected Learner, got None"),
     ],
 )  # fmt: skip
-def test_a_wrong_override_names_the_path_and_the_nearest_right_one(
-    path: str, value: Any, message: str
-) -> None:
+def test_a_wrong_override_names_the_path_and_the_nearest_right_one(path: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         override(Tree(), path, value)
     assert message in str(caught.value)

@@ -62,9 +62,7 @@ def test_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_not_run_has_a_reason() -> None:
     shown = [(page, block.text) for page in PAGES for block in blocks(page) if "no-run" in block.options]
-    unexplained = [
-        (page, text) for page, text in shown if not any(page == at and word in text for at, word in NOT_RUN)
-    ]
+    unexplained = [(page, text) for page, text in shown if not any(page == at and word in text for at, word in NOT_RUN)]
     assert unexplained == []
     assert len(shown) == len(NOT_RUN), "a reason without a block"
 
@@ -129,10 +127,7 @@ def broken_links(page: str, text: str) -> list[str]:
     return [
         target
         for target in links(text)
-        if target
-        and "://" not in target
-        and not target.startswith("mailto:")
-        and not (here / target).exists()
+        if target and "://" not in target and not target.startswith("mailto:") and not (here / target).exists()
     ]
 
 
@@ -142,6 +137,4 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_a_broken_link_would_be_found() -> None:
-    assert broken_links("README.md", "[a](docs) [b](docs/nothing.md#x) [c](https://example.org)") == [
-        "docs/nothing.md"
-    ]
+    assert broken_links("README.md", "[a](docs) [b](docs/nothing.md#x) [c](https://example.org)") == ["docs/nothing.md"]

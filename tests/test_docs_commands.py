@@ -13,10 +13,10 @@ import click
 import pytest
 from doc_blocks import commands, commands_of, make_files
 
-from ludus.cli.experiments import find_experiment, parse_settings, recipe_names
 from ludus.cli.main import ludus, main
 from ludus.config import ConfigError, apply_overrides
 from ludus.experiment import Experiment
+from ludus.lookup import find_experiment, parse_settings, recipe_names
 
 NOT_BUILT = {
     "mine.py:experiment": "README shows its code above, without a file name",
@@ -169,9 +169,7 @@ def is_cheap(words: list[str]) -> bool:
     return words[1:] == ["games"] or (words[1] == "launch" and "--dry-run" in words)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in commands_of("ludus") if any(map(is_cheap, of_ludus(page)))]
-)
+@pytest.mark.parametrize("page", [page for page in commands_of("ludus") if any(map(is_cheap, of_ludus(page)))])
 def test_cheap_commands_run(page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_files(page, tmp_path)
     for words in filter(is_cheap, of_ludus(page)):

@@ -16,7 +16,7 @@ sys.path.append(str(REPOSITORY / "tools"))
 
 import reference
 
-pytest.importorskip("mkdocs", reason="pip install 'ludus[docs]'")
+pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -40,12 +40,8 @@ def test_the_reference_is_up_to_date(page: str) -> None:
 
 def test_the_reference_has_what_people_look_for() -> None:
     experiment = reference.PAGES["experiment.md"]()
-    assert (
-        "| `batch_size` | `int` | `16384` | Decisions collected for one update of a player. |" in experiment
-    )
-    assert re.search(
-        r"\| `algorithm` \*live\* \| `Algorithm`: .*\[Impala\]\(#impala\).* \| `PPO` \|", experiment
-    )
+    assert "| `batch_size` | `int` | `16384` | Decisions collected for one update of a player. |" in experiment
+    assert re.search(r"\| `algorithm` \*live\* \| `Algorithm`: .*\[Impala\]\(#impala\).* \| `PPO` \|", experiment)
     assert re.search(r"\| `name` \| `str` \| required \|", experiment)
     commands = reference.PAGES["commands.md"]()
     for words in (

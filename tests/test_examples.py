@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from ludus.assemble import load_experiment, new_league
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.records import MatchIssued
 from ludus.games.check import check_game
 from ludus.games.lift import Lifted
 from ludus.league.league import League
+from ludus.runtime.assemble import load_experiment, new_league
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -62,9 +62,7 @@ def test_the_game_keeps_its_promises() -> None:
     ("file", "opponent", "bar"),
     [("my_game.py", "doubter", 0.65), ("my_network.py", "random", 0.85), ("my_algorithm.py", "random", 0.8)],
 )
-def test_the_player_learns_more_than_a_fixed_order(
-    file: str, opponent: str, bar: float, tmp_path: Path
-) -> None:
+def test_the_player_learns_more_than_a_fixed_order(file: str, opponent: str, bar: float, tmp_path: Path) -> None:
     with trained(file, tmp_path) as (training, reason):
         win_rates = measured(training.league, opponent)
         rows = updates(training)

@@ -10,10 +10,10 @@ import pytest
 from ludus.config import apply_overrides, decode, encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
-from ludus.games.isolation.source import Isolated, Isolation
+from ludus.games.isolation.isolated import Isolated, Isolation
 from ludus.league.rules import LeagueRules, Role
 from ludus.recipes.kuhn import experiment
-from ludus.runtime.supervision import Supervision
+from ludus.workers.worker import Supervision
 
 
 @pytest.mark.parametrize("game", ["kuhn", Kuhn, None])

@@ -35,12 +35,12 @@ from ludus.data.records import (
     RunStarted,
 )
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.games.isolation.source import Isolation
+from ludus.games.isolation.isolated import Isolation
 from ludus.league.matchmaking import PFSP
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.runtime.program import IDLE, Progress, StopTraining, Worker
 from ludus.runtime.serial import FINISHED, STOPPED
+from ludus.workers.worker import IDLE, Progress, StopTraining, Worker
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], O
 
 
 @pytest.mark.parametrize("name", ["kuhn", "connect_four", "memory", "siege", "goofspiel", "cartpole"])
-def test_the_same_seed_gives_the_same_run(
-    name: str, uninterrupted: Callable[[str], Outcome], tmp_path: Path
-) -> None:
+def test_the_same_seed_gives_the_same_run(name: str, uninterrupted: Callable[[str], Outcome], tmp_path: Path) -> None:
     first = uninterrupted(name)
     assert_same(first, run_whole(tmp_path, EXPERIMENTS[name]))
     kinds = Counter(type(event).__name__ for event in first.events)
@@ -179,9 +177,7 @@ def test_stopping_at_the_end_changes_nothing(
     def stop(worker: Worker, step: Callable[[], Progress]) -> Progress:
         if stopped_at == "learner":
             buffer = training.learner.buffers["main"]
-            now = (
-                buffer.held_up().any() and training.learner.decisions + buffer.decisions >= experiment.budget
-            )
+            now = buffer.held_up().any() and training.learner.decisions + buffer.decisions >= experiment.budget
         else:
             now = training.learner.decisions >= experiment.budget
         if now and worker.name == stopped_at:

@@ -42,9 +42,7 @@ def test_importing_ludus_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize(
-    "module", ["ludus.games.game", "ludus.games.check", "ludus.config", "ludus.league.league"]
-)
+@pytest.mark.parametrize("module", ["ludus.games.game", "ludus.games.check", "ludus.config", "ludus.league.league"])
 def test_the_core_works_without_torch(module: str) -> None:
     code = f"import sys; sys.modules['torch'] = None; import {module}"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -16,10 +16,10 @@ from ludus.league.league import League
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

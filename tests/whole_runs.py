@@ -33,15 +33,15 @@ from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.payoff import PayoffRules
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import Progress, StopTraining, Worker
+from ludus.models.network_policy import ActorCritic
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import Progress, StopTraining, Worker
 
 LEAGUE_PLAY = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
 

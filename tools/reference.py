@@ -20,10 +20,9 @@ from typing import Any
 import click
 
 import ludus.recipes
-from ludus.cli.experiments import recipe_names
+from ludus.cli.games import shown
 from ludus.cli.main import COMMANDS
 from ludus.cli.main import ludus as command_line
-from ludus.cli.recipes import shown
 from ludus.config.annotations import (
     describe,
     field_hints,
@@ -35,6 +34,7 @@ from ludus.config.annotations import (
 from ludus.config.listing import field_docs
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
+from ludus.lookup import recipe_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDER = REPOSITORY / "docs" / "reference"
@@ -135,11 +135,7 @@ def _dataclasses() -> Iterator[type]:
                 continue
             module = importlib.import_module(found.name)
             for cls in vars(module).values():
-                if (
-                    inspect.isclass(cls)
-                    and dataclasses.is_dataclass(cls)
-                    and cls.__module__ == module.__name__
-                ):
+                if inspect.isclass(cls) and dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__:
                     yield cls
 
 
@@ -184,9 +180,7 @@ def _section(cls: type, known: list[type]) -> str:
         if not meaning and len(choices) == 1:
             meaning = _text(choices[0])
         cells = (kind, _default(field), " ".join(meaning.split()))
-        rows.append(
-            f"| `{field.name}`{mark} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-        )
+        rows.append(f"| `{field.name}`{mark} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if rows:
         lines.append("\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows]))
     return "\n\n".join(lines)

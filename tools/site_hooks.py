@@ -85,9 +85,7 @@ def _inside_of(path: str) -> list[str]:
     folder = REPOSITORY / path
     if not folder.is_dir():
         return []
-    return sorted(
-        one.relative_to(REPOSITORY).as_posix() for one in folder.iterdir() if one.suffix in LANGUAGES
-    )
+    return sorted(one.relative_to(REPOSITORY).as_posix() for one in folder.iterdir() if one.suffix in LANGUAGES)
 
 
 def _shown(path: str) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 import _windows
 from _windows import Windows
 
-from ludus.assemble import Training
 from ludus.config import encode
 from ludus.experiment import Experiment
-from ludus.local.training import LocalTraining
-from ludus.serial_training import SerialTraining
+from ludus.runtime.assemble import Training
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 
 ASYNC: dict[str, Any] = {"schedule": "async", "max_lag": 1}

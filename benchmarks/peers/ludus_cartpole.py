@@ -10,7 +10,7 @@ from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.league.promotion import Never
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig

@@ -10,7 +10,7 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import Never
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -28,9 +28,7 @@ def main() -> None:
             model=ActorCritic(hidden=(64, 64), activation="tanh", separate_critic=False),
             algorithm=PPO(gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.01),
             actor=ActorConfig(num_tables=chosen.tables, matches=4, episodes_per_table=4, unroll_length=16),
-            learner=LearnerConfig(
-                batch_size=16_384, minibatch_size=4_096, epochs=1, learning_rate=3e-4, device="cpu"
-            ),
+            learner=LearnerConfig(batch_size=16_384, minibatch_size=4_096, epochs=1, learning_rate=3e-4, device="cpu"),
             league=LeagueRules(roles={"main": Role(matchmaking=SelfPlay(), promotion=Never())}),
             evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
         ),

@@ -27,9 +27,7 @@ class Adviser:
         board = np.concatenate([request["board"] for request in requests]).astype(np.float32)
         legal = np.concatenate([request["legal"] for request in requests])
         # The chances come with the request: whoever answers it, the answer is the same.
-        score = np.concatenate(
-            [np.random.default_rng(one["seed"]).random(one["legal"].shape) for one in requests]
-        )
+        score = np.concatenate([np.random.default_rng(one["seed"]).random(one["legal"].shape) for one in requests])
         for side, worth in enumerate(self._worth):
             on_lines = board[:, side * CELLS : (side + 1) * CELLS] @ ON_LINE.T
             score += worth * ((on_lines == 2).astype(np.float32) @ ON_LINE)

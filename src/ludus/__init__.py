@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ludus.assemble import load_experiment
     from ludus.data.specs import GameSpec
     from ludus.experiment import Experiment
     from ludus.games.check import check_game
     from ludus.games.game import Game, GameBatch, GameSource, Turn
+    from ludus.runtime.assemble import load_experiment
 
 __all__ = [
     "Experiment",
@@ -31,7 +31,7 @@ _HOME = {
     "GameSpec": "ludus.data.specs",
     "Turn": "ludus.games.game",
     "check_game": "ludus.games.check",
-    "load_experiment": "ludus.assemble",
+    "load_experiment": "ludus.runtime.assemble",
 }
 """Loaded when first asked for: `import ludus` stays quick, and needs no torch."""
 

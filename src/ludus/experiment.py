@@ -12,32 +12,64 @@ from typing import Literal, get_args
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError, override
-from ludus.config.annotations import field_hints, live_fields
-from ludus.config.errors import nearest
-from ludus.data.live import LiveField
+from ludus.config.annotations import field_hints, live_fields, nearest
+from ludus.data.schedules import LiveField
 from ludus.games.game import GameSource
-from ludus.games.isolation.source import Isolated, Isolation, isolate
-from ludus.games.pointing import pointed
+from ludus.games.isolation.isolated import Isolated, Isolation, isolate
+from ludus.games.outside_bots import with_bots
+from ludus.games.pointing import pointed_at_server
 from ludus.games.recording import innermost
 from ludus.games.seat_groups import SeatPolicies, group_seats
-from ludus.games.with_bots import with_bots
-from ludus.league.line_ups import check_line_up
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.players import check_player_id
 from ludus.league.population import Population
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.league.rules import LeagueRules, Role, check_line_up
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ChecksKind, ModelConfig
 from ludus.observe.metrics import MetricsOutput
-from ludus.runtime.cluster_config import ClusterConfig
-from ludus.runtime.program import Middleware
-from ludus.runtime.supervision import Supervision
-from ludus.services.user_services import UserService, check_services
+from ludus.services.resources import UserService, check_services
 from ludus.store.model_storage import ModelStorage
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import Middleware, Supervision
+
+Compression = Literal["none", "lz4", "zstd"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterConfig:
+    """Settings of the nodes and of what travels between them; a run on one machine needs none of them."""
+
+    network_interface: str | None = None
+    """Through which the learner's ranks talk to one another; None: the one that routes to the others."""
+    most_actors: int | None = None
+    """Places for actors, those of nodes included that join later; None: twice as many as there are at the
+    start, and 16 at least."""
+    in_flight: int = 2
+    """Deliveries of an actor on the way to another node, after which it waits until one has arrived."""
+    compress: Compression = "zstd"
+    """How trajectories are made smaller on their way between nodes."""
+    shared_folder: bool = True
+    """Nodes that see the run folder read models from it and write logs into it. False: none of them looks;
+    only the learner's node has to see it, and models are sent to the others."""
+    models_kept: int = 64
+    """Frozen models in the cache of a node that does not see the run folder."""
+    silent_after_s: float = 20.0
+    """A node that has not answered for so long is given up: its matches are void, the others go on."""
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("in_flight", 1), ("models_kept", 4), ("silent_after_s", 1)):
+            if getattr(self, name) < lowest:
+                raise ValueError(f"cluster.{name} must be at least {lowest}, got {getattr(self, name)}")
+        if self.most_actors is not None and self.most_actors < 1:
+            raise ValueError(f"cluster.most_actors must be at least 1, got {self.most_actors}")
+        if self.compress not in get_args(Compression):
+            raise ValueError(
+                f"cluster.compress must be one of {', '.join(get_args(Compression))}, got {self.compress!r}"
+            )
+
 
 Runtime = Literal["serial", "local", "ray"]
 
@@ -98,7 +130,7 @@ class Experiment:
     """All chance follows from it; the serial runtime repeats a run exactly."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "game", pointed(self.game))
+        object.__setattr__(self, "game", pointed_at_server(self.game))
         for name in ("budget", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from ludus.data.batch import Batch
 from ludus.data.specs import ActionSpec, ArraySpec, Choice, ObservationSpec, SeatKind, Vector
 from ludus.data.trees import Array, Tree
-from ludus.models.policy import Acted, Unrolled
-from ludus.models.value_scale import ValueScale
+from ludus.models.policy import Acted, Unrolled, ValueScale
 
 
 class TabularPolicy(nn.Module):
@@ -33,10 +32,7 @@ class TabularPolicy(nn.Module):
             action=ActionSpec(heads=heads),
         )
         self.logits = nn.ParameterDict(
-            {
-                name: nn.Parameter(torch.zeros(num_states, head.num, dtype=dtype))
-                for name, head in heads.items()
-            }
+            {name: nn.Parameter(torch.zeros(num_states, head.num, dtype=dtype)) for name, head in heads.items()}
         )
         self.values = nn.Parameter(torch.zeros(num_states, dtype=dtype))
         self.value_scale = value_scale

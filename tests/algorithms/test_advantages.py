@@ -6,12 +6,10 @@ import pytest
 import torch
 from tabular_policy import TabularPolicy, random_batch
 
-from ludus.algorithms.advantages import advantage_columns
-from ludus.algorithms.critic import critic_loss
-from ludus.algorithms.losses import value_loss
-from ludus.algorithms.returns import discounts, gae, td_lambda
+from ludus.algorithms.losses import critic_loss, value_loss
+from ludus.algorithms.returns import advantage_columns, discounts, gae, td_lambda
 from ludus.data.specs import Choice
-from ludus.models.value_scale import ValueScale
+from ludus.models.policy import ValueScale
 
 HEADS = {"move": Choice(num=2)}
 

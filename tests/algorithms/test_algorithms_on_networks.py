@@ -9,16 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C, Impala
 from ludus.algorithms.algorithm import Algorithm, Reference
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO, mappo
 from ludus.data.batch import Batch
 from ludus.data.specs import ActionSpec, Choice, Entities, ObservationSpec, Pointer, SeatKind, Vector, When
 from ludus.data.trees import Array
-from ludus.models.network_policy import NetworkPolicy
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic, NetworkPolicy
 
 KIND = SeatKind(
     name="player",
@@ -59,9 +57,7 @@ def played_batch(policy: NetworkPolicy) -> Batch:
     columns = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
     def part(prefix: str) -> dict[str, Tensor]:
-        return {
-            name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)
-        }
+        return {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}
 
     nowhere = torch.zeros(T + 1, B, dtype=torch.bool)
     valid, follows = ~nowhere, ~nowhere
@@ -126,9 +122,7 @@ def test_a_fresh_policy_is_as_far_from_itself_as_it_should_be() -> None:
     assert statistics["magnet_kl"].item() == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "algorithm", [PPO(), A2C(), Impala()], ids=lambda algorithm: type(algorithm).__name__
-)
+@pytest.mark.parametrize("algorithm", [PPO(), A2C(), Impala()], ids=lambda algorithm: type(algorithm).__name__)
 def test_the_entropy_of_each_head_is_measured(algorithm: Algorithm) -> None:
     policy = ActorCritic(hidden=(16,), memory=8, entity_size=8).build(KIND, 0)
     batch = algorithm.prepare(policy, {}, played_batch(policy))

@@ -205,9 +205,7 @@ def test_entropy_of_a_head_is_a_share_of_the_most_it_could_be() -> None:
     assert {head: found[f"entropy.{head}"] for head in HEADS} == pytest.approx(by_head)
 
 
-def divergence(
-    teacher: ManyValues, learner: ManyValues, batch: Batch, head: str, rows: Tensor | None = None
-) -> float:
+def divergence(teacher: ManyValues, learner: ManyValues, batch: Batch, head: str, rows: Tensor | None = None) -> float:
     """Mean over the valid rows of sum p log(p / q) with the teacher as p; 0 where `rows` is False."""
     terms = torch.zeros(T, B, dtype=torch.float64)
     when = HEADS[head].when
@@ -241,9 +239,7 @@ def test_teacher_pulls_each_head_with_its_own_weight() -> None:
 
 @pytest.mark.parametrize("strategy", ["z", None])
 @pytest.mark.parametrize("bounds", [{"most": 0.4}, {"least": 0.4}], ids=str)
-def test_early_in_the_game_the_first_head_is_pulled_more(
-    bounds: Mapping[str, float], strategy: str | None
-) -> None:
+def test_early_in_the_game_the_first_head_is_pulled_more(bounds: Mapping[str, float], strategy: str | None) -> None:
     actor, learner, teacher = ManyValues(0), ManyValues(1), ManyValues(5)
     batch = played(actor)
     early = EarlyGame(part="scalars", feature=1, strategy=strategy, weight=0.7, **bounds)

@@ -10,11 +10,10 @@ import torch
 from test_algorithms_on_networks import KIND, B, T, played_batch
 
 from ludus.algorithms.alphastar import AlphaStarGradient
-from ludus.algorithms.divergence import normalised_entropy
+from ludus.algorithms.losses import normalised_entropy
 from ludus.algorithms.teacher import Teacher
 from ludus.data.batch import Batch
-from ludus.models.network_policy import NetworkPolicy
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic, NetworkPolicy
 from ludus.models.policy import Unrolled
 
 REWARDED = replace(KIND, rewards=("build_order", "wood"))
@@ -94,14 +93,10 @@ def test_the_teacher_remembers_nothing_of_the_player() -> None:
     rng = np.random.default_rng(0)
     elsewhere = replace(
         batch,
-        state={
-            name: torch.from_numpy(rng.normal(size=array.shape)).float()
-            for name, array in batch.state.items()
-        },
+        state={name: torch.from_numpy(rng.normal(size=array.shape)).float() for name, array in batch.state.items()},
     )
     columns = [
-        algorithm.prepare(policy, {"teacher": teacher}, one).extra["teacher.order"]
-        for one in (batch, elsewhere)
+        algorithm.prepare(policy, {"teacher": teacher}, one).extra["teacher.order"] for one in (batch, elsewhere)
     ]
     torch.testing.assert_close(*columns)
     torch.testing.assert_close(columns[0], teacher.unroll(batch).log_probs["order"].detach())

@@ -23,8 +23,7 @@ from ludus.data.specs import (
     Vector,
     When,
 )
-from ludus.models.network_policy import NetworkPolicy
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic, NetworkPolicy
 
 KIND = SeatKind(
     name="player",

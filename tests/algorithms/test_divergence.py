@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ludus.algorithms.divergence import kl_categorical, kl_of_heads, uniform_log_probs
+from ludus.algorithms.losses import kl_categorical, kl_of_heads, uniform_log_probs
 from ludus.models.operators import LOWEST
 from ludus.models.policy import Unrolled
 
@@ -43,9 +43,7 @@ def test_kl_of_heads_counts_heads_and_picks_that_are_in_use() -> None:
         "move": torch.log_softmax(torch.randn(3, 4, generator=generator), -1),
         "units": torch.log_softmax(torch.randn(3, 2, 5, generator=generator), -1),
     }
-    log_q = {
-        name: torch.log_softmax(torch.randn(x.shape, generator=generator), -1) for name, x in log_p.items()
-    }
+    log_q = {name: torch.log_softmax(torch.randn(x.shape, generator=generator), -1) for name, x in log_p.items()}
     in_use = torch.tensor([[True, True], [True, True], [True, False]])
     unrolled = Unrolled(
         log_prob=torch.zeros(3, 2),

@@ -7,7 +7,7 @@ import torch
 from tabular_policy import random_batch
 from test_ppo import trained_policy
 
-from ludus.algorithms.impala import Impala
+from ludus.algorithms.actor_critic import Impala
 from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
 
 
@@ -61,9 +61,7 @@ def test_rows_that_do_not_count_still_pass_traces_on() -> None:
     batch = random_batch(actor, 8, 4)
     first_only = torch.zeros_like(batch.valid)
     first_only[0] = True
-    batch = replace(
-        batch, valid=first_only, follows=torch.ones_like(first_only), over=~torch.ones_like(first_only)
-    )
+    batch = replace(batch, valid=first_only, follows=torch.ones_like(first_only), over=~torch.ones_like(first_only))
     losses = [
         Impala().loss(learner, replace(batch, reward=batch.reward + bonus)).statistics["value_loss"]
         for bonus in (0.0, 100.0 * (torch.arange(9) == 5)[:, None])
@@ -75,9 +73,7 @@ def test_gradient_reaches_policy_and_values_but_not_through_the_targets() -> Non
     actor, learner = trained_policy(0), trained_policy(1)
     batch = random_batch(actor, 8, 4)
     policy_only = Impala(value_weight=0.0).loss(learner, batch).total
-    (gradient,) = torch.autograd.grad(
-        policy_only, [learner.values], allow_unused=True, materialize_grads=True
-    )
+    (gradient,) = torch.autograd.grad(policy_only, [learner.values], allow_unused=True, materialize_grads=True)
     assert gradient.abs().max().item() == 0.0
 
 

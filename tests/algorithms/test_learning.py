@@ -10,15 +10,14 @@ import torch
 from tabular_policy import TabularPolicy
 from torch import Tensor
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C, Impala
 from ludus.algorithms.algorithm import Algorithm, Reference
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO, mappo
 from ludus.data.batch import Batch
 from ludus.data.schedules import Exponential, Linear
 from ludus.data.specs import Choice, When
-from ludus.models.value_scale import ValueScale
+from ludus.models.policy import ValueScale
 
 HEADS = {"move": Choice(num=2), "aim": Choice(num=3, when=When(head="move", values=(1,)))}
 STEPS, TABLES = 8, 32

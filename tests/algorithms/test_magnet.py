@@ -13,7 +13,7 @@ from tabular_policy import TabularPolicy, random_batch
 from test_ppo import trained_policy
 
 from ludus.algorithms.algorithm import Reference
-from ludus.algorithms.divergence import kl_categorical
+from ludus.algorithms.losses import kl_categorical
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.data.batch import Batch
 from ludus.data.schedules import Exponential
@@ -54,9 +54,7 @@ def matrix_game_batch(policy: TabularPolicy, payoff: np.ndarray) -> Batch:
     )
 
 
-def settle(
-    algorithm: MagnetPolicyGradient, payoff: np.ndarray, *, updates: int, gradient_steps: int = 3
-) -> np.ndarray:
+def settle(algorithm: MagnetPolicyGradient, payoff: np.ndarray, *, updates: int, gradient_steps: int = 3) -> np.ndarray:
     """Both seats' probabilities after playing against each other from a lopsided start."""
     policy = TabularPolicy(2, {"move": Choice(num=2)}, dtype=torch.float64)
     with torch.no_grad():
@@ -80,9 +78,7 @@ def regularised_equilibrium(payoff: np.ndarray, weight: float) -> np.ndarray:
     row = column = np.full(2, 0.5)
     for _ in range(20_000):
         better = [np.exp(q / weight) for q in (payoff @ column, -payoff.T @ row)]
-        row, column = (
-            0.99 * old + 0.01 * new / new.sum() for old, new in zip((row, column), better, strict=True)
-        )
+        row, column = (0.99 * old + 0.01 * new / new.sum() for old, new in zip((row, column), better, strict=True))
     return np.stack([row, column])
 
 
@@ -95,9 +91,7 @@ def test_matching_pennies_with_a_uniform_magnet_returns_to_uniform() -> None:
 def test_uniform_magnet_leads_to_the_equilibrium_of_the_regularised_game(step_weight: float) -> None:
     algorithm = MagnetPolicyGradient(magnet_weight=0.5, step_weight=step_weight)
     # Without the pull of the last policy, several steps on one batch would leave it behind.
-    found = settle(
-        algorithm, BIASED, updates=150 if step_weight else 200, gradient_steps=3 if step_weight else 1
-    )
+    found = settle(algorithm, BIASED, updates=150 if step_weight else 200, gradient_steps=3 if step_weight else 1)
     expected = regularised_equilibrium(BIASED, 0.5)
     assert np.abs(expected - [1 / 3, 2 / 3]).max() > 0.02
     np.testing.assert_allclose(found, expected, atol=1e-3)
@@ -105,9 +99,7 @@ def test_uniform_magnet_leads_to_the_equilibrium_of_the_regularised_game(step_we
 
 def test_scaling_rewards_and_magnet_alike_leaves_the_equilibrium_where_it_is() -> None:
     algorithm = MagnetPolicyGradient(magnet_weight=0.25, reward_scale=0.5)
-    np.testing.assert_allclose(
-        settle(algorithm, BIASED, updates=150), regularised_equilibrium(BIASED, 0.5), atol=1e-3
-    )
+    np.testing.assert_allclose(settle(algorithm, BIASED, updates=150), regularised_equilibrium(BIASED, 0.5), atol=1e-3)
 
 
 def test_moving_magnet_leads_to_the_equilibrium_of_the_game_itself() -> None:

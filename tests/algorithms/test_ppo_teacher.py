@@ -10,15 +10,14 @@ import torch
 from tabular_policy import TabularPolicy, random_batch
 from test_algorithms_on_networks import KIND, played_batch
 
-from ludus.algorithms import reference_columns
+from ludus.algorithms import algorithm as reference_columns
 from ludus.algorithms.algorithm import Reference
 from ludus.algorithms.ppo import PPO, mappo
 from ludus.algorithms.teacher import EarlyGame, Teacher
 from ludus.data.batch import Batch
 from ludus.data.schedules import Linear
 from ludus.data.specs import ActionSpec, Choice, ObservationSpec, SeatKind, Vector, When
-from ludus.models.network_policy import NetworkPolicy
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic, NetworkPolicy
 from ludus.models.policy import Unrolled
 
 HEADS = {"move": Choice(num=3), "aim": Choice(num=4, when=When(head="move", values=(1, 2)))}
@@ -215,8 +214,7 @@ def test_the_teacher_remembers_nothing_of_the_player() -> None:
     batch, algorithm = played_batch(policy), PPO(teacher=Teacher())
     elsewhere = replace(batch, state={name: torch.ones_like(array) for name, array in batch.state.items()})
     columns = [
-        algorithm.prepare(policy, {"teacher": teacher}, one).extra["teacher.order"]
-        for one in (batch, elsewhere)
+        algorithm.prepare(policy, {"teacher": teacher}, one).extra["teacher.order"] for one in (batch, elsewhere)
     ]
     torch.testing.assert_close(*columns)
 
@@ -245,7 +243,5 @@ def test_a_batch_in_which_nothing_counts_has_no_loss() -> None:
     policy, teacher = network(0), network(1)
     algorithm = PPO(teacher=Teacher(weight=1.0))
     played = played_batch(policy)
-    batch = algorithm.prepare(
-        policy, {"teacher": teacher}, replace(played, valid=torch.zeros_like(played.valid))
-    )
+    batch = algorithm.prepare(policy, {"teacher": teacher}, replace(played, valid=torch.zeros_like(played.valid)))
     assert algorithm.loss(policy, batch).total.item() == 0.0

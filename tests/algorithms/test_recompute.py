@@ -8,10 +8,17 @@ import pytest
 import torch
 from tabular_policy import TabularPolicy, random_batch
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C
 from ludus.algorithms.ppo import PPO
-from ludus.algorithms.recompute import LOG_PROB, LOG_RATIO, VALUE, apply_recomputed, recomputed_columns
-from ludus.algorithms.teacher import Teacher, teacher_columns
+from ludus.algorithms.teacher import (
+    LOG_PROB,
+    LOG_RATIO,
+    VALUE,
+    Teacher,
+    apply_recomputed,
+    recomputed_columns,
+    teacher_columns,
+)
 from ludus.data.batch import Batch
 from ludus.data.specs import Choice
 

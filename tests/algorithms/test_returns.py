@@ -140,9 +140,7 @@ def slow_vtrace(
 @given(seeds, lambdas, st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.5, 1.0, 2.0]))
 def test_vtrace(seed: int, lambda_: float, rho_clip: float, c_clip: float) -> None:
     columns = random_columns(seed)
-    found = vtrace(
-        columns.log_ratio[..., 0], *columns.steps, rho_clip=rho_clip, c_clip=c_clip, lambda_=lambda_
-    )
+    found = vtrace(columns.log_ratio[..., 0], *columns.steps, rho_clip=rho_clip, c_clip=c_clip, lambda_=lambda_)
     target, advantage = slow_vtrace(columns, 0, rho_clip, c_clip, lambda_)
     np.testing.assert_allclose(found.target, target, atol=1e-11)
     np.testing.assert_allclose(found.advantage, advantage, atol=1e-11)

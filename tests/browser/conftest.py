@@ -27,9 +27,7 @@ def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip("there is no Chromium here: apt install chromium")
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="pip install 'ludus[browser]' adds playwright"
-    )
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install -e '.[browser]' adds playwright")
     with playwright.sync_playwright() as started:
         launched = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield launched

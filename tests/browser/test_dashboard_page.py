@@ -16,9 +16,9 @@ from planted_runs import BOTTLENECK, WORKERS, plant, status_of
 from watched_runs import LUDUS, league_json, watched
 
 from ludus.data.records import MatchVoid
-from ludus.runtime.token_file import make_token_file
+from ludus.store.run_control import write_status
 from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import write_status
+from ludus.system.network import make_token_file
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -122,9 +122,7 @@ def test_the_league_shows_the_numbers_of_ludus_league(
     keep_picture(page, "league")
 
 
-def test_the_overview_of_a_run_that_trains(
-    tmp_path: Path, open_page: OpenPage, keep_picture: KeepPicture
-) -> None:
+def test_the_overview_of_a_run_that_trains(tmp_path: Path, open_page: OpenPage, keep_picture: KeepPicture) -> None:
     folder = plant(tmp_path / "run")
     write_status(folder.status, status_of("training", workers=WORKERS, bottleneck=BOTTLENECK, restarts=3))
     with folder.lock(), watched(folder.path) as url:
@@ -185,9 +183,7 @@ def test_a_player_and_its_opponents(
     keep_picture(page, "player")
 
 
-def test_the_spinning_top(
-    run: RunFolder, address: str, open_page: OpenPage, keep_picture: KeepPicture
-) -> None:
+def test_the_spinning_top(run: RunFolder, address: str, open_page: OpenPage, keep_picture: KeepPicture) -> None:
     layers = league_json(run.path)["measures"]["layers"]
     page = shown(open_page(address), "top")
     page.locator(".spinning svg").wait_for()
@@ -211,15 +207,11 @@ def test_matches_are_filtered_and_paged(
     assert all("void" in cells[3] for cells in table(page, "Matches"))
     page.get_by_label("state").select_option("")
     page.get_by_label("player").select_option("main.2")
-    wait_until(
-        page, "[...document.querySelectorAll('tbody tr')].every(row => row.innerText.includes('main.2'))"
-    )
+    wait_until(page, "[...document.querySelectorAll('tbody tr')].every(row => row.innerText.includes('main.2'))")
     keep_picture(page, "matches")
 
 
-def test_a_recorded_game_is_stepped_through(
-    tmp_path: Path, open_page: OpenPage, keep_picture: KeepPicture
-) -> None:
+def test_a_recorded_game_is_stepped_through(tmp_path: Path, open_page: OpenPage, keep_picture: KeepPicture) -> None:
     folder = plant(tmp_path / "run")
     replays = folder.path / "replays"
     command = [

@@ -19,9 +19,9 @@ from ludus.config import encode
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Skirmish
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.recipes import connect_four, kuhn, skirmish
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
-playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'ludus[browser]' adds playwright")
+playwright = pytest.importorskip("playwright.sync_api", reason="pip install -e '.[browser]' adds playwright")
 expect = playwright.expect
 OpenPage = Callable[..., "Page"]
 Keep = Callable[["Page", str], None]
@@ -78,9 +78,7 @@ def playing(folder: RunFolder, *arguments: str) -> Iterator[str]:
 def human_matches(folder: RunFolder) -> list[tuple[MatchIssued, MatchFinished | MatchVoid]]:
     with folder.ledger(read_only=True) as ledger:
         issued = [
-            event
-            for _, event in ledger.replay()
-            if isinstance(event, MatchIssued) and event.match.purpose == "human"
+            event for _, event in ledger.replay() if isinstance(event, MatchIssued) and event.match.purpose == "human"
         ]
         ends = [ledger.end_of(event.match.id) for event in issued]
     assert all(isinstance(end, MatchFinished | MatchVoid) for end in ends)
@@ -145,9 +143,7 @@ def test_a_whole_game_of_connect_four(open_page: OpenPage, keep_picture: Keep, t
     assert isinstance(human_matches(folder)[1][1], MatchVoid)
 
 
-def test_a_round_of_kuhn_hides_the_card_until_the_end(
-    open_page: OpenPage, keep_picture: Keep, tmp_path: Path
-) -> None:
+def test_a_round_of_kuhn_hides_the_card_until_the_end(open_page: OpenPage, keep_picture: Keep, tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", small(kuhn.experiment()))
     with playing(folder, "main", "--seat", "0") as url:
         page = open_page(url, width=390, scheme="dark")
@@ -200,9 +196,7 @@ def test_orders_by_mouse_in_skirmish(open_page: OpenPage, keep_picture: Keep, tm
             return float(max(min(unit[3:5]) for unit in asked["view"]["units"] if unit[1] == 1))
 
         session: list[str] = []
-        page.on(
-            "request", lambda sent: session.append(sent.post_data_json["session"]) if not session else None
-        )
+        page.on("request", lambda sent: session.append(sent.post_data_json["session"]) if not session else None)
         expect(page.locator("#status")).to_have_text(re.compile(r"tick [3-9]\d"))
         assert farthest() > 11.0, "they have gone where they were sent"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from planted_runs import plant
 
-from ludus.cli.report import read_documents
+from ludus.cli.watch import read_documents
 from ludus.observe.report import report_page
 from ludus.store.run_folder import RunFolder
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ludus.data.dataset_format import column_specs
-from ludus.data.episodes import DecodedReplay, Episode, EpisodeFacts, Outcome
+from ludus.data.replay import DecodedReplay, Episode, EpisodeFacts, Outcome, column_specs
 from ludus.data.trees import Array
 from ludus.games.builtin.tic_tac_toe import TicTacToe, TicTacToeRules
 from ludus.games.game import GameBatch, allocate_actions
-from ludus.store.dataset_writer import write_dataset
+from ludus.replays.dataset_writer import write_dataset
 
 RULES = TicTacToeRules()
 RECIPE = """
@@ -22,7 +21,7 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.alphastar import AlphaStar
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -91,8 +90,7 @@ def _play(table: GameBatch, teacher: Teacher, game: int, seed: int) -> Episode:
         rows[name] = [np.array(value)] * len(rows["action.move"])
     specs = column_specs(table.spec.kinds[0])
     columns = {
-        name: np.array(found, specs[name].dtype).reshape(len(found), *specs[name].shape)
-        for name, found in rows.items()
+        name: np.array(found, specs[name].dtype).reshape(len(found), *specs[name].shape) for name, found in rows.items()
     }
     score = float(view.score[0, own])
     outcome: Outcome = "win" if score > 0 else "loss" if score < 0 else "draw"

@@ -61,9 +61,7 @@ def running(
     outside = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR", "COLUMNS")}
     given = {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"} | dict(environment or {})
     end = terminal.program
-    process = subprocess.Popen(
-        [*LUDUS, *arguments], cwd=folder, env=outside | given, stdin=end, stdout=end, stderr=end
-    )
+    process = subprocess.Popen([*LUDUS, *arguments], cwd=folder, env=outside | given, stdin=end, stdout=end, stderr=end)
     try:
         yield process
     finally:

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 from bot_datasets import RECIPE, same_again, tic_tac_toe_dataset
 
-from ludus.assemble import CHECKPOINT
 from ludus.cli.main import main
-from ludus.data.dataset import ReplayDataset
 from ludus.data.trees import Array
 from ludus.observe.metric_names import is_declared
-from ludus.store.metrics_file import read_metrics
+from ludus.replays import cloned_run
+from ludus.replays.dataset import ReplayDataset
+from ludus.runtime.assemble import CHECKPOINT
 from ludus.store.model_pool import BEST
-from ludus.store.run_folder import RunFolder
-from ludus.workers import cloned_run
+from ludus.store.run_folder import RunFolder, read_metrics
 
 Run = Callable[..., tuple[int, str, str]]
 FEW = ("--set", "cloning.minibatch_size=64")
@@ -33,9 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ludus(
-    data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def ludus(data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command in a folder with recipes and a dataset: (exit code, standard output, error)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(RECIPE)
@@ -110,9 +107,7 @@ def test_best_is_what_validation_measured_best(ludus: Run) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["plain", "remembering"])
-def test_going_on_equals_never_having_stopped(
-    ludus: Run, recipe: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_going_on_equals_never_having_stopped(ludus: Run, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("rules", f"mine.py:{recipe}", "--steps", "60", *FEW)
     ludus("clone", *options, "--run", "whole", "--quiet")
 

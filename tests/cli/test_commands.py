@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from ludus.cli.experiments import recipe_names
 from ludus.cli.main import COMMANDS, main
+from ludus.lookup import recipe_names
 
 SMALL = {
     "runtime": "serial",
@@ -223,9 +223,7 @@ def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Run, tmp
 def test_what_a_run_has_learned_decides_what_a_resume_can_change(ludus: Run, setting: str) -> None:
     ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
     before = Path("mine/run.json").read_bytes()
-    code, _, err = ludus(
-        "train", "--run", "mine", "--resume", "--set", setting, "--set", "league.bots=random"
-    )
+    code, _, err = ludus("train", "--run", "mine", "--resume", "--set", setting, "--set", "league.bots=random")
     assert code == 2
     assert setting.partition("=")[0].replace("+", "") in err
     assert Path("mine/run.json").read_bytes() == before

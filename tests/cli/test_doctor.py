@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ludus.cli import machine
-from ludus.cli.doctor import EXTRAS
-from ludus.cli.machine import Finding, look_around
+from ludus.cli import doctor as machine
+from ludus.cli.doctor import EXTRAS, Finding, look_around
 from ludus.cli.main import main
+from ludus.system.machine import install_command
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
@@ -54,7 +54,7 @@ def test_it_explains_the_machine_and_what_is_missing(
         assert re.search(rf"\b{what}\b", text), text
     assert "games that insist on a screen: apt install xvfb" in text
     for extra, (package, _) in EXTRAS.items():
-        missing = f"pip install 'ludus[{extra}]'" in " ".join(text.split())  # long lines are wrapped
+        missing = install_command(extra) in " ".join(text.split())  # long lines are wrapped
         assert missing != bool(re.search(rf"^{extra} +{package} \d", text, re.MULTILINE)), text
 
 

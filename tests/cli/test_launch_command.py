@@ -64,9 +64,7 @@ def test_manifests_are_written_and_sent(ludus: Run, tmp_path: Path, monkeypatch:
     assert kinds == ["PersistentVolumeClaim", "RayJob"]
 
 
-def test_a_refusal_of_the_scheduler_is_passed_on(
-    ludus: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_of_the_scheduler_is_passed_on(ludus: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, monkeypatch, "sbatch", "echo 'invalid partition' >&2; exit 1")
     code, _, errors = ludus("launch", "slurm", "kuhn", "--submit")
     assert code == 1

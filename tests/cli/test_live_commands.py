@@ -105,9 +105,7 @@ def test_a_resume_cannot_take_away_what_was_changed(run: Run) -> None:
         (["league", "mine", "melt", "main"], 2, "melt"),
     ],
 )
-def test_bad_input_names_the_thing_and_changes_nothing(
-    run: Run, arguments: list[str], code: int, named: str
-) -> None:
+def test_bad_input_names_the_thing_and_changes_nothing(run: Run, arguments: list[str], code: int, named: str) -> None:
     before = Path("mine/ledger.db").read_bytes()
     got, _, err = run(*arguments)
     assert (got, named in err) == (code, True), err
@@ -134,9 +132,7 @@ def test_a_run_that_trains_is_changed_by_another_process(tmp_path: Path) -> None
     program = [sys.executable, "-m", "ludus.cli.main"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     start = [*program, "train", "rps", "--run", "mine", "--json", *TINY, "--set", "budget=1000000000"]
-    with subprocess.Popen(
-        start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as training:
+    with subprocess.Popen(start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as training:
         assert training.stdout is not None
         assert "decisions" in json.loads(training.stdout.readline())
         for arguments, code, said in (
@@ -144,9 +140,7 @@ def test_a_run_that_trains_is_changed_by_another_process(tmp_path: Path) -> None
             (["set", "mine", "learner.batch_size=5"], 1, "cannot change while a run trains"),
             (["league", "mine", "freeze", "main"], 0, "main was frozen as main."),
         ):
-            done = subprocess.run(
-                [*program, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
-            )
+            done = subprocess.run([*program, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
             assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
             assert "nobody trains" not in done.stdout
         training.send_signal(signal.SIGTERM)

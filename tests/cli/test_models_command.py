@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from ludus.assemble import build_policies
-from ludus.cli.experiments import find_experiment
 from ludus.cli.main import main
 from ludus.config import encode
 from ludus.data.records import ModelId, PlayerAdded
-from ludus.models.weights import join_kinds, weights_of
+from ludus.lookup import find_experiment
+from ludus.models.policy import join_kinds, weights_of
+from ludus.runtime.assemble import build_policies
 from ludus.store.run_folder import RunFolder
 
 Run = Callable[..., tuple[int, str, str]]
@@ -80,9 +80,7 @@ def foreign(path: str, hidden: int = 16, **more: Any) -> torch.nn.Module:
     """A checkpoint as other programs write them: an actor and a critic with their own names."""
 
     def layers(outputs: int) -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.Linear(11, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, outputs)
-        )
+        return torch.nn.Sequential(torch.nn.Linear(11, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, outputs))
 
     network = torch.nn.ModuleDict({"actor": layers(2), "critic": layers(1)})
     optimiser = torch.optim.Adam(network.parameters())

@@ -18,7 +18,7 @@ from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.league.matchmaking import PFSP
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -117,9 +117,7 @@ def test_they_meet_players_and_each_other(
 def test_replays_of_them_are_recorded(trained: Path, tmp_path: Path) -> None:
     bots = (f"a={trained / 'mine.py'}:First", f"program:{trained / 'last.py'}")
     out = tmp_path / "replays"
-    assert (
-        ludus("record", "tic_tac_toe", *bots, "-n", "4", "--tables", "2", "--out", str(out), "--quiet") == 0
-    )
+    assert ludus("record", "tic_tac_toe", *bots, "-n", "4", "--tables", "2", "--out", str(out), "--quiet") == 0
     assert len(list(out.glob("tic_tac_toe-a-last-*"))) == 4
 
 
@@ -136,9 +134,7 @@ def test_one_is_checked_beside_the_game(trained: Path, capsys: pytest.CaptureFix
     assert "bot 'bad' answered an action that is not legal" in capsys.readouterr().out
 
 
-def test_one_that_fails_is_blamed_and_not_the_game(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_fails_is_blamed_and_not_the_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lost.py").write_text("class Lost:\n    def act(self, *asked):\n        return [][0]\n")
     assert ludus("check", "tic_tac_toe", "--episodes", "2", "--bot", f"{tmp_path / 'lost.py'}:Lost") == 1
     lines = capsys.readouterr().out.splitlines()

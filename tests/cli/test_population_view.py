@@ -15,7 +15,7 @@ from dataclasses import replace
 from ludus.league.population import Population
 from ludus.league.rules import LeagueRules, Role
 from ludus.league.matchmaking import UniformPast
-from ludus.league.search_spaces import LogUniform
+from ludus.league.population import LogUniform
 from ludus.recipes import rps
 
 search = (LogUniform(path="learner.learning_rate", low=1e-6, high=1e-2),)
@@ -73,9 +73,7 @@ def test_a_league_without_a_population_shows_none(tmp_path: Path, capsys: pytest
     run = str(tmp_path / "run")
     ludus(capsys, "train", "rps", "--run", run, "--quiet", *CHANGES, "--set", "budget=1000")
     assert "Population" not in ludus(capsys, "league", run)
-    (member,) = (
-        one for one in json.loads(ludus(capsys, "league", run, "--json"))["players"] if one["role"] == "main"
-    )
+    (member,) = (one for one in json.loads(ludus(capsys, "league", run, "--json"))["players"] if one["role"] == "main")
     assert member["settings"] == {}
     assert [descent["donor"] for descent in member["lineage"]] == [None]
 

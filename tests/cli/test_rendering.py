@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from ludus.cli import rendering
+from ludus.cli import evaluate as rendering
 from ludus.cli.main import main
 
 SETTINGS = (
@@ -94,9 +94,7 @@ def test_bad_usage_is_refused_before_anything_is_played(
     assert shown.out == ""
 
 
-def test_a_game_without_pictures_names_those_that_have_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_game_without_pictures_names_those_that_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rps = train(tmp_path / "rps", "rps")
     assert ludus("eval", rps, "--render", str(tmp_path / "play.gif")) == 2
     error = capsys.readouterr().err
@@ -110,7 +108,7 @@ def test_a_missing_library_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setattr(rendering, "find_spec", lambda name: None if name == "starlette" else name)
     assert ludus("eval", run, "main", "random", "--render", "live") == 1
-    assert "--render needs starlette: pip install 'ludus[web]'" in capsys.readouterr().err
+    assert "--render needs starlette: pip install -e '.[web]'" in capsys.readouterr().err
 
 
 def free_port() -> int:
@@ -171,10 +169,7 @@ def test_an_interrupted_live_page_says_so_and_the_command_ends_with_130(run: str
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
     assert (
-        ludus(
-            "eval", run, "random", "rules", "-n", "0", "--render", "live", "--port", str(port), "--fps", "1"
-        )
-        == 130
+        ludus("eval", run, "random", "rules", "-n", "0", "--render", "live", "--port", str(port), "--fps", "1") == 130
     )
     watching.join(20)
     assert "".join(lines).endswith('data: {"reason": "the command has stopped"}\n\n')

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from ludus.cli.main import main
-from ludus.data.dataset import ReplayDataset
 from ludus.data.replay import Replay, decode_replay, encode_replay
-from ludus.store.dataset_folder import locked
-from ludus.workers import replay_conversion
+from ludus.replays import dataset_writer as replay_conversion
+from ludus.replays.dataset import ReplayDataset
+from ludus.replays.dataset_writer import locked
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -60,7 +60,7 @@ OWN_REPLAYS = """
 from dataclasses import replace
 
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.games.replay_episodes import ReplayEpisodes
+from ludus.replays.replay_episodes import ReplayEpisodes
 
 
 class Mine(TicTacToe):
@@ -141,9 +141,7 @@ def test_pairs(ludus: Run) -> None:
 
 
 def test_a_game_of_one_seat_with_an_option(ludus: Run) -> None:
-    code, _, _ = ludus(
-        "record", "beacon", "oracle", "random", "--set", "decisions=12", "-n", "2", "--out", "b"
-    )
+    code, _, _ = ludus("record", "beacon", "oracle", "random", "--set", "decisions=12", "-n", "2", "--out", "b")
     assert code == 0
     assert [one.options for one in replays("b")] == [{"decisions": 12}] * 4
     code, out, _ = ludus("convert", "b", "--out", "set")
@@ -185,9 +183,7 @@ def test_convert_chooses_counts_and_goes_on(ludus: Run) -> None:
     names = [dataset.names[player] for player in dataset.episodes.player]
     assert Counter(names) == {"random": 12, "rules": 12}
 
-    code, out, _ = ludus(
-        "convert", "games", "--out", "wins", "--player", "rules", "--outcome", "win", "--json"
-    )
+    code, out, _ = ludus("convert", "games", "--out", "wins", "--player", "rules", "--outcome", "win", "--json")
     facts = last(out)
     wins = sum(dataset.episodes.outcome[[name == "rules" for name in names]] > 0)
     assert facts["episodes"] == wins
@@ -196,9 +192,7 @@ def test_convert_chooses_counts_and_goes_on(ludus: Run) -> None:
     assert code == 1
     assert "wins was begun with other settings: player was ['rules'] and is []" in err
 
-    ludus(
-        "convert", *(str(path) for path in sorted(Path("games").iterdir())[:5]), "--out", "parts", "--quiet"
-    )
+    ludus("convert", *(str(path) for path in sorted(Path("games").iterdir())[:5]), "--out", "parts", "--quiet")
     ludus("convert", "games", "--out", "parts", "--quiet")
     assert contents("parts") == contents("all")
     for one in dataset.windows(np.random.default_rng(0), 4, 3).valid.T:
@@ -257,9 +251,7 @@ def test_a_disk_that_will_not_do_is_said_early(ludus: Run, monkeypatch: pytest.M
     for number in range(4):
         Path(f"games/a{number}.replay").write_bytes(b"")
     monkeypatch.setattr(replay_conversion, "SAMPLE_REPLAYS", 1)
-    monkeypatch.setattr(
-        replay_conversion, "_require_room", lambda writer, estimate: estimates.append(estimate)
-    )
+    monkeypatch.setattr(replay_conversion, "_require_room", lambda writer, estimate: estimates.append(estimate))
     estimates: list[int] = []
     ludus("convert", "games", "--out", "other", "--quiet")
     assert estimates[0] > 500, "what was skipped says nothing about the others"
@@ -405,8 +397,6 @@ def test_convert_goes_on_after_a_kill(ludus: Run) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "8", "--out", "games", "--quiet")
     ludus("convert", "games", "--out", "whole", "--quiet")
     for stop, code in ((30, -signal.SIGKILL), (45, -signal.SIGKILL), (0, 0)):
-        ended = subprocess.run(
-            [sys.executable, "-c", KILLED, str(stop)], env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
+        ended = subprocess.run([sys.executable, "-c", KILLED, str(stop)], env={**os.environ, "OMP_NUM_THREADS": "1"})
         assert ended.returncode == code
     assert contents("set") == contents("whole")

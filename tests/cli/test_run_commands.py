@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from test_commands import Run, ludus, settings
 
-from ludus.cli.logs import Tail
+from ludus.cli.status import Tail
+from ludus.store.run_control import RunStatus, WorkerStatus, read_status, write_status
 from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import RunStatus, WorkerStatus, read_status, write_status
 
 __all__ = ["ludus"]
 

@@ -69,11 +69,7 @@ def served(*arguments: str, missing: tuple[str, ...] = ()) -> Iterator[tuple[sub
 
 
 def children(pid: int) -> list[int]:
-    found = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in task.read_text().split()
-    ]
+    found = [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
     return found + [grandchild for child in found for grandchild in children(child)]
 
 
@@ -104,9 +100,7 @@ def test_it_needs_no_torch_and_ends_with_all_its_processes(number: signal.Signal
 
 def test_clients_may_set_harmless_options_only(tmp_path: Path) -> None:
     with served("skirmish", "--workers", "0") as (_, server):
-        assert (
-            from_address(f"remote://{server}/skirmish?mode=3v3").spec == resolve("skirmish", mode="3v3").spec
-        )
+        assert from_address(f"remote://{server}/skirmish?mode=3v3").spec == resolve("skirmish", mode="3v3").spec
         for value, said in (("os:system", "plain words"), ("../../etc", "plain words"), ("2v2", "1v1")):
             with pytest.raises(GameError, match=said):
                 _ = Remote(server=server, options={"mode": value}).spec

@@ -7,12 +7,12 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
-from ludus.cli.starting import training_of
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.runtime.serial import FINISHED
+from ludus.runtime.start import training_of
+from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import WorkerStatus, read_status
 from ludus.workers.evaluator import EvaluationConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_service.py"

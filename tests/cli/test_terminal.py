@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from terminals import LUDUS, Terminal, running
 
-from ludus.cli.console import can_redraw
-from ludus.cli.live_view import Pace
+from ludus.cli.terminal import can_redraw
+from ludus.cli.train_view import Pace
 
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 """Characters that a log should not have; a terminal itself adds the carriage returns."""
@@ -23,9 +23,7 @@ LINE = re.compile(r" *[\d.]+%  +[\d,]+ decisions +[\d,]+/s +[\d,]+ matches .* le
 
 def settings(**chosen: object) -> list[str]:
     """Written with __ for a dot."""
-    return [
-        part for path, value in chosen.items() for part in ("--set", f"{path.replace('__', '.')}={value}")
-    ]
+    return [part for path, value in chosen.items() for part in ("--set", f"{path.replace('__', '.')}={value}")]
 
 
 def is_whole(line: str, width: int) -> bool:

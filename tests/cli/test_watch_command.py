@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ludus.cli.main import main
-from ludus.runtime.token_file import make_token_file
 from ludus.store.run_folder import RunFolder
+from ludus.system.network import make_token_file
 
 
 @pytest.fixture
@@ -88,9 +88,7 @@ def test_what_is_not_safe_is_refused_by_name(
     assert message in capsys.readouterr().err
 
 
-def test_a_token_that_others_can_read_is_refused(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_that_others_can_read_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token_file = make_token_file(tmp_path / "token")
     token_file.chmod(0o644)
     with pytest.raises(SystemExit):

@@ -18,15 +18,14 @@ from typing import Any
 
 import pytest
 
-from ludus.assemble import load_experiment, new_league
 from ludus.config import encode
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, ModelId
 from ludus.experiment import Experiment
 from ludus.league.league import League
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.assemble import load_experiment, new_league
+from ludus.store.run_folder import RunFolder, read_metrics
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="pip install 'ludus[ray]'")
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="pip install -e '.[ray]'")
 
 
 class RayRun:

@@ -12,8 +12,8 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.shared_parts import SharedParts
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.shared_parts import SharedParts
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig

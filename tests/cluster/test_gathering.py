@@ -6,16 +6,16 @@ import sys
 import pytest
 from ray_runs import needs_ray
 
-from ludus.cluster.loopback import LoopbackCluster
+from ludus.runtime.ray.loopback import LoopbackCluster
 
 pytestmark = [pytest.mark.slow, needs_ray]
 
-COUNT = "import sys; from ludus.cluster.gathering import gather; print(gather(sys.argv[1], 3, wait_s=0))"
+COUNT = "import sys; from ludus.runtime.ray.connection import gather; print(gather(sys.argv[1], 3, wait_s=0))"
 
 
 def test_it_waits_for_all_nodes_but_not_for_ever() -> None:
     with LoopbackCluster(1) as nodes:
-        program = [sys.executable, "-m", "ludus.cluster.gathering", nodes.address, "2"]
+        program = [sys.executable, "-m", "ludus.runtime.ray.connection", nodes.address, "2"]
         with subprocess.Popen(program, env=nodes.environment, stdout=subprocess.PIPE, text=True) as waiting:
             nodes.add(1)
             said, _ = waiting.communicate()

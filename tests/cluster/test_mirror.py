@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from small_runs import small
 
-from ludus.cluster.mirror import Mirror
-from ludus.cluster.parcel import DamagedParcel, Parcel, pack
 from ludus.config import encode
 from ludus.data.records import ModelId
+from ludus.runtime.ray.transfer import ArrayMessage, DamagedMessage, pack
+from ludus.runtime.ray.user_code import Mirror
 from ludus.store.model_pool import UnknownModel
 from ludus.store.run_folder import RunFolder
 
@@ -25,7 +25,7 @@ def mirror(tmp_path: Path) -> Iterator[Mirror]:
     made.close()
 
 
-def weights(step: int) -> Parcel:
+def weights(step: int) -> ArrayMessage:
     return pack({"w": np.full(4, step, np.float32)})
 
 
@@ -48,7 +48,7 @@ def test_a_damaged_model_is_not_kept(mirror: Mirror) -> None:
     parcel = weights(0)
     body = parcel.body.copy()
     body[0] ^= 1
-    with pytest.raises(DamagedParcel):
-        mirror.keep_model(ModelId("main", 0, 0), "live", Parcel(parcel.head, body), most=3)
+    with pytest.raises(DamagedMessage):
+        mirror.keep_model(ModelId("main", 0, 0), "live", ArrayMessage(parcel.head, body), most=3)
     with pytest.raises(UnknownModel):
         mirror.folder.models.fetch(ModelId("main", 0, 0))

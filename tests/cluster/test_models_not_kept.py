@@ -10,14 +10,14 @@ import pytest
 from ray_runs import check_run, faults_of, needs_ray, ray_run
 from small_runs import small
 
-from ludus.cluster.loopback import LoopbackCluster
 from ludus.data.records import ModelId
+from ludus.experiment import ClusterConfig
 from ludus.league.matchmaking import PFSP
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.runtime.cluster_config import ClusterConfig
-from ludus.runtime.supervision import Supervision
+from ludus.runtime.ray.loopback import LoopbackCluster
 from ludus.store.model_pool import ModelPool, UnknownModel
+from ludus.workers.worker import Supervision
 
 pytestmark = [pytest.mark.slow, needs_ray]
 

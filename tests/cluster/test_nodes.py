@@ -17,9 +17,9 @@ from ray_runs import check_run, faults_of, needs_ray, nodes_of, ray_run, workers
 from small_runs import small
 
 import ludus
-from ludus.cluster.loopback import LoopbackCluster
-from ludus.runtime.cluster_config import ClusterConfig
-from ludus.runtime.token_file import RAY_MODE_VARIABLE, RAY_PATH_VARIABLE
+from ludus.experiment import ClusterConfig
+from ludus.runtime.ray.loopback import LoopbackCluster
+from ludus.system.network import RAY_MODE_VARIABLE, RAY_PATH_VARIABLE
 
 pytestmark = [pytest.mark.slow, needs_ray]
 APART = ClusterConfig(shared_folder=False, models_kept=4)
@@ -101,9 +101,7 @@ def test_policy_workers_are_with_their_actors(tmp_path: Path, nodes: LoopbackClu
     assert not faults_of(path)
 
 
-def test_user_code_goes_along_and_other_code_of_ours_is_refused(
-    tmp_path: Path, nodes: LoopbackCluster
-) -> None:
+def test_user_code_goes_along_and_other_code_of_ours_is_refused(tmp_path: Path, nodes: LoopbackCluster) -> None:
     copy = tmp_path / "other"
     shutil.copytree(Path(ludus.__file__).parent, copy / "ludus")
     with (copy / "ludus" / "__init__.py").open("a") as file:
@@ -112,7 +110,7 @@ def test_user_code_goes_along_and_other_code_of_ours_is_refused(
     file_of_user = tmp_path / "mine" / "stopping.py"
     file_of_user.parent.mkdir()
     file_of_user.write_text(
-        "from ludus.runtime.program import StopTraining\n"
+        "from ludus.workers.worker import StopTraining\n"
         "from far_enough import LIMIT\n"
         "def stop(worker, step):\n"
         "    if worker.name.startswith('actor') and worker.episodes > LIMIT:\n"
@@ -125,7 +123,7 @@ def test_user_code_goes_along_and_other_code_of_ours_is_refused(
         "from dataclasses import replace\n"
         "from small_runs import small\n"
         "from ludus.config import encode\n"
-        "from ludus.data.files import load_address\n"
+        "from ludus.data.addresses import load_address\n"
         "from ludus.store.run_folder import RunFolder\n"
         f"described = replace(small(budget=10**9), middleware=(load_address({f'{file_of_user}:stop'!r}),))\n"
         f"RunFolder.create({str(tmp_path / 'run')!r}, encode(described), seed=0, command=())\n"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ludus.cluster.own_thread import OwnThread
+from ludus.runtime.ray.node_agent import OwnThread
 
 
 def started(step: list[str]) -> OwnThread:

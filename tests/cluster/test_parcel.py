@@ -7,8 +7,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from ludus.cluster.parcel import DamagedParcel, Draft, Parcel, pack, unpack
-from ludus.runtime.cluster_config import ClusterConfig, Compression
+from ludus.experiment import ClusterConfig, Compression
+from ludus.runtime.ray.transfer import ArrayMessage, DamagedMessage, Draft, pack, unpack
 
 ARRAYS = {
     "weights": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -48,10 +48,10 @@ def test_a_damaged_parcel_is_refused() -> None:
     parcel = pack(ARRAYS)
     body = parcel.body.copy()
     body[3] ^= 1
-    with pytest.raises(DamagedParcel, match="does not match its digest"):
-        unpack(Parcel(parcel.head, body))
-    with pytest.raises(DamagedParcel, match="bytes has"):
-        unpack(Parcel(parcel.head, body[:-1]))
+    with pytest.raises(DamagedMessage, match="does not match its digest"):
+        unpack(ArrayMessage(parcel.head, body))
+    with pytest.raises(DamagedMessage, match="bytes has"):
+        unpack(ArrayMessage(parcel.head, body[:-1]))
 
 
 def test_bad_settings_are_refused() -> None:

@@ -14,14 +14,14 @@ from ray_runs import descendants, faults_of, is_gone, needs_ray, ray_run, wait_u
 from small_runs import small
 
 import ludus
-from ludus.cluster.loopback import LoopbackCluster
 from ludus.config import encode
-from ludus.data.files import load_address
-from ludus.runtime.cluster_config import ClusterConfig
+from ludus.data.addresses import load_address
+from ludus.experiment import ClusterConfig
+from ludus.runtime.ray.loopback import LoopbackCluster
 from ludus.services import Resources, UserService
-from ludus.services.allotment import NotEnough
+from ludus.services.resources import NotEnough
+from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import WorkerStatus, read_status
 
 CODE = """
 import os
@@ -61,7 +61,7 @@ def node(name: str, **has: float) -> dict[str, Any]:
 
 @needs_ray
 def test_what_no_node_has_is_named() -> None:
-    from ludus.cluster.posts import require_nodes
+    from ludus.runtime.ray.service_starter import require_nodes
 
     nodes = [node("one", CPU=4), node("two", CPU=2, GPU=1, memory=1e9)]
 
@@ -83,22 +83,20 @@ def test_what_no_node_has_is_named() -> None:
 
 @needs_ray
 def test_a_post_loads_no_torch() -> None:
-    code = "import sys, ludus.cluster.post_actor; print('torch' in sys.modules)"
+    code = "import sys, ludus.runtime.ray.service_starter; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
 @needs_ray
 def test_services_take_cores_first_that_no_worker_was_to_have() -> None:
-    from ludus.cluster.nodes import _places_left
+    from ludus.runtime.ray.connection import _places_left
 
     assert _places_left({"CPU": 8, "ludus_actor": 6}, 0.0) == 6
     assert _places_left({"CPU": 8, "ludus_actor": 6}, 2.0) == 6
     assert _places_left({"CPU": 8, "ludus_actor": 6}, 3.5) == 4
     assert _places_left({"CPU": 8, "ludus_actor": 6, "ludus_learner": 1}, 3.0) == 4
-    assert _places_left({"CPU": 2, "ludus_actor": 6}, 2.0) == 4, (
-        "more places than cores, as somebody wants it"
-    )
+    assert _places_left({"CPU": 2, "ludus_actor": 6}, 2.0) == 4, "more places than cores, as somebody wants it"
     assert _places_left({"CPU": 8}, 2.0) == 0
 
 
@@ -120,10 +118,8 @@ class Deaf:
 
 @needs_ray
 @pytest.mark.parametrize("restart", [True, False])
-def test_what_is_started_again_keeps_its_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
-) -> None:
-    from ludus.cluster import posts
+def test_what_is_started_again_keeps_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
+    from ludus.runtime.ray import service_starter as posts
 
     monkeypatch.setattr(posts, "ray", Deaf())
     monkeypatch.setattr(posts, "POST", Deaf())
@@ -172,9 +168,7 @@ def test_last_words_come_from_a_node_without_the_run_folder(tmp_path: Path) -> N
     described = small(
         budget=10**9,
         cluster=ClusterConfig(shared_folder=False),
-        services={
-            "dying": UserService(address=f"{tmp_path / 'dying.py'}:Dying", resources=needed, restart=False)
-        },
+        services={"dying": UserService(address=f"{tmp_path / 'dying.py'}:Dying", resources=needed, restart=False)},
     )
     path = tmp_path / "run"
     with ray_run(path, described) as run:
@@ -252,9 +246,7 @@ def test_services_go_to_the_node_that_has_what_they_need_and_come_back_with_it(t
             wait_until(lambda: {one.state for one in services_of(path)} == {"waiting"}, "its loss")
             run.learned(2_000)
             number = nodes.add(3, gpus=2)["number"]
-            wait_until(
-                lambda: all(one.state == "working" for one in services_of(path)), "its return", most_s=120
-            )
+            wait_until(lambda: all(one.state == "working" for one in services_of(path)), "its return", most_s=120)
             for one in services_of(path):
                 assert one.node.endswith(f"/{nodes.ids[number][:6]}")
                 assert one.restarts >= 1

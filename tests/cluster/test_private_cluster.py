@@ -53,7 +53,7 @@ def test_it_is_private_and_leaves_nothing(tmp_path: Path) -> None:
 
 IMPORTED_BEFORE = """
 import ray, sys
-from ludus.cluster.connection import join
+from ludus.runtime.ray.connection import join
 leave = join(None, 1)
 print("joined", flush=True)
 sys.stdin.readline()

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ludus.cluster.temporary import YOUNG_S, TemporaryHome
+from ludus.runtime.ray.connection import YOUNG_S, TemporaryHome
 
-MAKE = "import sys, time; from ludus.cluster.temporary import TemporaryHome\n"
+MAKE = "import sys, time; from ludus.runtime.ray.connection import TemporaryHome\n"
 
 
 def age(folder: Path) -> None:

@@ -8,11 +8,17 @@ from typing import Any
 import numpy as np
 from small_runs import parts_in_memory, play
 
-from ludus.cluster.parcel import Parcel
-from ludus.cluster.traffic import Counters, Delivery, Inlet, Outlet, Update
-from ludus.cluster.trajectories import pack_slots
 from ludus.data.records import ModelId
-from ludus.runtime.channel import Signal
+from ludus.runtime.ray.transfer import (
+    ArrayMessage,
+    Counters,
+    TrajectoryDelivery,
+    TrajectoryReceiver,
+    TrajectorySender,
+    Update,
+    pack_slots,
+)
+from ludus.system.shared_memory import Signal
 
 
 class Post:
@@ -21,21 +27,21 @@ class Post:
     def __init__(self) -> None:
         self.here, self.there = parts_in_memory(), parts_in_memory()
         signals = [[Signal.create() for _ in self.here.hearts] for _ in range(2)]
-        self.outlet = Outlet(self.here, signals[0], self, compress="none", in_flight=2)
-        self.inlet = Inlet(self.there, signals[1], self.there.learner_of, lambda _: self)
+        self.outlet = TrajectorySender(self.here, signals[0], self, compress="none", in_flight=2)
+        self.inlet = TrajectoryReceiver(self.there, signals[1], self.there.learner_of, lambda _: self)
         self.on_the_way: deque[tuple[Any, ...]] = deque()
         self.damage = False
 
-    def deliver(self, delivery: Delivery, parcel: Parcel) -> Any:
+    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> Any:
         return self._send(lambda: self.inlet.deliver(delivery, parcel))
 
     def update(self, update: Update, weights: Any) -> Any:
         return self._send(lambda: self.outlet.take_in(update, weights))
 
-    def share(self, parcel: Parcel) -> Any:
+    def share(self, parcel: ArrayMessage) -> Any:
         body = parcel.body.copy()
         body[0] ^= self.damage
-        return Parcel(parcel.head, body)
+        return ArrayMessage(parcel.head, body)
 
     def _send(self, call: Any) -> Any:
         ticket = _Ticket()
@@ -109,7 +115,7 @@ def test_what_a_dead_actor_has_sent_does_not_come_in_late() -> None:
     post.hand_over(2)
     post.outlet.step()
     assert post.arrive() == [True], "the next one in its place is welcome"
-    late = Delivery(2, 1, True, [0.0] * 4)
+    late = TrajectoryDelivery(2, 1, True, [0.0] * 4)
     assert not post.inlet.deliver(late, post.share(_parcel(post)))
 
 
@@ -208,5 +214,5 @@ def test_counts_that_begin_again_add_what_they_have() -> None:
     assert counters.since("a", [1.0]).tolist() == [1.0]
 
 
-def _parcel(post: Post) -> Parcel:
+def _parcel(post: Post) -> ArrayMessage:
     return pack_slots(post.here, np.array([-1]), "none")

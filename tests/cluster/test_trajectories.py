@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from small_runs import parts_in_memory, play
 
-from ludus.cluster.trajectories import pack_slots, put_slots
+from ludus.runtime.ray.transfer import pack_slots, put_slots
 
 
 def test_the_learner_stacks_the_same_batch_on_another_node() -> None:

@@ -12,11 +12,10 @@ import msgspec
 import pytest
 from small_runs import small
 
-from ludus.cluster import user_code
-from ludus.cluster.mirror import Mirror, sees
-from ludus.cluster.user_code import ludus_digest, moved, pack_code, unpack_code
 from ludus.config import ConfigError, encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
+from ludus.runtime.ray import user_code
+from ludus.runtime.ray.user_code import Mirror, ludus_digest, moved, pack_code, sees, unpack_code
 from ludus.store.run_folder import RunFolder
 
 MIDDLEWARE = """
@@ -50,7 +49,7 @@ def test_a_file_goes_along_with_its_neighbours(tmp_path: Path) -> None:
     here = moved(experiment, places)["middleware"][0]["$ref"]
     assert here.startswith(str(tmp_path / "node"))
     assert not (Path(here.partition(":")[0]).parent / "large.bin").exists()
-    program = f"from ludus.data.files import load_address; load_address({here!r})(None, lambda: None)"
+    program = f"from ludus.data.addresses import load_address; load_address({here!r})(None, lambda: None)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout == "hello world\n"
 
@@ -67,9 +66,7 @@ def test_too_much_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pack_code({"$ref": f"{file}:greet"})
 
 
-def test_a_mirror_is_a_run_folder_with_the_code_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirror_is_a_run_folder_with_the_code_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the node that has the run folder itself uses it for all but the experiment."""
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ludus.data.files import FILE_ATTRIBUTE, address_of, load_address, load_file
+from ludus.data.addresses import FILE_ATTRIBUTE, address_of, load_address, load_file
 
 SOURCE = """
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ def test_address_of_is_the_inverse_for_modules(obj: Any) -> None:
 def test_a_script_and_its_address_are_the_same_module(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from ludus.data.files import address_of, load_address\n"
+        "from ludus.data.addresses import address_of, load_address\n"
         "class Mine: pass\n"
         "assert load_address(address_of(Mine)) is Mine\n"
         "print(address_of(Mine))\n"

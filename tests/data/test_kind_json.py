@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from ludus.data.kind_json import (
+from ludus.data.specs import (
+    ActionSpec,
+    Choice,
+    GameSpec,
+    SeatKind,
     differences,
     kind_from_json,
     kind_to_json,
     spec_from_json,
     spec_to_json,
 )
-from ludus.data.specs import ActionSpec, Choice, GameSpec, SeatKind
 from ludus.games.catalog import list_games, resolve
 
 SPECS = [resolve(entry.address).spec for entry in list_games() if entry.library is None]
@@ -33,9 +36,7 @@ def test_differences_are_named() -> None:
     other = replace(kind, name="x", action=ActionSpec(heads=heads | {"delay": Choice(num=9, masked=False)}))
     assert differences(kind, other) == {"action.delay.num": (8, 9)}
     turned = {name: heads[name] for name in ("delay", "action", *heads)}
-    assert differences(kind, replace(kind, action=ActionSpec(heads=turned))) == {
-        "action": (list(heads), list(turned))
-    }
+    assert differences(kind, replace(kind, action=ActionSpec(heads=turned))) == {"action": (list(heads), list(turned))}
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: str(spec.name))

@@ -80,9 +80,7 @@ def test_other_files_and_formats_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 def forged(body: bytes) -> bytes:
     """With a right checksum, as somebody who wants to do harm would write it."""
     packed = zlib.compress(body)
-    head = replays._HEAD.pack(
-        replays.MAGIC, replays.FORMAT, len(packed), replays._checksum(replays.FORMAT, packed)
-    )
+    head = replays._HEAD.pack(replays.MAGIC, replays.FORMAT, len(packed), replays._checksum(replays.FORMAT, packed))
     return head + packed
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.data.shared_memory import ALIGNMENT, Region, bytes_needed
 from ludus.data.trees import Array
+from ludus.system.shared_memory import ALIGNMENT, Region, bytes_needed
 
 
 def build(new: Any) -> tuple[Array, Array, Array]:

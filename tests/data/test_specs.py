@@ -84,15 +84,11 @@ def test_arrays_of_an_action_and_of_its_masks() -> None:
         (lambda: Point(height=1, width=0), "Point.width must be at least 1, got 0"),
         (lambda: ActionSpec(heads={}), "needs at least one head"),
         (
-            lambda: ActionSpec(
-                heads={"a": Choice(num=2, when=When(head="b", values=(0,))), "b": Choice(num=2)}
-            ),
+            lambda: ActionSpec(heads={"a": Choice(num=2, when=When(head="b", values=(0,))), "b": Choice(num=2)}),
             "head 'a' depends on 'b', which is not an earlier Choice",
         ),
         (
-            lambda: ActionSpec(
-                heads={"a": Choice(num=2), "b": Choice(num=2, when=When(head="a", values=(2,)))}
-            ),
+            lambda: ActionSpec(heads={"a": Choice(num=2), "b": Choice(num=2, when=When(head="a", values=(2,)))}),
             "head 'b' depends on 'a' being 2, but that head has 2 options",
         ),
         (

@@ -122,15 +122,11 @@ class SlowStream:
     def _close(self) -> None:
         self.open = False
         if len(self.rows) >= self.unroll_length:
-            self._hand_over(
-                self.rows[: self.unroll_length], next(iter(self.rows[self.unroll_length :]), None)
-            )
+            self._hand_over(self.rows[: self.unroll_length], next(iter(self.rows[self.unroll_length :]), None))
             self.rows = []
 
     def _hand_over(self, rows: list[Row], bootstrap: Row | None) -> None:
-        self.out.append(
-            HandedOver(self.owner, [replace(row) for row in rows], bootstrap and replace(bootstrap))
-        )
+        self.out.append(HandedOver(self.owner, [replace(row) for row in rows], bootstrap and replace(bootstrap)))
 
 
 class Duel:
@@ -227,9 +223,7 @@ class Duel:
             stream.out = []
         assert len(self.seen) == len(expected)
         for wanted in expected:
-            held = next(
-                seen for seen in self.seen if int(seen[2]["observation.seen"][0, 0]) == wanted.rows[0].number
-            )
+            held = next(seen for seen in self.seen if int(seen[2]["observation.seen"][0, 0]) == wanted.rows[0].number)
             self.check_slot(wanted, *held)
             self.trained.extend(row.number for row in wanted.rows if row.decision)
         self.seen = []
@@ -258,9 +252,7 @@ class Duel:
             )
         batch = self.pool.stack(np.array([slot]))
         decision = [row.decision for row in wanted.rows]
-        follows = [
-            decision[at] and decision[at + 1] and not wanted.rows[at + 1].first for at in range(length - 1)
-        ]
+        follows = [decision[at] and decision[at + 1] and not wanted.rows[at + 1].first for at in range(length - 1)]
         padding = [False] * (self.unroll_length + 1 - length)
         assert batch.valid[:, 0].tolist() == decision + padding
         assert batch.follows[:, 0].tolist() == [*follows, False, *padding]

@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ludus.assemble import load_experiment
 from ludus.data.records import MatchFinished, PlayerReset, Result
-from ludus.serial_training import SerialTraining
+from ludus.runtime.assemble import load_experiment
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 AFTER = 5

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from tiny_runs import BATCH, is_gone, wait_until
 
-from ludus.assemble import load_experiment, new_league
 from ludus.data.records import (
     AnyEvent,
     LearnerProgress,
@@ -21,6 +20,7 @@ from ludus.data.records import (
 )
 from ludus.league.league import League
 from ludus.league.summary import summarise
+from ludus.runtime.assemble import load_experiment, new_league
 from ludus.store.run_folder import RunFolder
 
 

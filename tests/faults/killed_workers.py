@@ -8,11 +8,10 @@ from typing import Any
 
 from tiny_runs import BATCH
 
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.records import MatchVoid
-from ludus.local.training import LocalTraining
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.trained_player import LearnerConfig
 
 MIDDLEWARE = """

@@ -29,11 +29,11 @@ from tiny_runs import (
 )
 
 from ludus.data.records import MatchFinished, MatchVoid, Result
-from ludus.local.training import LocalTraining
 from ludus.runtime.serial import FINISHED
-from ludus.runtime.supervision import TrainingFailed
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
+from ludus.workers.worker import TrainingFailed
 
 
 def voids(path: Path) -> list[MatchVoid]:
@@ -191,9 +191,7 @@ def test_row_14_a_run_without_a_game_that_works_ends_with_its_error(tmp_path: Pa
     game = bad_game(tmp_path / "marks", act="raise", times=99, after=2)
     with (
         local(path, tiny(game)) as training,
-        pytest.raises(
-            TrainingFailed, match=r"no actor is left: actor-0 failed 3 times .*no licence.*actor-0\.log"
-        ),
+        pytest.raises(TrainingFailed, match=r"no actor is left: actor-0 failed 3 times .*no licence.*actor-0\.log"),
     ):
         training.run()
     check_run(path)
@@ -231,9 +229,7 @@ def test_an_actor_that_lost_its_results_is_replaced(tmp_path: Path) -> None:
             if wrong:
                 return report(result)
             wrong.append(result.match_id)
-            return report(
-                Result(**{**{f: getattr(result, f) for f in result.__struct_fields__}, "pairs": ()})
-            )
+            return report(Result(**{**{f: getattr(result, f) for f in result.__struct_fields__}, "pairs": ()}))
 
         training.controller.report = mangled  # type: ignore[method-assign]
         run_to_the_end(path, training)

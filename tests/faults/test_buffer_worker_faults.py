@@ -15,11 +15,11 @@ from invariants import check_nothing_left, check_run
 from killed_workers import check_versions, killing, kills_in, pids_of, telling_learner, voids_of
 from tiny_runs import BATCH, LOCAL, QUICK, RAY, faults_of, kill, learned, local, once, tiny
 
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
-from ludus.local.training import LocalTraining
 from ludus.runtime.serial import FINISHED
-from ludus.runtime.supervision import Supervision, TrainingFailed
+from ludus.runtime.training import LocalTraining
+from ludus.workers.worker import Supervision, TrainingFailed
 
 INSTANTS = (
     "(worker._pools[0], 'stack')",  # copied

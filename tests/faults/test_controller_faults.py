@@ -32,35 +32,24 @@ from tiny_runs import (
     workers,
 )
 
-from ludus.assemble import load_experiment
 from ludus.data.records import MatchFinished, PlayerAdded, PlayerReset
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local import launcher
-from ludus.runtime.messages import FromActor, NextMatch
-from ludus.runtime.process import (
-    CODE,
-    OTHER_CODE,
-    BadMessage,
-    Launch,
-    PeerGone,
-    control_pair,
-    receive,
-    send,
-)
+from ludus.runtime import launcher
+from ludus.runtime.assemble import load_experiment
 from ludus.runtime.serial import FINISHED
-from ludus.runtime.supervision import TrainingFailed
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
+from ludus.system.process import BadMessage, PeerGone, control_pair, receive, send
+from ludus.workers.messages import CODE, OTHER_CODE, FromActor, Launch, NextMatch
+from ludus.workers.worker import TrainingFailed
 
 HERE = Path(__file__).parent
 
 
 def die(path: Path, place: str) -> list[int]:
     """A serial run in a process that is killed at a place; the matches whose results it had acknowledged."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "dying_runs.py"), str(path), place], capture_output=True
-    )
+    done = subprocess.run([sys.executable, str(HERE / "dying_runs.py"), str(path), place], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     noted = path.with_suffix(".acknowledged")
     return [int(line) for line in noted.read_text().split()] if noted.exists() else []
@@ -73,9 +62,7 @@ def go_on(path: Path) -> None:
         check_run(path, live=training.league, open_matches=True)
 
 
-@pytest.mark.parametrize(
-    "place", ["before the write", "between write and sync", "after the sync", "after the answer"]
-)
+@pytest.mark.parametrize("place", ["before the write", "between write and sync", "after the sync", "after the answer"])
 def test_row_06_kill_the_controller_around_the_commit_of_a_result(tmp_path: Path, place: str) -> None:
     path = tmp_path / "run"
     create(path, tiny(runtime="serial", budget=8 * BATCH))
@@ -170,9 +157,7 @@ def test_row_09_kill_everything_at_once(tmp_path: Path, runtime: str) -> None:
 
 
 @pytest.mark.slow
-def test_row_34_a_worker_of_another_version_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_34_a_worker_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an update of the installation under a run that goes on."""
     monkeypatch.setattr(launcher, "Launch", partial(Launch, code="ludus 0.0.1, protocol 0"))
     with (
@@ -182,7 +167,7 @@ def test_row_34_a_worker_of_another_version_is_refused(
         pass
     log = (tmp_path / "run" / "logs" / "learner.log").read_text()
     assert f"the run is of ludus 0.0.1, protocol 0, but {CODE} is installed now" in log
-    program = [sys.executable, "-m", "ludus.local", '{"of": "an age without versions"}']
+    program = [sys.executable, "-m", "ludus.runtime", '{"of": "an age without versions"}']
     assert subprocess.run(program, capture_output=True).returncode == OTHER_CODE
 
 

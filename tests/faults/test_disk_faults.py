@@ -17,16 +17,15 @@ import pytest
 from invariants import check_nothing_left, check_run
 from tiny_runs import BATCH, create, faults_of, learned, local, once, tiny
 
-from ludus.assemble import CHECKPOINT, load_experiment
 from ludus.config import encode
 from ludus.data.records import ModelId, PlayerRemoved, Result, RunStarted
-from ludus.local.training import LocalTraining
+from ludus.runtime.assemble import CHECKPOINT, load_experiment
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.training import LocalTraining
 from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
-from ludus.store.metrics_file import MetricsFile
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import MetricsFile, RunFolder
 
 HERE = Path(__file__).parent
 
@@ -105,9 +104,7 @@ def write_metrics(training: SerialTraining) -> None:
 
 
 @pytest.mark.parametrize("write", [write_rows, write_checkpoint, write_model, write_metrics])
-def test_every_part_of_the_store_names_a_full_disk(
-    small_disk: Path, write: Callable[[SerialTraining], None]
-) -> None:
+def test_every_part_of_the_store_names_a_full_disk(small_disk: Path, write: Callable[[SerialTraining], None]) -> None:
     path = small_disk / "run"
     create(path, tiny(runtime="serial", budget=3 * BATCH))
     folder = RunFolder.open(path)

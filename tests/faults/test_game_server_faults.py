@@ -20,9 +20,7 @@ from ludus.store.run_folder import RunFolder
 
 def serve(port: int) -> subprocess.Popen[str]:
     command = ["serve", "kuhn", "--workers", "0", "--port", str(port)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ludus.cli.main", *command], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-m", "ludus.cli.main", *command], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert "remote://" in process.stdout.readline()
     return process

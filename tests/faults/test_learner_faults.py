@@ -16,15 +16,15 @@ import pytest
 from invariants import check_nothing_left, check_run
 from tiny_runs import BATCH, LOCAL, QUICK, RAY, bad_game, faults_of, is_gone, kill, learned, local, once, tiny
 
-from ludus.assemble import CHECKPOINT
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
-from ludus.local.training import LocalTraining
+from ludus.runtime.assemble import CHECKPOINT
 from ludus.runtime.serial import FINISHED
-from ludus.runtime.supervision import Supervision, TrainingFailed
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
+from ludus.workers.worker import Supervision, TrainingFailed
 
 HERE = Path(__file__).parent
 
@@ -122,9 +122,7 @@ def test_row_24_a_loss_that_is_never_a_number_ends_the_run_by_name(tmp_path: Pat
     nan = algorithm("NanPPO", first=2, last=10**9)
     described = tiny(algorithm=nan, runtime="serial", budget=10**9, supervision=Supervision(most_refused=4))
     with closing(serial(path, described)) as training:
-        with pytest.raises(
-            TrainingFailed, match=r"4 updates in a row of main were refused: .*\(4 gradient steps"
-        ):
+        with pytest.raises(TrainingFailed, match=r"4 updates in a row of main were refused: .*\(4 gradient steps"):
             training.run()
         assert all(np.isfinite(array).all() for array in training.learner.players["main"].weights().values())
     assert RunFolder.open(path).checkpoints(CHECKPOINT).load_latest() is not None, "saved"

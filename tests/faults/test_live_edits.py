@@ -12,18 +12,24 @@ import pytest
 from invariants import check_run
 from tiny_runs import create, descendants, faults_of, kill_all, local, started, stop, tiny
 
-from ludus.assemble import Training, load_experiment
-from ludus.cli.asking import ask
-from ludus.data.edits import AddPlayer, AnyEdit, ChangeSettings, FreezePlayer, RemovePlayer
-from ludus.data.records import AnyEvent, MatchVoid
-from ludus.live.settings import effective
-from ludus.local.training import LocalTraining
-from ludus.runtime.program import StopTraining
+from ludus.cli.control import ask
+from ludus.data.records import (
+    AddPlayer,
+    AnyEdit,
+    AnyEvent,
+    ChangeSettings,
+    FreezePlayer,
+    MatchVoid,
+    RemovePlayer,
+)
+from ludus.runtime.assemble import Training, load_experiment
 from ludus.runtime.serial import INTERRUPTED
-from ludus.store import requests
-from ludus.store.metrics_file import read_metrics
-from ludus.store.requests import Answer, Asked
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.settings import effective
+from ludus.runtime.training import LocalTraining
+from ludus.store import run_control as requests
+from ludus.store.run_control import Asked, EditAnswer
+from ludus.store.run_folder import RunFolder, read_metrics
+from ludus.workers.worker import StopTraining
 
 RATE = ChangeSettings(settings={"learner.learning_rate": "0.001"})
 SECOND = AddPlayer(player="second", role="main", source="main", settings={"learner.learning_rate": "0.002"})
@@ -41,7 +47,7 @@ class Sequence:
         self._edits = iter(edits)
         self._decisions = self._next_at = decisions
         self._waiting: Asked | None = None
-        self.answers: list[Answer] = []
+        self.answers: list[EditAnswer] = []
 
     def __call__(self, training: Training) -> None:
         if self._waiting is not None:
@@ -166,7 +172,7 @@ def test_a_request_to_a_run_that_is_just_ending_is_done_or_done_after_it(tmp_pat
     create(path, tiny(budget=10**9))
     folder = RunFolder.open(path)
     with started(path) as training:
-        found: list[tuple[Answer, bool]] = []
+        found: list[tuple[EditAnswer, bool]] = []
         asking = threading.Thread(target=lambda: found.append(ask(folder, RATE)))
         training.terminate()
         asking.start()
@@ -183,7 +189,7 @@ def test_two_commands_at_once_are_both_done(tmp_path: Path) -> None:
     folder = RunFolder.open(path)
     edits = [ChangeSettings(settings={f"learner.{name}": "0.5"}) for name in ("adam_beta1", "adam_beta2")]
     with started(path) as training:
-        answers: list[Answer] = []
+        answers: list[EditAnswer] = []
 
         def do(edit: AnyEdit) -> None:
             answers.append(ask(folder, edit)[0])

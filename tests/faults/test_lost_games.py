@@ -11,9 +11,9 @@ from test_actor_faults import voids
 from tiny_runs import bad_game, descendants, faults_of, local, tiny
 
 from ludus.config import encode
-from ludus.games.isolation.source import Isolation
+from ludus.games.isolation.isolated import Isolation
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 
@@ -46,7 +46,5 @@ def test_an_actor_outlives_its_game(act: str, reason: str, tmp_path: Path) -> No
     assert len(lost) >= 4, "both matches of the actor, twice"
     faults = faults_of(path)
     assert [fault["class"] for fault in faults] == ["game_lost"] * len(lost)
-    assert sorted(number for fault in faults for number in fault["matches"]) == sorted(
-        void.match_id for void in lost
-    )
+    assert sorted(number for fault in faults for number in fault["matches"]) == sorted(void.match_id for void in lost)
     check_nothing_left(path, pids)

@@ -17,8 +17,8 @@ from killed_workers import check_versions, killing, kills_in, pids_of, telling_l
 from tiny_runs import BATCH, QUICK, faults_of, kill, learned, local, once, tiny
 
 from ludus.experiment import Experiment
-from ludus.local.training import LocalTraining
 from ludus.runtime.serial import FINISHED
+from ludus.runtime.training import LocalTraining
 
 INSTANTS = {
     "policy-worker": (
@@ -58,9 +58,7 @@ def test_row_08_nothing_is_lost_mixed_or_answered_twice(tmp_path: Path, victim: 
     check_versions(path, updates=6)
     for fault in faults_of(path):
         assert (fault["class"], fault["worker"], fault["then"]) == ("killed", victim, "started again")
-    assert bool(voids_of(path)) == (victim == "actor-1"), (
-        "a policy worker holds no match, so none is lost with it"
-    )
+    assert bool(voids_of(path)) == (victim == "actor-1"), "a policy worker holds no match, so none is lost with it"
 
 
 def test_row_08_a_policy_worker_that_hangs_is_replaced(tmp_path: Path) -> None:

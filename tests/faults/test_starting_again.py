@@ -11,7 +11,6 @@ import numpy as np
 from invariants import check_run
 from tiny_runs import faults_of, kill, local, once, tiny
 
-from ludus.assemble import build_policies
 from ludus.config import encode
 from ludus.data.records import LearnerProgress, ModelId
 from ludus.data.trees import Tree
@@ -19,10 +18,11 @@ from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.league.matchmaking import SelfPlay, UniformPast
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.weights import join_kinds, weights_of
+from ludus.models.policy import join_kinds, weights_of
+from ludus.runtime.assemble import build_policies
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -33,9 +33,7 @@ def test_row_36_a_reset_that_no_checkpoint_has_seen_is_repeated_under_the_new_in
 ) -> None:
     """The learner dies after a reset: what it learns afterwards is heard, and no model id is used twice."""
     role = Role(matchmaking=SelfPlay(), promotion=BySteps(every=4_000), reset_probability=1.0)
-    described = tiny(
-        budget=12_000, checkpoint_every=3_000, league=LeagueRules(roles={"main": role}, bots=("random",))
-    )
+    described = tiny(budget=12_000, checkpoint_every=3_000, league=LeagueRules(roles={"main": role}, bots=("random",)))
 
     def was_reset(training: LocalTraining) -> bool:
         standing = training.league.standings["main"]

@@ -12,9 +12,9 @@ import pytest
 from invariants import check_nothing_left, check_run
 from tiny_runs import create, descendants, kill, started, tiny, wait_until, workers
 
-from ludus.assemble import CHECKPOINT
-from ludus.runtime.supervision import Supervision
+from ludus.runtime.assemble import CHECKPOINT
 from ludus.store.run_folder import RunFolder
+from ludus.workers.worker import Supervision
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])

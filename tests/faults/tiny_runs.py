@@ -18,30 +18,29 @@ from unittest.mock import patch
 
 import pytest
 
-from ludus.assemble import Training
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.game import GameSource
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.networks import ActorCritic
-from ludus.runtime.supervision import Supervision
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import Training
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import Supervision
 
 BATCH = 1_000
 RAY = pytest.param(
     "ray",
     marks=[
         pytest.mark.slow,
-        pytest.mark.skipif(find_spec("ray") is None, reason="pip install 'ludus[ray]'"),
+        pytest.mark.skipif(find_spec("ray") is None, reason="pip install -e '.[ray]'"),
     ],
 )
 LOCAL = pytest.param("local", marks=pytest.mark.slow)
@@ -73,9 +72,7 @@ def tiny(game: GameSource | None = None, **changes: Any) -> Experiment:
 def bad_game(marks: Path, **how: Any) -> GameSource:
     """By address, so that worker processes find it too."""
     marks.mkdir(exist_ok=True)
-    game: GameSource = load_address(f"{Path(__file__).with_name('bad_games.py')}:BadKuhn")(
-        marks=str(marks), **how
-    )
+    game: GameSource = load_address(f"{Path(__file__).with_name('bad_games.py')}:BadKuhn")(marks=str(marks), **how)
     return game
 
 
@@ -92,15 +89,13 @@ def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[Lo
         yield training
 
 
-def _new_training(
-    described: Experiment, folder: RunFolder, num_actors: int, stack: ExitStack
-) -> LocalTraining:
+def _new_training(described: Experiment, folder: RunFolder, num_actors: int, stack: ExitStack) -> LocalTraining:
     if described.runtime != "ray":
         return LocalTraining(described, folder, num_actors)
-    from ludus.cluster.connection import join  # Ray is imported once its environment is set
+    from ludus.runtime.ray.connection import join  # Ray is imported once its environment is set
 
     stack.callback(join(None, num_actors))
-    from ludus.cluster.training import train_on_cluster
+    from ludus.runtime.ray.launcher import train_on_cluster
 
     return train_on_cluster(described, folder, num_actors=num_actors)
 

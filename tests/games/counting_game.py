@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, Entities, GameSpec, ObservationSpec, Vector
-from ludus.data.tree_game import CHANCE, OVER, TreeState
+from ludus.data.tree import CHANCE, OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Bot, TableView

@@ -92,9 +92,7 @@ def test_random_picks_are_different_legal_real_entities(
     game, tables, seats, actions = drawn
     lengths = game.view.observation[1]["units_length"][tables, (seats - 1) // 2]
     numbers = set()
-    for order, who, target, length in zip(
-        actions["order"], actions["who"], actions["target"], lengths, strict=True
-    ):
+    for order, who, target, length in zip(actions["order"], actions["who"], actions["target"], lengths, strict=True):
         if order == 0:
             assert (who == -1).all()
         else:

@@ -92,9 +92,7 @@ def test_importing_and_listing_import_no_game() -> None:
 
 def test_options_reach_the_game() -> None:
     with_threats, without = resolve("connect_four"), resolve("connect_four", threats=False)
-    assert (
-        with_threats.spec.kinds[0].observation.parts.keys() > without.spec.kinds[0].observation.parts.keys()
-    )
+    assert with_threats.spec.kinds[0].observation.parts.keys() > without.spec.kinds[0].observation.parts.keys()
 
 
 @pytest.mark.parametrize(

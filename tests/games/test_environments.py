@@ -13,7 +13,7 @@ from ludus.cli.main import main
 from ludus.games import catalog, environments
 from ludus.games.catalog import list_games, resolve
 from ludus.games.environments import Environment, InstallError, environment_python, install
-from ludus.games.isolation.source import Isolated
+from ludus.games.isolation.isolated import Isolated
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -78,9 +78,7 @@ def test_nothing_is_left_of_a_first_step_that_fails(define: Callable[..., None],
     assert not (tmp_path / "games" / "toy").exists()
 
 
-def test_missing_programs_are_named_before_anything_is_made(
-    define: Callable[..., None], tmp_path: Path
-) -> None:
+def test_missing_programs_are_named_before_anything_is_made(define: Callable[..., None], tmp_path: Path) -> None:
     needs = {"no-such-package": "no-such-program", "no-headers-dev": "/no/such/*.h", "shell": "sh"}
     define(WORKS, system_packages=needs)
     with pytest.raises(InstallError, match=r"apt-get install no-such-package no-headers-dev$"):
@@ -134,7 +132,7 @@ def test_a_broken_environment_does_not_look_for_the_game_in_itself(monkeypatch: 
     ("arguments", "named"),
     [
         (("--install", "micrort"), "did you mean 'microrts'?"),
-        (("--install", "gymnasium"), "pip install 'ludus[games]'"),
+        (("--install", "gymnasium"), "pip install -e '.[games]'"),
         (("--where", "somewhere"), "--where goes with --install"),
     ],
 )

@@ -252,9 +252,7 @@ def test_entities_beyond_the_maximum_are_an_error() -> None:
     batch = Lifted(lambda: Orders(num_units=2)).tables(1)
     batch.reset(np.arange(1), seeds(1))
     batch.step(allocate_actions(batch.spec, 1))
-    with pytest.raises(
-        ValueError, match=r"orders, table 0, seat 0: part 'units': expected float32\[at most 2, 2\]"
-    ):
+    with pytest.raises(ValueError, match=r"orders, table 0, seat 0: part 'units': expected float32\[at most 2, 2\]"):
         batch.step(allocate_actions(batch.spec, 1))
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.moments import colour_of_team
 from ludus.games.catalog import resolve
 from ludus.games.game import GameBatch, GameSource, allocate_actions
-from ludus.games.pictures import pictured
+from ludus.games.pictures import colour_of_team, pictured
 from ludus.games.seat_groups import group_seats
 
 

@@ -15,17 +15,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.data.files import load_address
-from ludus.data.kind_json import spec_from_json
+from ludus.data.addresses import load_address
+from ludus.data.specs import spec_from_json
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.check import check_game
-from ludus.games.counted_tables import CountedTables
 from ludus.games.game import GameBatch, allocate_actions
-from ludus.games.program import ProgramLost
-from ludus.games.program_bot import MOST_LOSSES, ProgramBot
-from ludus.games.with_bots import WithBots, find_bot, fixed_addresses, named_address, with_bots
+from ludus.games.outside_bots import (
+    MOST_LOSSES,
+    ProgramBot,
+    WithBots,
+    find_bot,
+    fixed_addresses,
+    named_address,
+    with_bots,
+)
+from ludus.games.program import CountedTables, ProgramLost
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "bots"
 
@@ -233,9 +239,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize("how", ["closed", "forgotten"])
 def test_nothing_of_a_program_is_left_behind(tmp_path: Path, how: str) -> None:
     pids = tmp_path / "pids"
-    child = (
-        "child = subprocess.Popen(['sleep', '300'], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)"
-    )
+    child = "child = subprocess.Popen(['sleep', '300'], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)"
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if how == "closed" else ""
     bot, tables = playing(
         written(
@@ -267,9 +271,7 @@ def test_a_long_request_and_a_long_answer_do_not_block_each_other(tmp_path: Path
 
 def test_what_only_a_critic_sees_is_not_told(tmp_path: Path) -> None:
     log = tmp_path / "told"
-    code = (
-        f"log = open({str(log)!r}, 'w')\n" + LOOP + "    log.write(line)\n    log.flush()\n    sys.exit(0)\n"
-    )
+    code = f"log = open({str(log)!r}, 'w')\n" + LOOP + "    log.write(line)\n    log.flush()\n    sys.exit(0)\n"
     source = WithBots(Skirmish(), {"mine": written(tmp_path, code)})
     kind = source.spec.kinds[0]
     assert kind.observation.critic
@@ -316,9 +318,7 @@ def test_bots_are_told_from_players(text: str, found: tuple[str, str] | None) ->
 def test_addresses_are_fixed_when_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bot.py").touch()
-    fixed = fixed_addresses(
-        {"a": "program:bot.py --depth 3", "b": "bot.py:Greedy", "c": "package.module:Bot"}
-    )
+    fixed = fixed_addresses({"a": "program:bot.py --depth 3", "b": "bot.py:Greedy", "c": "package.module:Bot"})
     assert fixed == {
         "a": f"program:{tmp_path / 'bot.py'} --depth 3",
         "b": f"{tmp_path / 'bot.py'}:Greedy",
@@ -369,7 +369,7 @@ def test_nothing_is_left_when_the_owner_is_killed(tmp_path: Path) -> None:
 import time
 import numpy as np
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.games.with_bots import find_bot
+from ludus.games.outside_bots import find_bot
 tables = TicTacToe().tables(1)
 tables.reset(np.arange(1), np.arange(1, dtype=np.uint64))
 bot = find_bot("mine", {address!r})

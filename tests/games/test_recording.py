@@ -14,9 +14,17 @@ import pytest
 from building_game import Building
 from numpy.typing import NDArray
 
-from ludus.data.dataset_format import column_specs
-from ludus.data.episodes import DecodedReplay, EpisodeFilter, NoOp, kept_decisions
-from ludus.data.replay import Packed, Replay, SeatPlayer, encode_replay
+from ludus.data.replay import (
+    DecodedReplay,
+    EpisodeFilter,
+    NoOp,
+    Packed,
+    Replay,
+    SeatPlayer,
+    column_specs,
+    encode_replay,
+    kept_decisions,
+)
 from ludus.data.specs import GameSpec
 from ludus.data.trees import IntArray, Tree, put
 from ludus.games.builtin.beacon import Beacon
@@ -33,11 +41,10 @@ from ludus.games.game import (
     TableView,
     allocate_actions,
 )
-from ludus.games.playback import PlaybackError
-from ludus.games.recording import Recording, innermost, record_innermost
-from ludus.games.replay_episodes import ReplayEpisodes, require_replayable
+from ludus.games.recording import Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_groups import group_seats
-from ludus.games.versions import game_version, map_name
+from ludus.replays.playback import PlaybackError
+from ludus.replays.replay_episodes import ReplayEpisodes, require_replayable
 
 SOURCES: Mapping[str, GameSource] = {
     "kuhn": Kuhn(),
@@ -50,14 +57,10 @@ SOURCES: Mapping[str, GameSource] = {
 TABLES = 2
 
 
-def play(
-    source: GameSource, seed: int = 0, tables: int = TABLES
-) -> tuple[list[Replay], list[dict[int, list[Tree]]]]:
+def play(source: GameSource, seed: int = 0, tables: int = TABLES) -> tuple[list[Replay], list[dict[int, list[Tree]]]]:
     """One episode a table with random players: the replays, and per table and seat what was seen and done."""
     ended: dict[int, Recording] = {}
-    recorded = record_innermost(
-        source, lambda recording: ended.setdefault(recording.table, recording) and None
-    )
+    recorded = record_innermost(source, lambda recording: ended.setdefault(recording.table, recording) and None)
     game, bot = recorded.tables(tables), source.bots()["random"]
     rng = np.random.default_rng(seed)
     game.reset(np.arange(tables), np.arange(seed, seed + tables, dtype=np.uint64))
@@ -121,9 +124,7 @@ def decode(
     for number, one in enumerate(given):
         files[f"{number:03d}"] = tmp_path / f"{number:03d}.replay"
         files[f"{number:03d}"].write_bytes(encode_replay(one))
-    episodes = ReplayEpisodes(
-        files, lambda _: source, game="x", source=source, no_op=no_op, kind=kind, num_tables=3
-    )
+    episodes = ReplayEpisodes(files, lambda _: source, game="x", source=source, no_op=no_op, kind=kind, num_tables=3)
     return list(episodes.decode(episodes.replays(), EpisodeFilter(**wanted)))
 
 
@@ -135,9 +136,7 @@ def test_playing_again_shows_the_same(name: str, tmp_path: Path) -> None:
         decoded = decode(tmp_path, source, given, kind=kind)
         for table, one in enumerate(decoded):
             assert one.skipped == ""
-            assert [found.facts.seat for found in one.episodes] == [
-                seat for seat in seats if seen[table][seat]
-            ]
+            assert [found.facts.seat for found in one.episodes] == [seat for seat in seats if seen[table][seat]]
             for found in one.episodes:
                 rows = seen[table][found.facts.seat]
                 assert found.num_decisions == len(rows) == found.facts.length

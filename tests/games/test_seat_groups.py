@@ -178,9 +178,7 @@ def test_a_bot_that_searches_plays_at_grouped_tables() -> None:
     game.reset(np.zeros(1, np.int64), np.zeros(1, np.uint64))
     searching = [name for name in source.bots() if name != "random"]
     for name in searching:
-        chosen = source.bots()[name].act(
-            game, np.zeros(1, np.int64), np.zeros(1, np.int64), np.random.default_rng(0)
-        )
+        chosen = source.bots()[name].act(game, np.zeros(1, np.int64), np.zeros(1, np.int64), np.random.default_rng(0))
         assert all(len(array) == 1 for array in chosen.values())
     assert searching
 

@@ -12,10 +12,9 @@ from building_game import FACTS, PLACES, THINGS, Building, BuildingTables
 
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.check import check_game
-from ludus.games.edit_distances import EditDistances
 from ludus.games.game import HasPicture, HasStrategy, allocate_actions
 from ludus.games.seat_groups import group_seats
-from ludus.games.strategies import Strategies, StrategyTables, WithStrategies
+from ludus.games.strategies import EditDistances, Strategies, StrategyTables, WithStrategies
 
 SEATS, TABLES = 3, 6
 SMITH = 1

@@ -21,10 +21,10 @@ from ludus.games.strategies import WithStrategies
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
@@ -57,9 +57,7 @@ def experiment(game: GameSource, budget: int, **changes: Any) -> Experiment:
             teacher=Teacher(weight=1e-3),
         ),
         actor=ActorConfig(num_tables=TABLES, matches=1, episodes_per_table=3, unroll_length=8),
-        learner=LearnerConfig(
-            batch_size=512, minibatch_size=512, epochs=2, learning_rate=0.01, buffer_size=8192
-        ),
+        learner=LearnerConfig(batch_size=512, minibatch_size=512, epochs=2, learning_rate=0.01, buffer_size=8192),
         league=LeagueRules(
             roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=4_000))}, bots=("random",)
         ),

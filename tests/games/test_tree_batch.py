@@ -4,9 +4,8 @@ from itertools import count
 import numpy as np
 import pytest
 
-from ludus.data.flat_tree import FlatTree
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree_game import CHANCE, OVER, TreeState
+from ludus.data.tree import CHANCE, OVER, FlatTree, TreeState
 from ludus.games.bots import RandomBot
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc
@@ -43,9 +42,7 @@ def test_tables_show_what_the_tree_says(source: Source) -> None:
             assert state in continuations(states[table])
             states[table] = state
             assert not batch.view.over[table]
-            assert batch.view.to_act[table].tolist() == [
-                seat == state.seat() for seat in range(source.spec.num_seats)
-            ]
+            assert batch.view.to_act[table].tolist() == [seat == state.seat() for seat in range(source.spec.num_seats)]
             shown = batch.view.observation[0]["information"][table, state.seat()]
             np.testing.assert_array_equal(shown, state.observation()["information"])
             legal = batch.view.legal[0]["move"][table, state.seat()]

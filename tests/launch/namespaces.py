@@ -55,9 +55,7 @@ def why_not() -> str | None:
 def machines(names: Sequence[str], net: int) -> Iterator[list[Machine]]:
     """At 10.231.NET.1 and so on; the first has the switch."""
     mark = f"lu{os.getpid()}"
-    found = [
-        Machine(name, f"{mark}-{name}", f"10.231.{net}.{number}") for number, name in enumerate(names, 1)
-    ]
+    found = [Machine(name, f"{mark}-{name}", f"10.231.{net}.{number}") for number, name in enumerate(names, 1)]
     first = found[0].namespace
     try:
         for machine in found:

@@ -67,9 +67,7 @@ class Slurm:
         self._controller = controller
 
     def call(self, *words: str) -> str:
-        done = subprocess.run(
-            self._controller.command(*words), env=self.environment, capture_output=True, text=True
-        )
+        done = subprocess.run(self._controller.command(*words), env=self.environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
@@ -143,9 +141,7 @@ def _start_munge(folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
     words += [f"--{name}-file={own}/{name}" for name in ("pid", "log", "seed")]
     environment = {**os.environ, "PATH": _path()}
     started.append(
-        subprocess.Popen(
-            words, env=environment, user=user.pw_uid, group=user.pw_gid, stderr=subprocess.DEVNULL
-        )
+        subprocess.Popen(words, env=environment, user=user.pw_uid, group=user.pw_gid, stderr=subprocess.DEVNULL)
     )
     until = time.monotonic() + 20
     while not (own / "socket").exists():
@@ -156,9 +152,7 @@ def _start_munge(folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
 
 def _start(words: Sequence[str], found: Slurm, folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
     with (folder / "daemons.out").open("ab") as output:
-        started.append(
-            subprocess.Popen(words, env=found.environment, stdout=output, stderr=output, cwd=folder)
-        )
+        started.append(subprocess.Popen(words, env=found.environment, stdout=output, stderr=output, cwd=folder))
 
 
 def _path() -> str:

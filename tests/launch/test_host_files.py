@@ -7,7 +7,7 @@ import pytest
 
 from ludus.config import ConfigError
 from ludus.launch.hosts import HostFile, HostLaunch, read_host_file
-from ludus.launch.training_command import TrainingCommand
+from ludus.launch.ray_node import TrainingCommand
 
 GOOD = """
 head: 10.0.0.1

@@ -12,7 +12,7 @@ import pytest
 from launched_runs import PROGRAMS, check_ledger, wait_empty, wait_until, without_tokens
 from namespaces import Machine, machines, why_not
 
-pytest.importorskip("ray", reason="pip install 'ludus[ray]'")
+pytest.importorskip("ray", reason="pip install -e '.[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 SSH = """#!/bin/bash

@@ -14,11 +14,10 @@ import pytest
 from launched_runs import PROGRAMS, wait_empty, wait_until, without_tokens
 from namespaces import Machine, machines, why_not
 
-from ludus.launch.ray_node import head_command
-from ludus.launch.training_command import places
-from ludus.runtime.token_file import with_token
+from ludus.launch.ray_node import head_command, places
+from ludus.system.network import with_token
 
-pytest.importorskip("ray", reason="pip install 'ludus[ray]'")
+pytest.importorskip("ray", reason="pip install -e '.[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 TOKEN = "0123456789abcdef" * 4
@@ -84,9 +83,7 @@ def test_a_node_joins_and_leaves_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert refused.returncode == 2
         assert "no token" in refused.stderr
         stranger = without_tokens() | {"LUDUS_TOKEN": "another"}
-        refused = subprocess.run(
-            second.command(ludus, "join", head), env=stranger, capture_output=True, text=True
-        )
+        refused = subprocess.run(second.command(ludus, "join", head), env=stranger, capture_output=True, text=True)
         assert refused.returncode == 1
         assert "does not take this token" in refused.stderr
         wait_empty(second)

@@ -13,7 +13,7 @@ import yaml
 from kuberay_schema import whole_schema, written_schema
 
 from ludus.launch.kubernetes import KubernetesJob, Manifest, as_yaml
-from ludus.launch.training_command import TrainingCommand
+from ludus.launch.ray_node import TrainingCommand
 
 LATEST = kubernetes_validate.latest_version()
 CRDS = os.environ.get("LUDUS_KUBERAY_CRDS")
@@ -97,9 +97,7 @@ def test_manifests_fit_the_definitions_of_the_operator(name: str) -> None:
 @pytest.mark.parametrize("kind", ["RayJob", "RayCluster"])
 def test_our_schema_allows_no_more_than_that_of_the_operator(kind: str) -> None:
     assert CRDS is not None
-    check_part_of(
-        written_schema(kind)["properties"]["spec"], whole_schema(Path(CRDS), kind)["properties"]["spec"]
-    )
+    check_part_of(written_schema(kind)["properties"]["spec"], whole_schema(Path(CRDS), kind)["properties"]["spec"])
 
 
 def check_part_of(ours: dict[str, Any], theirs: dict[str, Any]) -> None:

@@ -25,9 +25,7 @@ def scheduler() -> Iterator[Slurm]:
 
 
 def submit(scheduler: Slurm, run: Path, *options: str) -> str:
-    return scheduler.call(
-        LUDUS, "launch", "slurm", "kuhn", "--run", str(run), *SETTINGS, *options, "--submit"
-    )
+    return scheduler.call(LUDUS, "launch", "slurm", "kuhn", "--run", str(run), *SETTINGS, *options, "--submit")
 
 
 def wait_checkpoint(scheduler: Slurm, run: Path, job: str) -> None:
@@ -56,10 +54,8 @@ def test_a_job_that_is_preempted_goes_on_and_finishes(scheduler: Slurm, tmp_path
     check_preempted(scheduler, run, submit(scheduler, run, "--set", "budget=200000"))
 
 
-def test_a_cluster_over_two_nodes_that_is_preempted_goes_on_and_finishes(
-    scheduler: Slurm, tmp_path: Path
-) -> None:
-    pytest.importorskip("ray", reason="pip install 'ludus[ray]'")
+def test_a_cluster_over_two_nodes_that_is_preempted_goes_on_and_finishes(scheduler: Slurm, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="pip install -e '.[ray]'")
     run = tmp_path / "kuhn"
     job = submit(scheduler, run, "--nodes", "2", "--actors-per-node", "1", "--set", "budget=200000")
     check_preempted(scheduler, run, job)
@@ -72,9 +68,7 @@ def test_near_its_time_limit_a_job_saves_and_queues_up_again(scheduler: Slurm, t
     run = tmp_path / "kuhn"
     job = submit(scheduler, run, "--set", "budget=200000")
     wait_checkpoint(scheduler, run, job)
-    scheduler.call(
-        "scancel", "--batch", "--signal=USR1", job
-    )  # what Slurm sends two minutes before the limit
+    scheduler.call("scancel", "--batch", "--signal=USR1", job)  # what Slurm sends two minutes before the limit
     facts = scheduler.wait_state(job, "COMPLETED", log=log_of(run, job))
     assert (facts["Restarts"], facts["ExitCode"]) == ("1", "0:0")
     check_ledger(run, starts=2)

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from ludus.launch.ray_node import TrainingCommand, job_name
 from ludus.launch.slurm import HEAD_SILENT_S, SlurmJob
-from ludus.launch.training_command import TrainingCommand, job_name
 
 
 def job(tmp_path: Path, **changes: object) -> SlurmJob:
-    training = TrainingCommand(
-        experiment="kuhn", run=str(tmp_path / "run 1"), settings=("budget=1e6", "name='a b'")
-    )
+    training = TrainingCommand(experiment="kuhn", run=str(tmp_path / "run 1"), settings=("budget=1e6", "name='a b'"))
     settings = {
         "name": "kuhn",
         "training": training,
@@ -166,9 +164,7 @@ exec "${@:2}"
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_other_nodes_stay_with_a_head_that_answers_and_leave_without_being_told(
-    tmp_path: Path, told: bool
-) -> None:
+def test_other_nodes_stay_with_a_head_that_answers_and_leave_without_being_told(tmp_path: Path, told: bool) -> None:
     """`told`: the head says that all is over; else it is silent from some moment on."""
     script = job(tmp_path, runtime="ray", nodes=2).script()
     patience = f"-ge {HEAD_SILENT_S} "

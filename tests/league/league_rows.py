@@ -24,9 +24,7 @@ from ludus.league.league import League
 from ludus.league.rules import LeagueRules
 
 
-def match_of(
-    *sides: str | tuple[str, ...], id: int = 0, episodes: int = 100, purpose: Purpose = "training"
-) -> Match:
+def match_of(*sides: str | tuple[str, ...], id: int = 0, episodes: int = 100, purpose: Purpose = "training") -> Match:
     line_ups = [(side,) if isinstance(side, str) else side for side in sides]
     return Match(id, purpose, tuple(Side(players) for players in line_ups), 1, episodes)
 
@@ -51,8 +49,7 @@ def result_of(match: Match, *pairs: tuple[int, int, int]) -> Result:
 
 def random_result(match: Match, rng: np.random.Generator) -> Result:
     pairs = [
-        tuple(rng.multinomial(match.episodes, rng.dirichlet(np.ones(3))).tolist())
-        for _ in combinations(match.sides, 2)
+        tuple(rng.multinomial(match.episodes, rng.dirichlet(np.ones(3))).tolist()) for _ in combinations(match.sides, 2)
     ]
     return result_of(match, *pairs)
 
@@ -85,9 +82,7 @@ def started(rules: LeagueRules, *, num_teams: int = 2, seats: int = 1, seed: int
     return league
 
 
-def play(
-    league: League, *sides: str, pairs: tuple[tuple[int, int, int], ...], purpose: Purpose = "training"
-) -> Match:
+def play(league: League, *sides: str, pairs: tuple[tuple[int, int, int], ...], purpose: Purpose = "training") -> Match:
     """Issue and finish one match."""
     match = match_of(*sides, id=league.matches.last_id + 1, episodes=sum(pairs[0]), purpose=purpose)
     league.apply(MatchIssued(match))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from league_rows import play, started
 
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerRemoved, ScoreMeasured
-from ludus.league.best import best_snapshot
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.summary import summarise, tags_of
+from ludus.league.summary import best_snapshot, summarise, tags_of
 
 
 def league_with(snapshots: int, *, num_teams: int = 2) -> League:
@@ -17,9 +16,7 @@ def league_with(snapshots: int, *, num_teams: int = 2) -> League:
         for player in ("main", "other"):
             league.apply(LearnerProgress(player, 0, step, step))
             league.apply(
-                PlayerAdded(
-                    player=f"{player}.{step}", role="frozen", parent=player, model=f"{player}:0:{step}"
-                )
+                PlayerAdded(player=f"{player}.{step}", role="frozen", parent=player, model=f"{player}:0:{step}")
             )
     return league
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small_leagues import DOMINATED, ROCK_PAPER_SCISSORS, chain, random_payoff
 
-from ludus.league.clusters import nash_clusters
-from ludus.league.symmetric_nash import zero_sum_value
+from ludus.league.equilibrium import zero_sum_value
+from ludus.league.measures import nash_clusters
 
 
 def test_a_league_of_pure_skill_has_layers_of_one_in_order() -> None:

@@ -1,9 +1,9 @@
 import pytest
 
-from ludus.data.flat_tree import FlatTree
+from ludus.data.tree import FlatTree
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc
-from ludus.league.exact import cfr_br
+from ludus.league.equilibrium import cfr_br
 
 # From OpenSpiel's CFRBRSolver, average policy after each iteration.
 KUHN = [0.9166666666666666, 0.33333333333333337, 0.3194444444444445, 0.2604166666666667, 0.22666666666666674]

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from ludus.config import decode, encode
-from ludus.league.fixed_law import FixedLaw
-from ludus.league.matchmaking import Candidates
+from ludus.league.matchmaking import Candidates, FixedLaw
 from ludus.league.payoff import Payoff
 from ludus.league.players import Player
 from ludus.league.rules import LeagueRules, Role
@@ -29,9 +28,7 @@ def test_players_are_drawn_by_their_shares() -> None:
 
 def test_it_survives_the_run_folder() -> None:
     """Ids with a dot stay whole."""
-    rules = LeagueRules(
-        roles={"exploiter": Role(matchmaking=LAW)}, bots=("rock",), external={"main.3": "main.3:0:9"}
-    )
+    rules = LeagueRules(roles={"exploiter": Role(matchmaking=LAW)}, bots=("rock",), external={"main.3": "main.3:0:9"})
     assert decode(encode(rules)) == rules
 
 

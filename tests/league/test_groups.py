@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from ludus.league.groups import groups, largest_group
+from ludus.league.payoff import groups, largest_group
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -39,9 +39,7 @@ MIXED = Mixture(branches=((0.4, SelfPlay()), (0.6, PFSP(include_scripted=True)))
 RULES = LeagueRules(
     roles={
         "main": Role(matchmaking=MIXED, promotion=BySteps(every=100)),
-        "exploiter": Role(
-            count=2, matchmaking=Live(role="main"), promotion=BySteps(every=150), reset_probability=0.5
-        ),
+        "exploiter": Role(count=2, matchmaking=Live(role="main"), promotion=BySteps(every=150), reset_probability=0.5),
     },
     bots=("random",),
 )
@@ -269,8 +267,7 @@ def test_more_than_two_teams_are_filled_by_independent_draws() -> None:
     rules = LeagueRules(roles={"main": Role(matchmaking=UniformPast(over="scripted"))}, bots=("a", "b"))
     league = started(rules, num_teams=3)
     drawn = Counter(
-        tuple(side.players[0] for side in league.next_match(match_id, **TABLES).sides[1:])
-        for match_id in range(400)
+        tuple(side.players[0] for side in league.next_match(match_id, **TABLES).sides[1:]) for match_id in range(400)
     )
     assert set(drawn) == {("a", "a"), ("a", "b"), ("b", "a"), ("b", "b")}
     assert min(drawn.values()) > 70
@@ -486,9 +483,7 @@ def test_teams_and_seats_must_agree() -> None:
 
 def test_rules_hold_from_their_event_on() -> None:
     league = started(RULES)
-    shares = {
-        f"league.roles.main.matchmaking.branches.{index}.0": share for index, share in ((0, 1.0), (1, 0.0))
-    }
+    shares = {f"league.roles.main.matchmaking.branches.{index}.0": share for index, share in ((0, 1.0), (1, 0.0))}
     league.apply(SettingsChanged(shares))
     assert league.opponent_law("main") == {"main": 1.0, "random": 0.0}
     assert league.rules.roles["main"].promotion == RULES.roles["main"].promotion

@@ -15,6 +15,7 @@ from league_rows import started_on
 from msgspec.structs import replace
 
 from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, PlayerReset, Result
+from ludus.evaluation.tournament import Tournament
 from ludus.games.builtin.goofspiel import Goofspiel
 from ludus.games.builtin.hills import Hills
 from ludus.games.builtin.siege import Siege
@@ -25,8 +26,7 @@ from ludus.league.payoff import Payoff
 from ludus.league.ratings import OpenSkillTable
 from ludus.league.rules import LeagueRules
 from ludus.league.summary import summarise
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
-from ludus.workers.tournament import Tournament
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 GAMES: dict[str, GameSource] = {"three_teams": Goofspiel(), "two_seats": Hills(), "two_kinds": Siege()}
 RULES = presets.alphastar(league_exploiters=1)
@@ -38,9 +38,7 @@ def _play(game: GameSource, match: Match) -> Result:
     """The main player is a good script, everybody else plays at random."""
     bots = game.bots()
     names = {player for side in match.sides for player in side.players}
-    players = {
-        name: SeatedPlayer(bot=bots[STRONG[game.spec.name] if name == "main" else "random"]) for name in names
-    }
+    players = {name: SeatedPlayer(bot=bots[STRONG[game.spec.name] if name == "main" else "random"]) for name in names}
     line_up = tuple(side.players[0] for side in match.sides)
     tournament = Tournament(
         game, FixedPlayers(players), [line_up], episodes=match.episodes, num_tables=TABLES, seed=match.id

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ludus.data.records import Match, Pair, Result, Side
-from ludus.league.least_known import least_known_pair
 from ludus.league.payoff import Payoff
+from ludus.league.payoff_estimate import least_known_pair
 
 
 def payoff_of(wins: Mapping[tuple[str, str], tuple[int, int]]) -> Payoff:

@@ -20,9 +20,7 @@ from ludus.league.rules import LeagueRules, Role
 TABLES = {"tables": 2, "episodes_per_table": 4}
 
 
-def league_of(
-    *, seats: int = 2, num_teams: int = 2, bots: tuple[str, ...] = ("random",), **roles: Role
-) -> League:
+def league_of(*, seats: int = 2, num_teams: int = 2, bots: tuple[str, ...] = ("random",), **roles: Role) -> League:
     return started(LeagueRules(roles=roles, bots=bots), seats=seats, num_teams=num_teams)
 
 
@@ -48,9 +46,7 @@ def test_by_default_a_team_is_one_player() -> None:
 
 
 def test_a_learner_among_scripted_team_mates() -> None:
-    league = league_of(
-        seats=3, main=Role(line_up={"seat1": "self", "*": "random"}, matchmaking=UniformPast())
-    )
+    league = league_of(seats=3, main=Role(line_up={"seat1": "self", "*": "random"}, matchmaking=UniformPast()))
     snapshots(league, "main", 1)
     own, other = issue(league).sides
     assert own == Side(("random", "main", "random"), trains=("main",), captain="main")
@@ -59,9 +55,7 @@ def test_a_learner_among_scripted_team_mates() -> None:
 
 def test_the_first_pattern_that_fits_a_seat_holds() -> None:
     line_up = {"seat[02]": "self", "seat?": "random"}
-    assert line_ups(league_of(seats=4, main=Role(line_up=line_up)), 1) == [
-        ("main", "random", "main", "random")
-    ]
+    assert line_ups(league_of(seats=4, main=Role(line_up=line_up)), 1) == [("main", "random", "main", "random")]
 
 
 def test_who_sits_on_all_seats_after_all_is_no_mixed_line_up() -> None:
@@ -160,9 +154,7 @@ def test_team_mates_train_on_both_sides_of_self_play() -> None:
 
 
 def test_with_three_teams_everybody_may_train() -> None:
-    league = league_of(
-        num_teams=3, main=Role(trains="everyone", matchmaking=Live(role="rival")), rival=Role()
-    )
+    league = league_of(num_teams=3, main=Role(trains="everyone", matchmaking=Live(role="rival")), rival=Role())
     assert [side.trains for side in issue(league).sides] == [True, True, True]
 
 
@@ -311,9 +303,7 @@ def test_a_side_on_which_the_wrong_one_trains_is_refused(side: Side) -> None:
 def test_line_ups_are_settings_like_any_other() -> None:
     rules = LeagueRules(roles={"main": Role()})
     written = "{seat0: self, seat1: {type: PFSP, over: own}, '*': random}"
-    changed = apply_overrides(
-        rules, {"roles.main.line_up": written, "roles.main.trains": "side", "bots": "random"}
-    )
+    changed = apply_overrides(rules, {"roles.main.line_up": written, "roles.main.trains": "side", "bots": "random"})
     role = changed.roles["main"]
     assert list(role.line_up.items()) == [("seat0", "self"), ("seat1", PFSP(over="own")), ("*", "random")]
     assert role.trains == "side"

@@ -56,11 +56,7 @@ def test_a_restart_voids_what_is_open_and_takes_the_void_rows_without_counting_t
 
 
 @settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["issue", "finish", "void", "restart"]), st.integers(0, 5)), max_size=40
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["issue", "finish", "void", "restart"]), st.integers(0, 5)), max_size=40))
 def test_every_issued_match_is_open_or_ended_exactly_once(steps: list[tuple[str, int]]) -> None:
     book, ended = MatchBook(), []
     for step, back in steps:
@@ -97,9 +93,7 @@ def test_every_issued_match_is_open_or_ended_exactly_once(steps: list[tuple[str,
         ({"pairs": (Pair(0, 1, 5, 2, 2),)}, "do not add up to episodes=10"),
     ],
 )
-def test_results_that_cannot_be_are_refused_and_the_match_stays_open(
-    changes: dict[str, object], message: str
-) -> None:
+def test_results_that_cannot_be_are_refused_and_the_match_stays_open(changes: dict[str, object], message: str) -> None:
     wrong: Result = msgspec.structs.replace(GOOD, **changes)
     book = MatchBook()
     book.issue(MATCH)

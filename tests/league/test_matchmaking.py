@@ -149,9 +149,7 @@ def test_players_of_probability_zero_are_never_chosen() -> None:
     assert {PFSP().choose("main", FULL, payoff, rng) for _ in range(200)} == {("main.2",)}
 
 
-@pytest.mark.parametrize(
-    "shares", [(0.5, 0.49), (1.5, -0.5), (float("nan"), 1.0), (float("inf"), 0.0), (), (0.0,)]
-)
+@pytest.mark.parametrize("shares", [(0.5, 0.49), (1.5, -0.5), (float("nan"), 1.0), (float("inf"), 0.0), (), (0.0,)])
 def test_mixtures_that_are_no_distribution_are_refused_with_their_sum(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=rf"sum to {sum(shares):g}"):
         Mixture(branches=tuple((share, SelfPlay()) for share in shares))

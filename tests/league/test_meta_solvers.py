@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_leagues import DOMINATED, ROCK_PAPER_SCISSORS, chain, random_payoff
 
-from ludus.league.equilibrium import exploitability
-from ludus.league.meta_solvers import (
+from ludus.league.equilibrium import exploitability, max_entropy_nash
+from ludus.league.psro import (
     META_SOLVERS,
     MetaSolver,
     alpha_rank,
@@ -15,7 +15,6 @@ from ludus.league.meta_solvers import (
     rectified_nash,
     rectified_opponents,
 )
-from ludus.league.symmetric_nash import max_entropy_nash
 
 UNEVEN = np.array([[0.0, -1.0, 0.2], [1.0, 0.0, -1.0], [-0.2, 1.0, 0.0]])
 """Rock-paper-scissors in which rock hardly beats scissors; its equilibrium is (5, 1, 5) / 11."""

@@ -6,15 +6,12 @@ from league_rows import match_of, result_of
 from msgspec.structs import replace
 
 from ludus.league.matchmaking import Candidates
-from ludus.league.meta_solvers import META_SOLVERS
-from ludus.league.meta_strategy import MetaStrategy
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.league.players import Player
+from ludus.league.psro import META_SOLVERS, MetaStrategy
 
 MAIN = Player(id="main", role="main")
-PAST = tuple(
-    Player(id=f"main.{n}", role="frozen", parent="main", parent_role="main", model="m") for n in (1, 2, 3)
-)
+PAST = tuple(Player(id=f"main.{n}", role="frozen", parent="main", parent_role="main", model="m") for n in (1, 2, 3))
 CANDIDATES = Candidates(players=(MAIN, *PAST), roles=("main",))
 
 

@@ -8,12 +8,12 @@ import pytest
 from league_rows import play, started
 
 from ludus.config import decode, encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerReset
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_role.py"
@@ -67,9 +67,7 @@ def test_a_league_of_these_roles_trains(tmp_path: Path) -> None:
     finally:
         training.close()
     for player in ("adaptive", "expert", "cyclic"):
-        frozen = [
-            e for e in events if isinstance(e, PlayerAdded) and e.parent == player and e.reason != "final"
-        ]
+        frozen = [e for e in events if isinstance(e, PlayerAdded) and e.parent == player and e.reason != "final"]
         resets = [e for e in events if isinstance(e, PlayerReset) and e.player == player]
         assert len(frozen) == len(resets) > 1
         for snapshot, reset in zip(frozen, resets, strict=True):

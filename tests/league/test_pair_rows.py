@@ -8,14 +8,11 @@ from hypothesis import strategies as st
 from league_rows import match_of, result_of
 from msgspec.structs import replace
 
-from ludus.league.pair_rows import FadedSums, PairRows
-from ludus.league.payoff import Payoff, PayoffRules
+from ludus.league.payoff import FadedSums, PairRows, Payoff, PayoffRules
 
 NAMES = [f"p{number}" for number in range(12)]
 """More than the tables of a payoff have room for at first."""
-ROW = st.tuples(
-    st.integers(0, 11), st.integers(0, 11), st.integers(0, 40), st.integers(0, 40), st.integers(1, 40)
-)
+ROW = st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(0, 40), st.integers(0, 40), st.integers(1, 40))
 
 
 def columns(rows: list[tuple[int, int, int, int, int]]) -> PairRows:
@@ -39,9 +36,7 @@ def columns(rows: list[tuple[int, int, int, int, int]]) -> PairRows:
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    st.lists(ROW, max_size=60), st.lists(ROW, max_size=20), st.sampled_from([0.5, 0.99, 1.0]), st.booleans()
-)
+@given(st.lists(ROW, max_size=60), st.lists(ROW, max_size=20), st.sampled_from([0.5, 0.99, 1.0]), st.booleans())
 def test_rows_at_once_are_rows_one_by_one(
     before: list[tuple[int, int, int, int, int]],
     rows: list[tuple[int, int, int, int, int]],

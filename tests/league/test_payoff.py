@@ -13,9 +13,7 @@ from ludus.league.payoff import Payoff, PayoffBook, PayoffRules, pair_counts, wi
 
 NO_DECAY = PayoffRules(decay=1.0, min_games=0)
 ROWS = st.lists(
-    st.tuples(
-        st.integers(0, 4), st.integers(0, 4), st.integers(0, 50), st.integers(0, 50), st.integers(1, 50)
-    ),
+    st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 50), st.integers(0, 50), st.integers(1, 50)),
     max_size=30,
 )
 
@@ -182,9 +180,7 @@ def test_purposes_are_folded_apart() -> None:
     for purpose, wins in (("training", 10), ("evaluation", 40), ("human", 100)):
         match = match_of("a", "b", purpose=purpose)  # type: ignore[arg-type]
         book.record(match, result_of(match, (wins, 0, 100 - wins)))
-    rates = [
-        payoff.win_rate("a", "b") for payoff in (book.training, book.evaluation, book.human, book.combined)
-    ]
+    rates = [payoff.win_rate("a", "b") for payoff in (book.training, book.evaluation, book.human, book.combined)]
     assert rates == [0.1, 0.4, 1.0, 0.25]
     assert book.view("combined") is book.combined
 

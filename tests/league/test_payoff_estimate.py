@@ -96,9 +96,7 @@ def test_scores_of_pairs_that_never_met_follow_from_the_chain_between_them() -> 
     np.testing.assert_allclose(scores, -scores.T, atol=1e-12)
     np.testing.assert_allclose(scores[:, 0], [0.0, 0.5, 0.5, 0.5])  # no more than any that met
     assert scores[3, 1] == pytest.approx(0.5)
-    assert equilibrium_of(names(4), payoff) == {"p3": pytest.approx(1.0)}, (
-        "p1 has not met p3, and is no equal"
-    )
+    assert equilibrium_of(names(4), payoff) == {"p3": pytest.approx(1.0)}, "p1 has not met p3, and is no equal"
 
 
 def test_scores_of_pairs_that_met_are_theirs_and_strangers_are_left_out() -> None:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from ludus.league.payoff import PayoffRules
-from ludus.league.population import BinaryTournament, Lead, Population, Truncation
+from ludus.league.population import BinaryTournament, Lead, LogUniform, OneOf, Population, Truncation, Uniform
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.search_spaces import LogUniform, OneOf, Uniform
 
 RATE = LogUniform(path="learner.learning_rate", low=1e-5, high=1e-1)
 ENTROPY = Uniform(path="algorithm.entropy", low=0.0, high=0.02)

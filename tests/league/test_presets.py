@@ -58,9 +58,7 @@ def _pool(state: str) -> Pool:
     own, exploiters = STATES[state]
     rates |= {("main_0", other): rate for other, rate in zip(HISTORY["main_0"], own, strict=True)}
     rates |= {("main_0", other): rate for other, rate in zip(HISTORY["main_1"], (0.4, 0.3, 0.2), strict=True)}
-    rates |= {
-        ("main_0", other): rate for other, rate in zip(HISTORY["main_exploiter"], exploiters, strict=True)
-    }
+    rates |= {("main_0", other): rate for other, rate in zip(HISTORY["main_exploiter"], exploiters, strict=True)}
     # main_1 is too strong for main_0, and for the exploiter in the paper but not in the pseudocode.
     rates |= {("main_0", "main_1"): 0.25, ("main_1", "main_0"): 0.75}
     rates |= {("main_exploiter", "main_0"): 0.6, ("main_exploiter", "main_1"): 0.15}
@@ -96,9 +94,7 @@ class Recorded:
     def freeze(self, *snapshots: str) -> None:
         for number, name in enumerate(snapshots):
             parent = name.rpartition(".")[0]
-            self.feed(
-                PlayerAdded(name, "frozen", parent=parent, model=f"{parent}:0:{number}", reason=BY_HAND)
-            )
+            self.feed(PlayerAdded(name, "frozen", parent=parent, model=f"{parent}:0:{number}", reason=BY_HAND))
 
     def play(self, a: str, b: str, wins: int, purpose: Any = "training", score: float = 0.0) -> None:
         match = match_of(a, b, id=self.league.matches.last_id + 1, purpose=purpose)
@@ -263,9 +259,7 @@ def test_the_paper_and_the_pseudocode_disagree_where_they_say() -> None:
     assert paper["main_exploiter"].promotion == ByWinRate(
         min_decisions=1, max_decisions=2 * PUBLISHED, threshold=0.7, against="main"
     )
-    assert paper["league_exploiter"].promotion == ByWinRate(
-        min_decisions=1, max_decisions=PUBLISHED, threshold=0.7
-    )
+    assert paper["league_exploiter"].promotion == ByWinRate(min_decisions=1, max_decisions=PUBLISHED, threshold=0.7)
     both = ByWinRate(min_decisions=PUBLISHED, max_decisions=2 * PUBLISHED, threshold=0.7)
     assert code["main"].promotion == code["league_exploiter"].promotion == both
     assert code["main_exploiter"].promotion == replace(both, against="main")

@@ -11,9 +11,7 @@ from ludus.league.promotion import ByScore, BySteps, ByWinRate, Never, Promotion
 
 MAIN = Player(id="main", role="main")
 FOE = Player(id="foe", role="exploiter")
-PAST = tuple(
-    Player(id=f"main.{n}", role="frozen", parent="main", parent_role="main", model="m") for n in (1, 2)
-)
+PAST = tuple(Player(id=f"main.{n}", role="frozen", parent="main", parent_role="main", model="m") for n in (1, 2))
 CANDIDATES = Candidates(players=(MAIN, FOE, *PAST), roles=("main", "exploiter"))
 
 

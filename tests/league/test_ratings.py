@@ -66,9 +66,7 @@ def test_one_player_or_an_anchor_that_never_played_is_not_identified() -> None:
 
 def test_all_draws_and_all_wins_stay_finite() -> None:
     games = 50.0 * (1 - np.eye(3))
-    assert [rating.elo for rating in fit_elo(list("abc"), games, games / 2).ratings] == pytest.approx(
-        [0, 0, 0]
-    )
+    assert [rating.elo for rating in fit_elo(list("abc"), games, games / 2).ratings] == pytest.approx([0, 0, 0])
     ratings = fit_elo(list("abc"), games, np.triu(games), anchor="c")
     elo = [rating.elo for rating in ratings.ratings]
     assert elo[0] is not None
@@ -159,9 +157,7 @@ def _by_strength(match: Match, strength: dict[str, float], seats: int, rng: np.r
 PLANTED = {f"p{index}": 0.35 * index for index in range(8)}
 
 
-@pytest.mark.parametrize(
-    ("num_sides", "seats", "mixed"), [(3, 1, False), (2, 2, False), (2, 2, True), (3, 3, True)]
-)
+@pytest.mark.parametrize(("num_sides", "seats", "mixed"), [(3, 1, False), (2, 2, False), (2, 2, True), (3, 3, True)])
 def test_openskill_recovers_planted_strengths(num_sides: int, seats: int, mixed: bool) -> None:
     """With three teams, teams of several seats, and teams of which some are of several players."""
     correlations = []

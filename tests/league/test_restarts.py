@@ -18,8 +18,7 @@ from ludus.league.league import League
 from ludus.league.matchmaking import Candidates, Live
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.league.players import Standing
-from ludus.league.promotion import AnyOf, BySteps, ByWinRate
-from ludus.league.restarts import AfterReset, Restart
+from ludus.league.promotion import AfterReset, AnyOf, BySteps, ByWinRate, Restart
 from ludus.league.rules import LeagueRules, Role
 
 
@@ -169,7 +168,5 @@ def test_by_win_rate_against_everyone_and_with_enough_games() -> None:
     assert not due(("foe.1", 80), min_games=101)
     with pytest.raises(ValueError, match="min_games=5000 is never reached"):
         started(
-            LeagueRules(
-                roles={"main": Role(promotion=ByWinRate(min_decisions=1, max_decisions=2, min_games=5000))}
-            )
+            LeagueRules(roles={"main": Role(promotion=ByWinRate(min_decisions=1, max_decisions=2, min_games=5000))})
         )

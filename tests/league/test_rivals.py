@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from league_rows import match_of, result_of
 from published_laws import without_suffix
 
-from ludus.league.matchmaking import Candidates
+from ludus.league.matchmaking import Candidates, ForgottenOrStrong, LiveOrPast, Verification, remembered_until
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.league.players import Player
-from ludus.league.rivals import ForgottenOrStrong, LiveOrPast, Verification, remembered_until
 
 RATES = st.lists(st.integers(0, 100), max_size=12)
 ROLES = ("main", "main_exploiter")
@@ -46,9 +45,7 @@ def test_what_is_dropped_never_rises_and_what_is_kept_ends_with_a_rise(rates: li
 
 @settings(deadline=None, max_examples=60)
 @given(RATES, RATES)
-def test_verification_looks_for_exploiters_then_for_what_was_forgotten(
-    main: list[int], exploiter: list[int]
-) -> None:
+def test_verification_looks_for_exploiters_then_for_what_was_forgotten(main: list[int], exploiter: list[int]) -> None:
     candidates, payoff = _league(main, exploiter)
     law = Verification().probabilities("main", candidates, payoff)
     assert sum(law.values()) == pytest.approx(1.0)

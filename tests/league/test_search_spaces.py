@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.league.search_spaces import LogUniform, OneOf, Uniform
+from ludus.league.population import LogUniform, OneOf, Uniform
 
 RATE = LogUniform(path="learner.learning_rate", low=1e-5, high=1e-1)
 WEIGHT = Uniform(path="algorithm.entropy", low=0.0, high=0.02)

@@ -23,11 +23,9 @@ from ludus.data.records import (
 )
 from ludus.league.league import League
 from ludus.league.players import POPULATION
-from ludus.league.population import BinaryTournament, Population
-from ludus.league.promotion import Snapshot
-from ludus.league.restarts import AfterReset
+from ludus.league.population import BinaryTournament, LogUniform, Population
+from ludus.league.promotion import AfterReset, Snapshot
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.search_spaces import LogUniform
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 
 RATE = "learner.learning_rate"
@@ -228,9 +226,7 @@ def test_head_to_head() -> None:
 
 
 def test_scores_of_training() -> None:
-    league = started(
-        LeagueRules(roles={"main": replace(rules(fitness="score").roles["main"], count=3)}), num_teams=1
-    )
+    league = started(LeagueRules(roles={"main": replace(rules(fitness="score").roles["main"], count=3)}), num_teams=1)
     for player, mean in (("main_0", 10.0), ("main_1", 30.0), ("main_2", 20.0)):
         match = Match(league.matches.last_id + 1, "training", (Side((player,), trains=True),), 1, 200)
         league.apply(MatchIssued(match))

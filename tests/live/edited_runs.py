@@ -8,25 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ludus.assemble import Training, load_experiment, new_league
 from ludus.config import encode
-from ludus.data.edits import AnyEdit
-from ludus.data.records import AnyEvent
+from ludus.data.records import AnyEdit, AnyEvent
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import StopTraining
-from ludus.serial_training import SerialTraining
-from ludus.store.metrics_file import read_metrics
-from ludus.store.requests import Answer, Asked
-from ludus.store.run_folder import RunFolder
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import Training, load_experiment, new_league
+from ludus.runtime.serial_training import SerialTraining
+from ludus.store.run_control import Asked, EditAnswer
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import StopTraining
 
 
 def tiny(**changes: Any) -> Experiment:
@@ -55,7 +53,7 @@ class Asker:
 
     edits: Sequence[tuple[int, AnyEdit]] = ()
     stop_at: int | None = None
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[EditAnswer] = field(default_factory=list)
     _waiting: Asked | None = None
 
     def __call__(self, training: Training) -> None:

@@ -8,20 +8,18 @@ import pytest
 
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import new_league
-from ludus.cli.experiments import find_experiment, recipe_names
 from ludus.config import ConfigError, decode, encode, paths
-from ludus.data.live import LiveField
 from ludus.data.records import RunStarted, SettingsChanged
-from ludus.data.schedules import Linear
+from ludus.data.schedules import Linear, LiveField
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Live, Mixture, SelfPlay
-from ludus.league.population import Population
+from ludus.league.population import LogUniform, Population
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.search_spaces import LogUniform
-from ludus.live.settings import checked_settings, configured, effective, is_live
+from ludus.lookup import find_experiment, recipe_names
+from ludus.runtime.assemble import new_league
+from ludus.runtime.settings import checked_settings, configured, effective, is_live
 
 MIXED = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
 EXPERIMENT = Experiment(

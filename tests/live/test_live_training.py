@@ -9,22 +9,26 @@ from pathlib import Path
 import pytest
 from edited_runs import Asker, events_of, folder_of, metrics_of, replayed, tiny, train
 
-from ludus.assemble import load_experiment
-from ludus.cli.asking import ask
-from ludus.data.edits import AddPlayer, ChangeSettings, FreezePlayer, RemovePlayer, ResetPlayer
+from ludus.cli.control import ask
 from ludus.data.records import (
+    AddPlayer,
+    ChangeSettings,
+    FreezePlayer,
     LearnerProgress,
     MatchVoid,
     PlayerAdded,
     PlayerRemoved,
     PlayerReset,
+    RemovePlayer,
+    ResetPlayer,
     SettingsChanged,
 )
 from ludus.data.schedules import Linear
-from ludus.live.settings import effective
-from ludus.serial_training import SerialTraining
-from ludus.store import requests
-from ludus.store.requests import Answer, Asked
+from ludus.runtime.assemble import load_experiment
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.settings import effective
+from ludus.store import run_control as requests
+from ludus.store.run_control import Asked, EditAnswer
 
 BRANCHES = "league.roles.main.matchmaking.branches"
 
@@ -36,9 +40,7 @@ def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def change(player: str | None = None, **settings: str) -> ChangeSettings:
     """Paths are written with __ for a dot."""
-    return ChangeSettings(
-        settings={path.replace("__", "."): text for path, text in settings.items()}, player=player
-    )
+    return ChangeSettings(settings={path.replace("__", "."): text for path, text in settings.items()}, player=player)
 
 
 def test_settings_change_from_one_update_to_the_next(tmp_path: Path) -> None:
@@ -248,9 +250,7 @@ def test_a_stopped_run_is_edited_and_goes_on_with_it(tmp_path: Path) -> None:
 
 
 LINEAR = replace(tiny().learner, learning_rate=Linear(start=1e-3, end=0.0))
-SEARCH = (
-    "{search: [{type: LogUniform, path: learner.learning_rate.start, low: 1e-5, high: 1e-2}], every: 400}"
-)
+SEARCH = "{search: [{type: LogUniform, path: learner.learning_rate.start, low: 1e-5, high: 1e-2}], every: 400}"
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,7 @@ def test_who_keeps_settings_of_its_own_is_told(tmp_path: Path) -> None:
     assert ask(folder, change(algorithm__gamma="0.9"))[0].done == "from now on: algorithm.gamma=0.9"
 
 
-def test_a_failure_after_the_commit_is_not_called_a_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_after_the_commit_is_not_called_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object) -> None:
         raise RuntimeError("the learner is gone")
 
@@ -296,7 +294,7 @@ def test_a_failure_after_the_commit_is_not_called_a_refusal(
         asked = Asked(folder.requests, change(algorithm__entropy="0.1"), 60)
         with pytest.raises(RuntimeError, match="gone"):
             training.run()
-    assert asked.answer() == Answer(failed="the learner is gone")
+    assert asked.answer() == EditAnswer(failed="the learner is gone")
     assert replayed(tmp_path / "run").settings == {"algorithm.entropy": 0.1}
 
 

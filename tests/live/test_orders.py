@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from edited_runs import Asker, folder_of, replayed, tiny, train
 
-from ludus.assemble import Training, load_experiment
-from ludus.data.edits import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
+from ludus.data.records import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
+from ludus.runtime.assemble import Training, load_experiment
 from ludus.runtime.serial import FINISHED, INTERRUPTED, TIME_LIMIT
-from ludus.serial_training import SerialTraining
-from ludus.store.requests import Asked
-from ludus.store.run_status import RunStatus, read_status
+from ludus.runtime.serial_training import SerialTraining
+from ludus.store.run_control import Asked, RunStatus, read_status
 
 
 def status_of(path: Path) -> RunStatus:
@@ -50,9 +49,7 @@ def test_a_pause_stops_play_and_learning_until_it_goes_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("before", [[], [(500, Pause())]])
-def test_a_stop_saves_and_the_run_goes_on_from_there(
-    tmp_path: Path, before: list[tuple[int, AnyEdit | Order]]
-) -> None:
+def test_a_stop_saves_and_the_run_goes_on_from_there(tmp_path: Path, before: list[tuple[int, AnyEdit | Order]]) -> None:
     path, asker = tmp_path / "run", Asker([*before, (500, Stop())])
     folder = folder_of(path, tiny(budget=10**9))
     with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:

@@ -13,7 +13,6 @@ import pytest
 
 from ludus.algorithms.ppo import PPO
 from ludus.algorithms.teacher import Teacher
-from ludus.assemble import CHECKPOINT, Training
 from ludus.config import encode
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment
@@ -21,13 +20,13 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining, default_actors
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import CHECKPOINT, Training
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import WorkerStatus, read_status
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.training import LocalTraining, default_actors
+from ludus.store.run_control import WorkerStatus, read_status
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -103,7 +102,7 @@ def test_the_same_weights_whoever_recomputes(tmp_path: Path, memory: int) -> Non
 
 
 def test_side_by_side_with_two_actors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.live.status.PUBLISH_EVERY_S", 0.05)  # a fast machine is done within a second
+    monkeypatch.setattr("ludus.runtime.status.PUBLISH_EVERY_S", 0.05)  # a fast machine is done within a second
     described = experiment(
         budget=30_000,
         schedule="async",
@@ -161,7 +160,7 @@ def test_the_serial_runtime_lets_the_learner_do_it(tmp_path: Path) -> None:
 
 
 def test_it_takes_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.local.training.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("ludus.runtime.training.usable_cores", lambda: 8.0)
     alone = experiment(batch_size=8_000, recompute=("values",))
     helped = replace(alone, learner=replace(alone.learner, buffer_worker=True))
     assert (default_actors(alone), default_actors(helped)) == (7, 6)

@@ -13,24 +13,23 @@ from typing import Any
 
 import pytest
 
-from ludus.assemble import CHECKPOINT, Training
 from ludus.cli.main import main
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import CHECKPOINT, Training
 from ludus.runtime.serial import FINISHED
-from ludus.runtime.supervision import Supervision
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import Supervision
 
 BATCH = 1_000
 
@@ -125,9 +124,7 @@ def once(act: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_is_killed_ends_all_and_all_go_on_from_the_checkpoint(
-    tmp_path: Path, victim: int
-) -> None:
+def test_a_rank_that_is_killed_ends_all_and_all_go_on_from_the_checkpoint(tmp_path: Path, victim: int) -> None:
     path = tmp_path / "run"
     killed: list[int] = []
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ludus.assemble import load_experiment, new_league
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, ModelId
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
@@ -22,11 +21,11 @@ from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import load_experiment, new_league
 from ludus.runtime.serial import FINISHED
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -107,7 +106,7 @@ def test_it_learns_within_the_lag(tmp_path: Path, max_lag: int, num_actors: int,
 
 
 MIDDLEWARE = """
-from ludus.runtime.program import StopTraining
+from ludus.workers.worker import StopTraining
 
 def stop(worker, step):
     if worker.name.startswith({role!r}) and worker.{what} > 2_000:

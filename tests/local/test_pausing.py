@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 from test_scaling import check_ledger, endless, events_of, local
 
-from ludus.assemble import Training
-from ludus.data.edits import Continue, Order, Pause, Stop
-from ludus.data.records import MatchFinished
-from ludus.local.training import LocalTraining
+from ludus.data.records import Continue, MatchFinished, Order, Pause, Stop
+from ludus.runtime.assemble import Training
 from ludus.runtime.serial import INTERRUPTED, TIME_LIMIT
-from ludus.runtime.supervision import Supervision
-from ludus.store.metrics_file import read_metrics
-from ludus.store.requests import Asked
-from ludus.store.run_status import RunStatus, read_status
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_control import Asked, RunStatus, read_status
+from ludus.store.run_folder import read_metrics
+from ludus.workers.worker import Supervision
 
 HUNG_AFTER_S = 2.0
 

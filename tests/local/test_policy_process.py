@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus.assemble import CHECKPOINT
 from ludus.config import encode
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment
@@ -18,13 +17,13 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import find_device
+from ludus.runtime.assemble import CHECKPOINT
 from ludus.runtime.serial import FINISHED
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.devices import find_device
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
 
@@ -35,9 +34,7 @@ def has_gpu() -> bool:
 
 def experiment(*, memory: int = 0, league: bool = True) -> Experiment:
     opponents = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
-    role = Role(
-        matchmaking=opponents if league else SelfPlay(), promotion=BySteps(every=4_000 if league else 10**9)
-    )
+    role = Role(matchmaking=opponents if league else SelfPlay(), promotion=BySteps(every=4_000 if league else 10**9))
     return Experiment(
         name="tiny",
         game=Kuhn(),
@@ -51,9 +48,7 @@ def experiment(*, memory: int = 0, league: bool = True) -> Experiment:
             inference="worker",
             inference_device="cpu",
         ),
-        learner=LearnerConfig(
-            batch_size=1_000, minibatch_size=1_000, epochs=1, buffer_size=8_000, device="cpu"
-        ),
+        learner=LearnerConfig(batch_size=1_000, minibatch_size=1_000, epochs=1, buffer_size=8_000, device="cpu"),
         league=LeagueRules(roles={"main": role}, bots=("random",)),
         evaluation=EvaluationConfig(opponents=("random",) if league else (), past=0, episodes=32),
         checkpoint_every=10**9,

@@ -15,20 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from ludus.assemble import load_experiment
 from ludus.cli.main import main
 from ludus.config import ConfigError, encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
-from ludus.local.run_services import fix_services, run_services
+from ludus.runtime.assemble import load_experiment
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.services import fix_services, run_services
 from ludus.services import UserService
-from ludus.services.errors import Refused
+from ludus.services.endpoints import CallRefused
 from ludus.services.remote_registry import RemoteRegistry
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import WorkerStatus, read_status
+from ludus.store.run_control import WorkerStatus, read_status
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.evaluator import EvaluationConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_service.py"
@@ -56,9 +55,7 @@ def test_the_example_in_the_serial_runtime(tmp_path: Path) -> None:
     assert "learner: entropy" in "".join(logs)
 
 
-def test_workers_on_other_machines_find_them_with_the_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_on_other_machines_find_them_with_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the Ray runtime wants it: on TCP, here by loopback."""
     monkeypatch.delenv("LUDUS_SERVICES_TOKEN", raising=False)
     services = {"adviser": UserService(address=f"{EXAMPLE.parent / 'services' / 'adviser.py'}:Adviser")}
@@ -76,7 +73,7 @@ def test_workers_on_other_machines_find_them_with_the_token(
         assert found.address.startswith("tcp:127.0.0.1:")
         registry.close()
         registry = RemoteRegistry(address, "guess")
-        with pytest.raises(Refused, match="a wrong token"):
+        with pytest.raises(CallRefused, match="a wrong token"):
             registry.find("adviser")
     assert "LUDUS_SERVICES_TOKEN" not in os.environ
     assert "elsewhere: entropy 0.500" in (folder.logs / "service-adviser-0.log").read_text()

@@ -13,23 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from ludus.assemble import Training, load_experiment, new_league
 from ludus.config import encode
-from ludus.data.edits import ChangeSettings
-from ludus.data.records import AnyEvent, MatchFinished, MatchIssued, MatchLeased, MatchVoid
+from ludus.data.records import AnyEvent, ChangeSettings, MatchFinished, MatchIssued, MatchLeased, MatchVoid
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
-from ludus.local.training import LocalTraining
-from ludus.local.upkeep import SCALED_DOWN
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import StopTraining
-from ludus.runtime.supervision import Supervision
-from ludus.store.metrics_file import read_metrics
-from ludus.store.requests import Answer, Asked
-from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import read_status
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import Training, load_experiment, new_league
+from ludus.runtime.supervisor import SCALED_DOWN
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_control import Asked, EditAnswer, read_status
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import StopTraining, Supervision
 
 ENOUGH = "seen enough"
 
@@ -62,7 +58,7 @@ class Scaler:
     """Watches a run through as many numbers of actors as it is given, and then ends it."""
 
     counts: list[int]
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[EditAnswer] = field(default_factory=list)
     pids: list[list[int]] = field(default_factory=list)
     """Of the actors, whenever as many as wanted have finished matches."""
     _asked: Asked | None = None
@@ -205,7 +201,7 @@ def test_nobody_waits_for_who_was_to_be_started_again(tmp_path: Path) -> None:
 
 def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
     path, edits = tmp_path / "run", ["0", "17", "2.5"]
-    answers: list[Answer] = []
+    answers: list[EditAnswer] = []
     asked: list[Asked] = []
 
     def ask_for_too_many(training: Training) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus.local import supervisor
-from ludus.local.faults import Fault, FaultLog
-from ludus.local.supervisor import START_UP_S, SignsOfLife, WorkerPlace
-from ludus.runtime.guard import Guard
-from ludus.runtime.supervision import LearningWatch, Supervision, TrainingFailed
-from ludus.store.metrics_file import read_metrics
+from ludus.runtime import faults as supervisor
+from ludus.runtime.faults import START_UP_S, Fault, FaultLog, Heartbeats, WorkerSlot
+from ludus.store.run_folder import read_metrics
+from ludus.system.guard import Guard
+from ludus.workers.worker import LearningWatch, Supervision, TrainingFailed
 
 
 class Clock:
@@ -33,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def pass_time(clock: Clock, life: SignsOfLife, seconds: float) -> None:
+def pass_time(clock: Clock, life: Heartbeats, seconds: float) -> None:
     """Time in which the controller looks every second."""
     for _ in range(int(seconds)):
         clock.now += 1.0
@@ -42,7 +41,7 @@ def pass_time(clock: Clock, life: SignsOfLife, seconds: float) -> None:
 
 def test_a_silent_worker_is_hung_after_the_limit(clock: Clock) -> None:
     hearts = np.full(2, clock.now)
-    life = SignsOfLife(hearts, hung_after_s=10)
+    life = Heartbeats(hearts, hung_after_s=10)
     pass_time(clock, life, 10)
     assert not life.is_hung(0)
     hearts[1] = clock.now
@@ -52,7 +51,7 @@ def test_a_silent_worker_is_hung_after_the_limit(clock: Clock) -> None:
 
 
 def test_nobody_is_hung_because_the_controller_slept(clock: Clock) -> None:
-    life = SignsOfLife(np.full(1, clock.now), hung_after_s=10)
+    life = Heartbeats(np.full(1, clock.now), hung_after_s=10)
     clock.now += 3_600
     life.look()
     assert not life.is_hung(0)
@@ -61,7 +60,7 @@ def test_nobody_is_hung_because_the_controller_slept(clock: Clock) -> None:
 
 
 def test_a_new_process_has_time_to_start(clock: Clock) -> None:
-    life = SignsOfLife(np.zeros(1), hung_after_s=10)
+    life = Heartbeats(np.zeros(1), hung_after_s=10)
     life.started(0)
     pass_time(clock, life, START_UP_S)
     assert not life.is_hung(0)
@@ -70,7 +69,7 @@ def test_a_new_process_has_time_to_start(clock: Clock) -> None:
 
 
 def test_every_failure_doubles_the_wait(clock: Clock) -> None:
-    place = WorkerPlace("actor-0", 0)
+    place = WorkerSlot("actor-0", 0)
     waits = []
     for _ in range(3):
         place.failed(Supervision(back_off_s=0.5), decisions=7)

@@ -19,7 +19,7 @@ from ludus.data.specs import (
     When,
 )
 from ludus.models.alphastar import AlphaStar
-from ludus.models.spatial_encoder import Scatter
+from ludus.models.alphastar_encoder import Scatter
 
 BATTLE = SeatKind(
     name="battle",
@@ -54,9 +54,7 @@ ONLY_MAP = SeatKind(
 PICKS_FIRST = SeatKind(
     name="picks first",
     observation=ObservationSpec(parts={"units": Entities(maximum=4, features=1, types=3)}),
-    action=ActionSpec(
-        heads={"units": Pointer(into="units", picks=2), "order": Choice(num=3), "much": Choice(num=2)}
-    ),
+    action=ActionSpec(heads={"units": Pointer(into="units", picks=2), "order": Choice(num=3), "much": Choice(num=2)}),
 )
 SMALL = AlphaStar(
     scalar_size=4,

@@ -18,9 +18,7 @@ from ludus.data.specs import (
 
 PLAIN = SeatKind(
     name="plain",
-    observation=ObservationSpec(
-        parts={"scalars": Vector(size=6)}, critic={"hidden": Vector(size=3, dtype="int8")}
-    ),
+    observation=ObservationSpec(parts={"scalars": Vector(size=6)}, critic={"hidden": Vector(size=3, dtype="int8")}),
     action=ActionSpec(heads={"move": Choice(num=5)}),
 )
 RICH = SeatKind(
@@ -82,8 +80,7 @@ def inputs(policy, rng, leading):
     observation = observations(policy.kind, rng, leading)
     legal = masks(policy.kind, rng, observation, leading)
     state = {
-        name: rng.standard_normal(leading + spec.shape).astype(spec.dtype)
-        for name, spec in policy.state_arrays.items()
+        name: rng.standard_normal(leading + spec.shape).astype(spec.dtype) for name, spec in policy.state_arrays.items()
     }
     return observation, legal, state, rng.random((*leading, policy.num_draws), dtype=np.float32)
 

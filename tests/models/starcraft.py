@@ -12,7 +12,7 @@ from ludus.data.specs import (
     Vector,
     When,
 )
-from ludus.models.spatial_encoder import Scatter
+from ludus.models.alphastar_encoder import Scatter
 
 _SIZES = {
     "agent_statistics": 10,
@@ -47,8 +47,7 @@ CONTEXT = (
     "build_order",
 )
 SCATTER = tuple(
-    Scatter(entities=f"{side}entities", onto=f"{side}minimap", x=1, y=2, scale=256.0)
-    for side in ("", "critic.")
+    Scatter(entities=f"{side}entities", onto=f"{side}minimap", x=1, y=2, scale=256.0) for side in ("", "critic.")
 )
 STARCRAFT = SeatKind(
     name="starcraft",
@@ -58,13 +57,9 @@ STARCRAFT = SeatKind(
             "action": Choice(num=573),
             "delay": Choice(num=128, masked=False),
             "queued": Choice(num=2, masked=False, when=When(head="action", values=tuple(range(100, 573)))),
-            "units": Pointer(
-                into="entities", picks=64, when=When(head="action", values=tuple(range(50, 573)))
-            ),
+            "units": Pointer(into="entities", picks=64, when=When(head="action", values=tuple(range(50, 573)))),
             "target_unit": Pointer(into="entities", when=When(head="action", values=tuple(range(300, 450)))),
-            "target_point": Point(
-                height=256, width=256, when=When(head="action", values=tuple(range(450, 573)))
-            ),
+            "target_point": Point(height=256, width=256, when=When(head="action", values=tuple(range(450, 573)))),
         }
     ),
     rewards=("build_order", "built_units", "upgrades", "effects"),

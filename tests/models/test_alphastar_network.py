@@ -9,10 +9,9 @@ from batches import PLAIN, inputs
 from ludus.config import apply_overrides
 from ludus.data.specs import ActionSpec, Choice, ObservationSpec
 from ludus.models.alphastar import AlphaStar
+from ludus.models.alphastar_heads import PlaceHead
 from ludus.models.network_policy import stack_policies
-from ludus.models.place_head import PlaceHead
-from ludus.models.policy import value_parameters
-from ludus.models.weights import replace_weights, weights_of
+from ludus.models.policy import replace_weights, value_parameters, weights_of
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -55,9 +54,7 @@ def test_sixteen_stacked_are_sixteen_single_calls(name):
     arrays = inputs(policies[0], np.random.default_rng(2), (16, 5))
     together = stack_policies(policies).act(*arrays)
     for index, policy in enumerate(policies):
-        observation, legal, state = (
-            {key: array[index] for key, array in tree.items()} for tree in arrays[:3]
-        )
+        observation, legal, state = ({key: array[index] for key, array in tree.items()} for tree in arrays[:3])
         alone = policy.act(observation, legal, state, arrays[3][index])
         for head, action in alone.action.items():
             np.testing.assert_array_equal(together.action[head][index], action)
@@ -83,9 +80,7 @@ def test_what_lies_beyond_the_length_of_a_list_changes_nothing():
 def test_scattered_entities_are_seen_at_their_place_only():
     kind = replace(
         BATTLE,
-        observation=ObservationSpec(
-            parts={name: BATTLE.observation.parts[name] for name in ("units", "screen")}
-        ),
+        observation=ObservationSpec(parts={name: BATTLE.observation.parts[name] for name in ("units", "screen")}),
         action=ActionSpec(heads={"go": Choice(num=2)}),
     )
     config = replace(SMALL, scatter=(ONTO_SCREEN,))
@@ -184,9 +179,7 @@ def test_temperatures_sharpen_a_head():
     logits = [policy.unroll(batch).log_probs["type"] for policy in (cold, warm)]
     cold_difference, warm_difference = (found[..., 0] - found[..., 1] for found in logits)
     both_legal = torch.from_numpy(batch.legal["type"][..., :2].all(-1))
-    torch.testing.assert_close(
-        cold_difference[both_legal], 10.0 * warm_difference[both_legal], atol=1e-4, rtol=1e-3
-    )
+    torch.testing.assert_close(cold_difference[both_legal], 10.0 * warm_difference[both_legal], atol=1e-4, rtol=1e-3)
 
 
 def test_places_are_scored_on_the_map_at_its_own_or_twice_its_resolution():

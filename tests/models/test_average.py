@@ -3,9 +3,8 @@ import pytest
 import torch
 from batches import PLAIN
 
-from ludus.models.average import WeightAverage
-from ludus.models.networks import ActorCritic
-from ludus.models.weights import weights_of
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import WeightAverage, weights_of
 
 NAME = "trunk.layers.0.bias"
 

@@ -133,9 +133,7 @@ def test_several_picks_are_one_distribution(legal):
     probabilities = decision.log_prob.exp()
     torch.testing.assert_close(probabilities.sum(), torch.tensor(1.0))
     # The expectation of the entropies along the way is the entropy of the whole.
-    torch.testing.assert_close(
-        (probabilities * decision.entropy).sum(), -(probabilities * decision.log_prob).sum()
-    )
+    torch.testing.assert_close((probabilities * decision.entropy).sum(), -(probabilities * decision.log_prob).sum())
 
 
 def test_several_picks_are_drawn_as_evaluated():

@@ -4,9 +4,8 @@ import torch
 from batches import RICH, observations
 
 from ludus.data.specs import Entities
-from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes
+from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, SpatialSizes
 from ludus.models.encoders import Encoder, EncoderSizes
-from ludus.models.spatial_encoder import SpatialSizes
 from ludus.models.tensors import as_float, share
 
 SIZES = EncoderSizes(channels=(4,), entity_size=8, entity_heads=2, activation="relu")

@@ -75,9 +75,7 @@ def test_sixteen_stacked_are_sixteen_single_calls(name):
     arrays = inputs(policies[0], np.random.default_rng(2), (16, 5))
     together = stack_policies(policies).act(*arrays)
     for index, policy in enumerate(policies):
-        observation, legal, state = (
-            {key: array[index] for key, array in tree.items()} for tree in arrays[:3]
-        )
+        observation, legal, state = ({key: array[index] for key, array in tree.items()} for tree in arrays[:3])
         alone = policy.act(observation, legal, state, arrays[3][index])
         for head, action in alone.action.items():
             np.testing.assert_array_equal(together.action[head][index], action)
@@ -128,9 +126,7 @@ def test_the_resolution_is_kept_or_strided():
 def test_weights_depend_on_the_seed_only():
     first, again, other = (SMALL.build(SCREEN, seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(
-        first["encoder.towers.0.layers.0.weight"], other["encoder.towers.0.layers.0.weight"]
-    )
+    assert not torch.equal(first["encoder.towers.0.layers.0.weight"], other["encoder.towers.0.layers.0.weight"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from batches import inputs, play
 
-from ludus.algorithms.divergence import kl_by_head, kl_of_heads
+from ludus.algorithms.losses import kl_by_head, kl_of_heads
 from ludus.data.specs import (
     ActionSpec,
     Choice,
@@ -22,9 +22,9 @@ from ludus.data.specs import (
     When,
 )
 from ludus.models.alphastar import AlphaStar
+from ludus.models.alphastar_encoder import Scatter
 from ludus.models.fully_conv import FullyConv
-from ludus.models.networks import ActorCritic
-from ludus.models.spatial_encoder import Scatter
+from ludus.models.network_policy import ActorCritic
 
 MOST_UNITS = 4
 KIND = SeatKind(
@@ -140,9 +140,7 @@ def with_actions(batch, actions):
     def repeated(array):
         return np.repeat(array, number, 1)
 
-    columns = {
-        name: np.array([action[name] for action in actions], np.int32)[None] for name in KIND.action.heads
-    }
+    columns = {name: np.array([action[name] for action in actions], np.int32)[None] for name in KIND.action.heads}
     return replace(
         batch,
         observation={name: repeated(array) for name, array in batch.observation.items()},

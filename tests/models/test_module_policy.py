@@ -7,7 +7,7 @@ from torch import nn
 from ludus.data.specs import ArraySpec
 from ludus.models.module_policy import ModulePolicy
 from ludus.models.network_policy import can_stack, stack_policies
-from ludus.models.weights import replace_weights, weights_of
+from ludus.models.policy import replace_weights, weights_of
 
 
 class Plain(nn.Module):
@@ -26,10 +26,7 @@ class Rich(nn.Module):
     def __init__(self):
         super().__init__()
         self.heads = nn.ModuleDict(
-            {
-                f"to_{name}": nn.Linear(4, RICH.num_options(name) + (name == "group"))
-                for name in RICH.action.heads
-            }
+            {f"to_{name}": nn.Linear(4, RICH.num_options(name) + (name == "group")) for name in RICH.action.heads}
         )
 
     def forward(self, observation):
@@ -53,9 +50,7 @@ def recurrent():
     return ModulePolicy(PLAIN, Recurrent(), state_arrays=arrays)
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: ModulePolicy(PLAIN, Plain()), lambda: ModulePolicy(RICH, Rich()), recurrent]
-)
+@pytest.mark.parametrize("make", [lambda: ModulePolicy(PLAIN, Plain()), lambda: ModulePolicy(RICH, Rich()), recurrent])
 def test_unroll_repeats_what_act_decided(make):
     policy = make()
     batch = play(policy, np.random.default_rng(1), num_steps=5, num_columns=4)
@@ -73,9 +68,7 @@ def test_wrong_logits_are_named():
             return logits[:, :3], value
 
     policy = ModulePolicy(PLAIN, Short())
-    with pytest.raises(
-        ValueError, match=r"Short must return logits \[rows, 5\] for head 'move', got \(2, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"Short must return logits \[rows, 5\] for head 'move', got \(2, 3\)"):
         policy.act(*inputs(policy, np.random.default_rng(0), (2,)))
 
 

@@ -7,8 +7,7 @@ import torch
 from batches import PLAIN, RICH, inputs, play
 
 from ludus.data.specs import ActionSpec, Choice, SeatKind, When
-from ludus.models.network_policy import can_stack, stack_policies
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic, can_stack, stack_policies
 
 SMALL = ActorCritic(hidden=(16, 16), channels=(4, 4), entity_size=8)
 CONFIGS = {
@@ -61,9 +60,7 @@ def test_unroll_of_single_rows(name):
     batch = play(policy, np.random.default_rng(1), num_steps=4, num_columns=5)
     index = np.array([3, 0, 17, 8])
     rows = policy.unroll(batch.rows(index))
-    np.testing.assert_allclose(
-        rows.log_prob.detach().numpy(), batch.log_prob.reshape(20, -1)[index], atol=1e-5
-    )
+    np.testing.assert_allclose(rows.log_prob.detach().numpy(), batch.log_prob.reshape(20, -1)[index], atol=1e-5)
 
 
 def test_memory_refuses_single_rows():
@@ -80,9 +77,7 @@ def test_sixteen_stacked_are_sixteen_single_calls(name, greedy):
     arrays = inputs(policies[0], np.random.default_rng(2), (16, 5))
     together = stack_policies(policies).act(*arrays, greedy=greedy)
     for index, policy in enumerate(policies):
-        observation, legal, state = (
-            {key: array[index] for key, array in tree.items()} for tree in arrays[:3]
-        )
+        observation, legal, state = ({key: array[index] for key, array in tree.items()} for tree in arrays[:3])
         alone = policy.act(observation, legal, state, arrays[3][index], greedy=greedy)
         for head, action in alone.action.items():
             np.testing.assert_array_equal(together.action[head][index], action)
@@ -148,15 +143,11 @@ def test_heads_in_order_are_one_distribution():
     one_row = {name: np.repeat(array[:, :1], len(actions), 1) for name, array in batch.observation.items()}
     legal = {name: np.ones_like(array) for name, array in batch.legal.items()}
     columns = np.array(actions, np.int32).T[:, None]
-    batch = replace(
-        batch, observation=one_row, legal=legal, action=dict(zip(kind.action.heads, columns, strict=True))
-    )
+    batch = replace(batch, observation=one_row, legal=legal, action=dict(zip(kind.action.heads, columns, strict=True)))
     unrolled = policy.unroll(batch)
     log_prob = unrolled.log_prob.sum(-1)
     torch.testing.assert_close(log_prob.exp().sum(), torch.tensor(1.0))
-    torch.testing.assert_close(
-        (log_prob.exp() * unrolled.entropy.sum(-1)).sum(), -(log_prob.exp() * log_prob).sum()
-    )
+    torch.testing.assert_close((log_prob.exp() * unrolled.entropy.sum(-1)).sum(), -(log_prob.exp() * log_prob).sum())
     # The second head's distribution changes with the first head's action.
     second = unrolled.log_probs["second"][0]
     assert (second[0] - second[-1]).abs().max() > 1e-3
@@ -183,9 +174,7 @@ def test_value_is_zero_unless_wanted_and_critic_parts_are_then_not_needed():
     seen = {name: array for name, array in observation.items() if not name.startswith("critic.")}
     acted = policy.act(seen, legal, state, uniforms, want_value=False)
     assert not acted.value.any()
-    np.testing.assert_array_equal(
-        acted.action["type"], policy.act(observation, legal, state, uniforms).action["type"]
-    )
+    np.testing.assert_array_equal(acted.action["type"], policy.act(observation, legal, state, uniforms).action["type"])
 
 
 def test_only_the_central_critic_sees_critic_parts():

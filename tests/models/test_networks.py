@@ -4,8 +4,8 @@ import torch
 from batches import PLAIN
 
 from ludus.data.specs import ObservationSpec, SeatKind, Vector
-from ludus.models.networks import ActorCritic
-from ludus.models.weights import weights_of
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import weights_of
 
 
 def test_weights_depend_on_the_seed_only():
@@ -37,9 +37,7 @@ def test_impossible_settings_are_named(settings, message):
 
 
 def test_central_critic_needs_critic_parts():
-    kind = SeatKind(
-        name="bare", observation=ObservationSpec(parts={"x": Vector(size=2)}), action=PLAIN.action
-    )
+    kind = SeatKind(name="bare", observation=ObservationSpec(parts={"x": Vector(size=2)}), action=PLAIN.action)
     with pytest.raises(ValueError, match="kind 'bare' has no critic-only parts"):
         ActorCritic(central_critic=True).build(kind, 0)
 

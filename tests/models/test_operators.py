@@ -8,13 +8,15 @@ from ludus.models.operators import (
     Conv2d,
     ConvTranspose2d,
     Embedding,
+    GatedLinear,
     LayerNorm,
     Linear,
     NormalisedLSTM,
+    ResidualConv,
+    ResidualTower,
     stack_modules,
     tanh,
 )
-from ludus.models.residual import GatedLinear, ResidualConv, ResidualTower
 
 
 def close(left, right, tolerance=1e-5):

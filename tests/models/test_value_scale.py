@@ -1,6 +1,6 @@
 import torch
 
-from ludus.models.value_scale import ValueScale
+from ludus.models.policy import ValueScale
 
 
 def test_before_any_target_nothing_changes():

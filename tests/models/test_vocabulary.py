@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from ludus.models.encoders import KnownTypes, check_vocabulary
 from ludus.models.operators import stack_modules
-from ludus.models.vocabulary import KnownTypes, check_vocabulary
 
 
 def test_unknown_numbers_share_place_zero():

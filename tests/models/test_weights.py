@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from batches import PLAIN, RICH, inputs
 
-from ludus.models.network_policy import stack_policies
-from ludus.models.networks import ActorCritic
-from ludus.models.weights import architecture_digest, replace_weights, weights_of
+from ludus.models.network_policy import ActorCritic, stack_policies
+from ludus.models.policy import architecture_digest, replace_weights, weights_of
 
 CONFIG = ActorCritic(hidden=(8,), value_normalisation=True)
 
@@ -48,7 +47,5 @@ def test_wrong_weights_are_named_and_change_nothing():
 def test_digest_tells_architectures_apart():
     assert architecture_digest(CONFIG.build(PLAIN, 0)) == architecture_digest(CONFIG.build(PLAIN, 1))
     relu = ActorCritic(hidden=(8,), value_normalisation=True, activation="relu")
-    digests = {
-        architecture_digest(config.build(kind, 0)) for config in (CONFIG, relu) for kind in (PLAIN, RICH)
-    }
+    digests = {architecture_digest(config.build(kind, 0)) for config in (CONFIG, relu) for kind in (PLAIN, RICH)}
     assert len(digests) == 4

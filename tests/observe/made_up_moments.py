@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.moments import Moment
+from ludus.games.pictures import Moment
 
 WIDTH, HEIGHT = 120, 80
 

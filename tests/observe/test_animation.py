@@ -11,9 +11,8 @@ from made_up_moments import HEIGHT, WIDTH, bar, episode, moment
 from numpy.typing import NDArray
 from PIL import Image
 
-from ludus.data.moments import colour_of_team
-from ludus.observe.animation import END_SECONDS, FRAMES_PER_EPISODE, Animation
-from ludus.observe.captions import captioned, state_of_play
+from ludus.games.pictures import colour_of_team
+from ludus.observe.pictures import END_SECONDS, FRAMES_PER_EPISODE, Animation, captioned, state_of_play
 
 
 def frames(path: Path) -> list[tuple[NDArray[np.uint8], int]]:
@@ -51,9 +50,7 @@ def test_a_long_episode_is_thinned_out_evenly_and_keeps_its_end(tmp_path: Path) 
     steps = 5 * FRAMES_PER_EPISODE // 2
     for shown in episode(steps):
         step = shown.step
-        animation.add(
-            moment(step, ended=shown.ended, draw=lambda step=step: (drawn.append(step), bar(step))[1])
-        )
+        animation.add(moment(step, ended=shown.ended, draw=lambda step=step: (drawn.append(step), bar(step))[1]))
     count = animation.write(tmp_path / "bars.gif")
     assert FRAMES_PER_EPISODE // 2 < count <= FRAMES_PER_EPISODE
     assert count == len(range(0, steps, 4)) + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ludus.observe.bottleneck import find_bottleneck
+from ludus.observe.run_state import find_bottleneck
 
 
 def found(actors: tuple[float, ...], learner_waits: float, **how: Any) -> Any:
@@ -45,9 +45,7 @@ def test_a_policy_worker_does_not_hear_that_it_should_be_one() -> None:
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:
-    assert (
-        find_bottleneck({}, {"waiting": 0.0}, num_actors=1, schedule="sync", central=False, run="r") is None
-    )
+    assert find_bottleneck({}, {"waiting": 0.0}, num_actors=1, schedule="sync", central=False, run="r") is None
 
 
 def test_a_busy_buffer_worker_that_the_learner_waits_for() -> None:

@@ -9,25 +9,23 @@ from typing import Any
 
 import pytest
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C, Impala
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.alphastar import AlphaStarGradient
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import Training
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.local.training import LocalTraining
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.observe.metric_names import METRICS, as_markdown, find_metric, is_declared, series_name
-from ludus.serial_training import SerialTraining
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.assemble import Training
+from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.training import LocalTraining
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig
 
@@ -54,9 +52,7 @@ def names(path: Path, described: Experiment) -> set[str]:
     folder = RunFolder.create(path, encode(described), seed=0, command=())
     with folder.lock():
         serial = described.runtime == "serial"
-        training: Training = (
-            SerialTraining(described, folder) if serial else LocalTraining(described, folder, 1)
-        )
+        training: Training = SerialTraining(described, folder) if serial else LocalTraining(described, folder, 1)
         with closing(training):
             training.run()
     rows, _ = read_metrics(folder.metrics / "train.jsonl")
@@ -73,9 +69,7 @@ def test_a_training_has_no_other_names(tmp_path: Path, algorithm: Algorithm) -> 
 
 @pytest.mark.slow
 def test_processes_have_no_other_names(tmp_path: Path) -> None:
-    learner = LearnerConfig(
-        batch_size=100, minibatch_size=100, epochs=1, buffer_size=800, schedule="async", max_lag=2
-    )
+    learner = LearnerConfig(batch_size=100, minibatch_size=100, epochs=1, buffer_size=800, schedule="async", max_lag=2)
     actor = ActorConfig(num_tables=8, matches=2, episodes_per_table=2, unroll_length=4, inference="worker")
     described = experiment(PPO(), budget=20_000, runtime="local", learner=learner, actor=actor)
     found = names(tmp_path / "run", described)

@@ -19,13 +19,10 @@ import pytest
 
 from ludus.config import ConfigError, apply_overrides, decode, encode
 from ludus.observe import metrics, sending
-from ludus.observe.csv_table import CSV
-from ludus.observe.metrics import MetricsOutput, RunMetrics, Sender, require_library
-from ludus.observe.prometheus import Prometheus
-from ludus.observe.sending import Delivery, Positions
-from ludus.observe.tensorboard import TensorBoard
-from ludus.store.metrics_file import MetricsFile, read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.observe.metrics import CSV, MetricsOutput, RunMetrics, Sender, require_library
+from ludus.observe.sending import OutputSender, Positions
+from ludus.observe.sinks import Prometheus, TensorBoard
+from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ def recording(folder: RunFolder, *outputs: MetricsOutput) -> Iterator[tuple[RunM
 
 def test_rows_get_time_and_speed(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 100.0, 102.0])
-    monkeypatch.setattr("ludus.data.speed.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ludus.data.schedules.time.monotonic", lambda: next(clock))
     with closing(RunMetrics(folder)) as recorder:
         for decisions in (1_000, 1_500, 5_000):
             recorder.append({"decisions": decisions})
@@ -119,13 +116,11 @@ class Moody:
     def close(self) -> None: ...
 
 
-def test_an_output_that_works_again_has_missed_nothing(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_that_works_again_has_missed_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "RETRY_S", 0.0)
     monkeypatch.setenv("MOODY_API_KEY", "abcdefgh12345")
     output, told = Moody(), list[str]()
-    delivery = Delivery(folder, output, Positions(folder.metrics / "outputs.json"), told.append)
+    delivery = OutputSender(folder, output, Positions(folder.metrics / "outputs.json"), told.append)
     with MetricsFile(folder.metrics / "train.jsonl") as file:
         for decisions, output.broken in ((1, False), (2, True), (3, True), (4, False)):
             file.append({"decisions": decisions})
@@ -142,7 +137,7 @@ def test_a_later_process_goes_on_where_the_one_before_was(folder: RunFolder) -> 
         for decisions in (1, 2):
             file.append({"decisions": decisions})
             output = Moody()
-            Delivery(folder, output, Positions(folder.metrics / "outputs.json"), print).step()
+            OutputSender(folder, output, Positions(folder.metrics / "outputs.json"), print).step()
             rows.append([row["decisions"] for row in output.rows])
     assert rows == [[1], [2]]
 
@@ -177,7 +172,7 @@ def test_the_process_of_the_outputs_ends_with_the_training(folder: RunFolder) ->
     """Even if that is killed: nothing else holds its standard input open."""
     program = (
         "import os, signal\n"
-        "from ludus.observe.csv_table import CSV\n"
+        "from ludus.observe.metrics import CSV\n"
         "from ludus.observe.metrics import RunMetrics\n"
         "from ludus.store.run_folder import RunFolder\n"
         f"recorder = RunMetrics(RunFolder.open({str(folder.path)!r}), (CSV(),))\n"

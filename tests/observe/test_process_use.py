@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ludus.observe.process_use import LOOK_S, GpuWatch, UseMeter, gpus, look_at
+from ludus.observe.run_state import LOOK_S, GpuWatch, UseMeter, gpus, look_at
 
 BUSY = "import sys\nprint('up', flush=True)\nwhile True: pass"
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BUSY!r}])"
 
 
 def test_what_children_use_counts_for_their_parent() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True
-    ) as busy:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True) as busy:
         try:
             assert busy.stdout is not None
             busy.stdout.readline()

@@ -22,7 +22,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ludus.observe.metric_names import METRICS, series_name
-from ludus.observe.prometheus import Prometheus, PrometheusSink
+from ludus.observe.sinks import Prometheus, PrometheusSink
 from ludus.store.run_folder import RunFolder
 
 GRAFANA = Path(__file__).parent.parent.parent / "deploy" / "grafana"
@@ -46,9 +46,7 @@ def samples(url: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def test_players_and_heads_are_labels(folder: RunFolder) -> None:
     with closing(PrometheusSink(folder, 0)) as sink:
         assert (folder.metrics / "prometheus.url").read_text() == f"{sink.url}\n"
-        sink.write(
-            ({"decisions": 10, "main/entropy": 0.5, "time": 1.0}, {"decisions": 20, "x/entropy": None})
-        )
+        sink.write(({"decisions": 10, "main/entropy": 0.5, "time": 1.0}, {"decisions": 20, "x/entropy": None}))
         sink.write([{"main/entropy.unit": 0.25, "cluster/nodes": 3, 'a"b\nc/own': 7.0, "own": 8.0}])
         found = samples(sink.url)
     run = ("run", "run")
@@ -140,9 +138,7 @@ def prometheus(folder: Path, target: int) -> Iterator[str]:
 
 def ask(server: str, query: str) -> list[dict[str, Any]]:
     try:
-        with urllib.request.urlopen(
-            f"{server}/api/v1/query?query={urllib.parse.quote(query)}", timeout=10
-        ) as answer:
+        with urllib.request.urlopen(f"{server}/api/v1/query?query={urllib.parse.quote(query)}", timeout=10) as answer:
             found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             return found
     except OSError:  # it has not started yet

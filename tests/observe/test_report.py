@@ -85,9 +85,7 @@ def test_every_module_finds_those_that_it_imports(page: str) -> None:
         kind, _, content = address.partition(",")
         assert kind == "data:text/javascript;base64"
         module = base64.b64decode(content).decode()
-        for wanted in re.findall(
-            r"""^(?:import|export)\b[^"';]*\bfrom\s*["']([^"']+)""", module, re.MULTILINE
-        ):
+        for wanted in re.findall(r"""^(?:import|export)\b[^"';]*\bfrom\s*["']([^"']+)""", module, re.MULTILINE):
             assert wanted in imports, f"{name} imports {wanted}"
         assert "./" not in "".join(re.findall(r"^import.*$", module, re.MULTILINE))
 

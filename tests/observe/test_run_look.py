@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ludus.observe.process_use import ProcessUse
-from ludus.observe.run_look import look_at_run, state_without_status
+from ludus.observe.run_state import ProcessUse, look_at_run, state_without_status
+from ludus.store.run_control import RunStatus, WorkerStatus, write_status
 from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import RunStatus, WorkerStatus, write_status
 
 CONTROLLER, ACTOR, ELSEWHERE = 1, 2, 3
 USE = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.observe.tensorboard import TensorBoardSink
+from ludus.observe.sinks import TensorBoardSink
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the libraries that it brings along

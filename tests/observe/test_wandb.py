@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ludus.observe.metrics import RunMetrics
-from ludus.observe.wandb import WandB, run_id, settings
+from ludus.observe.sinks import WandB, run_id, settings
 from ludus.store.run_folder import RunFolder
 
 pytest.importorskip("wandb")

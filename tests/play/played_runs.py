@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ludus.assemble import load_experiment, new_league
 from ludus.config import encode
+from ludus.evaluation.play.house import Opponents
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
 from ludus.models.alphastar import AlphaStar
-from ludus.models.networks import ActorCritic
-from ludus.play.opponents import Opponents
-from ludus.serial_training import SerialTraining
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import load_experiment, new_league
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

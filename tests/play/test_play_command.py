@@ -13,11 +13,11 @@ import pytest
 from played_runs import opponents_of, small, trained
 
 from ludus.cli.main import main
+from ludus.evaluation.play.house import Kept, PlayHost
+from ludus.evaluation.play.terminal import play_in_terminal
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.seat_rows import GameError
-from ludus.play.house import House, Kept
-from ludus.play.terminal import play_in_terminal
 from ludus.recipes import connect_four, kuhn
 from ludus.store.run_folder import RunFolder
 
@@ -47,9 +47,7 @@ class Typed:
 
 
 @pytest.fixture
-def ludus(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Typed:
+def ludus(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     """In a folder with copies of the runs."""
     shutil.copytree(runs, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
@@ -154,7 +152,7 @@ def test_a_game_in_real_time_is_not_for_the_terminal(ludus: Typed) -> None:
     def read() -> str:
         raise AssertionError("nothing is asked")
 
-    house = House(Skirmish(), opponents_of(RunFolder.open("board")), person="ann", keep=keep)
+    house = PlayHost(Skirmish(), opponents_of(RunFolder.open("board")), person="ann", keep=keep)
     with pytest.raises(GameError, match="skirmish is played by mouse: leave out --terminal"):
         play_in_terminal(house, "rush", 0, read=read, say=print, complain=print, thoughts=False)
 

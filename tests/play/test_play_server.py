@@ -14,22 +14,19 @@ import pytest
 from played_runs import folded, opponents_of, small, trained
 
 from ludus.cli.play import _Records
-from ludus.cli.replay_view import replay_reader
+from ludus.evaluation.play import server as play_server
+from ludus.evaluation.play.house import PlayHost
+from ludus.evaluation.play.replays import replay_reader
+from ludus.evaluation.play.server import FILES, PlayPage
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.observe.web.page_server import PageServer
-from ludus.observe.web.security import Access
-from ludus.play import server as play_server
-from ludus.play.house import House
-from ludus.play.server import FILES, PlayPage
+from ludus.observe.web.page_server import PageAccess, PageServer
 from ludus.recipes import connect_four
 from ludus.store.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(
-        tmp_path_factory.mktemp("runs") / "run", small(connect_four.experiment(), TicTacToe())
-    ).path
+    return trained(tmp_path_factory.mktemp("runs") / "run", small(connect_four.experiment(), TicTacToe())).path
 
 
 class Page:
@@ -38,9 +35,9 @@ class Page:
     def __init__(self, run: RunFolder) -> None:
         self.run = run
         source = TicTacToe()
-        house = House(source, opponents_of(run), person="ann", keep=_Records(run, source).keep)
+        house = PlayHost(source, opponents_of(run), person="ann", keep=_Records(run, source).keep)
         self._page = PlayPage(house, "perfect", 0, read_replay=replay_reader(run))
-        self._server = PageServer(self._page.app, Access())
+        self._server = PageServer(self._page.app, PageAccess())
         self._server.start()
         self.port = self._server.port
 
@@ -48,9 +45,7 @@ class Page:
         self._server.close()
         self._page.close()
 
-    def ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[int, Any]:
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         usual = {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
@@ -175,9 +170,7 @@ def test_the_oldest_game_makes_room(page: Page, monkeypatch: pytest.MonkeyPatch)
         ("/game", b" " * 70_000, 413, "more than 64000 bytes"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(
-    page: Page, path: str, body: Any, status: int, said: str
-) -> None:
+def test_what_makes_no_sense_is_refused_in_a_sentence(page: Page, path: str, body: Any, status: int, said: str) -> None:
     got, told = page.ask("POST", path, body)
     assert (got, said in told["error"]) == (status, True), told
 

@@ -28,9 +28,7 @@ def test_the_process_that_trains_records_the_game(tmp_path: Path, runtime: str) 
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     chosen = [part for setting in (f"runtime={runtime}", *SETTINGS) for part in ("--set", setting)]
     start = [*program, "train", "kuhn", "--run", "mine", "--json", *chosen]
-    with subprocess.Popen(
-        start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as training:
+    with subprocess.Popen(start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as training:
         try:
             assert training.stdout is not None
             while json.loads(training.stdout.readline()).get("decisions", 0) < 4000:
@@ -52,13 +50,9 @@ def test_the_process_that_trains_records_the_game(tmp_path: Path, runtime: str) 
     folder = RunFolder.open(tmp_path / "mine")
     with folder.ledger(read_only=True) as ledger:
         events = [event for _, event in ledger.replay()]
-    [human] = [
-        event.match for event in events if isinstance(event, MatchIssued) and event.match.purpose == "human"
-    ]
+    [human] = [event.match for event in events if isinstance(event, MatchIssued) and event.match.purpose == "human"]
     assert [side.players for side in human.sides] == [("ann",), ("main.1",)]
-    ends = [
-        event for event in events if isinstance(event, MatchFinished) and event.result.match_id == human.id
-    ]
+    ends = [event for event in events if isinstance(event, MatchFinished) and event.result.match_id == human.id]
     assert len(ends) == 1
     issued = [event.match.id for event in events if isinstance(event, MatchIssued)]
     assert issued == [*range(1, len(issued) + 1)], "no number is used twice or left out"

@@ -10,12 +10,24 @@ from pathlib import Path
 import pytest
 from played_runs import folded, opponents_of, small, trained
 
-from ludus.cli.asking import ask
+from ludus.cli.control import ask
 from ludus.cli.play import _Records
-from ludus.cli.replay_view import replay_reader
-from ludus.data.edits import RecordGame
-from ludus.data.records import Match, MatchFinished, MatchIssued, MatchVoid, ModelId, Pair, Result, Side
+from ludus.data.records import (
+    Match,
+    MatchFinished,
+    MatchIssued,
+    MatchVoid,
+    ModelId,
+    Pair,
+    RecordGame,
+    Result,
+    Side,
+)
 from ludus.data.replay import decode_replay
+from ludus.evaluation.play.house import PersonsGame, PlayHost, require_playable
+from ludus.evaluation.play.replays import replay_reader
+from ludus.evaluation.play.session import Agent, GameSeats, PlaySession, WrongMove, finished
+from ludus.evaluation.play.views import find_view
 from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.hills import Hills
 from ludus.games.builtin.kuhn import Kuhn
@@ -23,14 +35,9 @@ from ludus.games.builtin.siege import Siege
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.seat_rows import GameError
 from ludus.league.matches import changed_incarnation, check_result
-from ludus.play.agent import Agent
-from ludus.play.house import House, PersonsGame, require_playable
-from ludus.play.records import Line, finished
-from ludus.play.session import Session, WrongMove
-from ludus.play.views import find_view
 from ludus.recipes import connect_four
 from ludus.store.run_folder import RunFolder
-from ludus.workers.shelf import SeatedPlayer
+from ludus.workers.player_cache import SeatedPlayer
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +52,9 @@ def run(finished_run: Path, tmp_path: Path) -> RunFolder:
     return RunFolder.open(tmp_path / "run")
 
 
-def house(run: RunFolder) -> House:
+def house(run: RunFolder) -> PlayHost:
     source = TicTacToe()
-    return House(source, opponents_of(run), person="ann", keep=_Records(run, source).keep)
+    return PlayHost(source, opponents_of(run), person="ann", keep=_Records(run, source).keep)
 
 
 def play_out(game: PersonsGame) -> None:
@@ -190,9 +197,9 @@ def test_games_that_cannot_be_played_are_refused_by_name(run: RunFolder) -> None
 
 def test_a_game_in_a_team_has_a_result_of_both(run: RunFolder) -> None:
     source = Hills()
-    line = Line(person="ann", opponent="push", model="main:0:3", seat=2)
+    line = GameSeats(person="ann", opponent="push", model="main:0:3", seat=2)
     agent = Agent(SeatedPlayer(bot=source.bots()["random"]), seed=0)
-    with closing(Session(source, find_view(source), agent, 2, seed=4)) as session:
+    with closing(PlaySession(source, find_view(source), agent, 2, seed=4)) as session:
         while session.ended is None:
             session.move(min(session.options()))
         edit = finished(source.spec, line, session.ended)
@@ -207,9 +214,12 @@ def test_a_game_in_a_team_has_a_result_of_both(run: RunFolder) -> None:
 
 def test_a_person_who_shares_a_team_is_one_of_its_line_up() -> None:
     spec = Hills().spec
-    line = Line(person="ann", opponent="main", model="main:0:1", seat=1)
+    line = GameSeats(person="ann", opponent="main", model="main:0:1", seat=1)
     assert line.sides(spec) == (("main", "ann"), ("main",))
-    assert Line(person="ann", opponent="main", model="", seat=1).sides(Kuhn().spec) == (("main",), ("ann",))
+    assert GameSeats(person="ann", opponent="main", model="", seat=1).sides(Kuhn().spec) == (
+        ("main",),
+        ("ann",),
+    )
 
 
 def result(wins: int, losses: int) -> Result:

@@ -11,9 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from ludus.cli.replay_games import game_address
-from ludus.cli.replay_view import drawing_of
 from ludus.data.replay import Replay, SeatPlayer, decode_replay
+from ludus.evaluation.play import replays
+from ludus.evaluation.play.replays import drawing_of, replay_document
+from ludus.evaluation.play.session import Agent, GameSeats, PlaySession, write_replay
+from ludus.evaluation.play.views import find_view
 from ludus.games.bots import RandomBot
 from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.connect_four import ConnectFour
@@ -23,28 +25,22 @@ from ludus.games.builtin.leduc import Leduc
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameSource, allocate_actions
-from ludus.games.playback import PlaybackError
-from ludus.games.recording import RecordedTables, Recording
-from ludus.games.versions import game_version, map_name
-from ludus.play import replays
-from ludus.play.agent import Agent
-from ludus.play.records import Line, write_replay
-from ludus.play.replays import replay_document
-from ludus.play.session import Session
-from ludus.play.views import find_view
-from ludus.workers.shelf import SeatedPlayer
+from ludus.games.recording import RecordedTables, Recording, game_version, map_name
+from ludus.replays.playback import PlaybackError
+from ludus.replays.replay_games import game_address
+from ludus.workers.player_cache import SeatedPlayer
 
 
 def by_person(source: GameSource, folder: Path) -> tuple[Replay, dict[str, Any]]:
     """A game that a person has played, as it is kept, and what the person was shown at its end."""
     agent = Agent(SeatedPlayer(bot=source.bots()["random"]), seed=3)
-    with closing(Session(source, find_view(source), agent, 0, seed=5)) as session:
+    with closing(PlaySession(source, find_view(source), agent, 0, seed=5)) as session:
         while session.ended is None:
             if session.show()["real_time"]:
                 session.tick([{"train": "worker"}])
             else:
                 session.move(max(session.options()))
-        line = Line(person="ann", opponent="random", model="", seat=0)
+        line = GameSeats(person="ann", opponent="random", model="", seat=0)
         path = write_replay(folder, source, game_address(source), line, session.ended, 12)
         return decode_replay(path.read_bytes()), session.show()["view"]
 
@@ -93,9 +89,7 @@ def test_a_long_game_is_thinned_out_but_keeps_its_moves_and_its_end(
         ({"teams": (1, 0)}, "seats"),
     ],
 )
-def test_a_game_that_does_not_play_as_it_was_recorded(
-    changes: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_a_game_that_does_not_play_as_it_was_recorded(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     replay, _ = by_person(TicTacToe(), tmp_path)
     with pytest.raises(PlaybackError, match=said):
         replay_document(msgspec.structs.replace(replay, **changes), TicTacToe())

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from played_runs import small
 
-from ludus.assemble import build_policies
 from ludus.data.records import ModelId
+from ludus.evaluation.play.session import Agent, PlaySession, WrongMove
+from ludus.evaluation.play.views import find_view
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.kuhn import Kuhn
@@ -18,17 +19,15 @@ from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.skirmish_rules import SLOTS
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameBatch, GameSource, allocate_actions
-from ludus.models.networks import ActorCritic
-from ludus.play.agent import Agent
-from ludus.play.session import Session, WrongMove
-from ludus.play.views import find_view
+from ludus.models.network_policy import ActorCritic
 from ludus.recipes import connect_four, kuhn, skirmish
-from ludus.workers.shelf import SeatedPlayer
+from ludus.runtime.assemble import build_policies
+from ludus.workers.player_cache import SeatedPlayer
 
 
-def against_bot(source: GameSource, bot: str, seat: int, seed: int = 0) -> Session:
+def against_bot(source: GameSource, bot: str, seat: int, seed: int = 0) -> PlaySession:
     agent = Agent(SeatedPlayer(bot=source.bots()[bot]), seed=0)
-    return Session(source, find_view(source), agent, seat, seed=seed)
+    return PlaySession(source, find_view(source), agent, seat, seed=seed)
 
 
 def untrained(experiment: Experiment) -> SeatedPlayer:
@@ -36,9 +35,9 @@ def untrained(experiment: Experiment) -> SeatedPlayer:
     return SeatedPlayer(policies=build_policies(experiment, 0), model=ModelId("main", 0, 1))
 
 
-def against_main(experiment: Experiment, seat: int) -> Session:
+def against_main(experiment: Experiment, seat: int) -> PlaySession:
     source = experiment.game
-    return Session(source, find_view(source), Agent(untrained(experiment), seed=1), seat, seed=0)
+    return PlaySession(source, find_view(source), Agent(untrained(experiment), seed=1), seat, seed=0)
 
 
 def test_the_agent_answers_every_move_until_the_end() -> None:
@@ -86,7 +85,7 @@ def test_in_a_game_of_cards_its_thoughts_wait_for_the_end() -> None:
     by_card: dict[str, list[Any]] = {}
     others: dict[str, set[str]] = {}
     for seed in range(12):
-        with closing(Session(source, find_view(source), Agent(seated, seed=1), 0, seed=seed)) as session:
+        with closing(PlaySession(source, find_view(source), Agent(seated, seed=1), 0, seed=seed)) as session:
             shown = session.show(thoughts=True)
             [own, hidden] = shown["view"]["hands"]
             assert hidden["card"] is None
@@ -133,7 +132,7 @@ def test_a_bot_tells_nothing() -> None:
         assert told == {"thinks": False, "yours": None, "its": None}
 
 
-def own(session: Session, kind: int) -> list[int]:
+def own(session: PlaySession, kind: int) -> list[int]:
     view = session.show()["view"]
     return [unit[0] for unit in view["units"] if unit[2] == session.seat and unit[1] == kind]
 
@@ -246,8 +245,8 @@ class Lost:
 def test_an_agent_that_fails_ends_the_game_with_an_error() -> None:
     source = TicTacToe()
     agent = Agent(SeatedPlayer(bot=Lost()), seed=0)
-    session = Session(source, find_view(source), agent, 0, seed=0)
+    session = PlaySession(source, find_view(source), agent, 0, seed=0)
     with closing(session), pytest.raises(RuntimeError, match="no idea"):
         session.move(0)
     with pytest.raises(RuntimeError, match="no idea"):
-        Session(source, find_view(source), agent, 1, seed=0)
+        PlaySession(source, find_view(source), agent, 1, seed=0)

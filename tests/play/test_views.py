@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ludus.evaluation.play.views import find_view
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
-from ludus.games.builtin.skirmish import Skirmish
-from ludus.games.builtin.skirmish_batch import SkirmishTables
+from ludus.games.builtin.skirmish import Skirmish, SkirmishTables
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameBatch, GameSource, allocate_actions
-from ludus.play.views import find_view
 
 
 def played(source: GameSource, moves: list[int], seed: int = 0) -> GameBatch:

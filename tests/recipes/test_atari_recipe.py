@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ale_py", reason="ale-py is not installed: pip install 'ludus[atari]'")
+pytest.importorskip("ale_py", reason="ale-py is not installed: pip install -e '.[atari]'")
 
 from ludus.config import encode
 from ludus.games.adapters.atari import Atari
 from ludus.recipes import atari_pong
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C
 from ludus.algorithms.algorithm import Algorithm
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.beacon import Beacon
 from ludus.recipes import beacon
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -10,11 +10,11 @@ import pytest
 
 from ludus.config import encode
 from ludus.experiment import Experiment
-from ludus.games.isolation.source import Isolated
-from ludus.models.networks import ActorCritic
+from ludus.games.isolation.isolated import Isolated
+from ludus.models.network_policy import ActorCritic
 from ludus.recipes import football_3v1
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -12,10 +12,10 @@ import pytest
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.league.matchmaking import PFSP, Mixture
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.recipes import microrts, slimevolley
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ludus.cli.experiments import find_experiment
 from ludus.config import ConfigError, encode
+from ludus.lookup import find_experiment
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
@@ -22,7 +22,7 @@ from ludus.workers.evaluator import EvaluationConfig
 NEEDED = ("pettingzoo", "multi_agent_ale_py", "ale_py")
 needs_games = pytest.mark.skipif(
     any(importlib.util.find_spec(library) is None for library in NEEDED),
-    reason="needs `pip install 'ludus[multi-atari]'`",
+    reason="needs `pip install -e '.[multi-atari]'`",
 )
 
 

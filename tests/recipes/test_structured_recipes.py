@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.beacon import Beacon
-from ludus.games.builtin.skirmish_bots import STRATEGIES
-from ludus.games.builtin.skirmish_hero_bots import HERO_STRATEGIES
+from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES, STRATEGIES
 from ludus.models.alphastar import AlphaStar
 from ludus.models.fully_conv import FullyConv
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ModelConfig
 from ludus.recipes import beacon_a2c, beacon_alphastar, skirmish, skirmish_3v3
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
@@ -80,9 +79,7 @@ def test_each_beacon_recipe_changes_what_it_is_for() -> None:
 @pytest.mark.parametrize(
     ("recipe", "bots"), [(skirmish.experiment, STRATEGIES), (skirmish_3v3.experiment, HERO_STRATEGIES)]
 )
-def test_a_league_of_skirmish_meets_every_strategy(
-    recipe: Callable[[], Experiment], bots: dict[str, Any]
-) -> None:
+def test_a_league_of_skirmish_meets_every_strategy(recipe: Callable[[], Experiment], bots: dict[str, Any]) -> None:
     experiment = recipe()
     assert set(experiment.league.bots) == set(bots) == set(experiment.evaluation.opponents)
     assert set(bots) <= set(experiment.game.bots())

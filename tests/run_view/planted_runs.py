@@ -31,9 +31,8 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules
-from ludus.store.metrics_file import MetricsFile
-from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import Bottleneck, RunStatus, WorkerStatus, write_status
+from ludus.store.run_control import Bottleneck, RunStatus, WorkerStatus, write_status
+from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.evaluator import EvaluationConfig
 
 EPISODES = 40
@@ -72,9 +71,7 @@ def events_of(rules: LeagueRules, *, snapshots: int, matches: int, seed: int = 0
 
     def result(match: Match) -> Result:
         wins, draws, losses = rng.multinomial(match.episodes, rng.dirichlet((2, 0.3, 2))).tolist()
-        model = tuple(
-            "" if side.players[0] in ("random", "alpha_beta_2") else "main:0:1" for side in match.sides
-        )
+        model = tuple("" if side.players[0] in ("random", "alpha_beta_2") else "main:0:1" for side in match.sides)
         return Result(
             match_id=match.id,
             episodes=match.episodes,
@@ -94,11 +91,7 @@ def events_of(rules: LeagueRules, *, snapshots: int, matches: int, seed: int = 0
         for player in league.candidates.learning():
             incarnation = league.standings[player].incarnation
             yield tell(LearnerProgress(player, incarnation, number, 1000 * number))
-        yield tell(
-            PlayerAdded(
-                f"main.{number}", "frozen", "main", f"main:0:{number}", parent_decisions=1000 * number
-            )
-        )
+        yield tell(PlayerAdded(f"main.{number}", "frozen", "main", f"main:0:{number}", parent_decisions=1000 * number))
         if number == snapshots // 2:
             yield tell(SettingsChanged({"algorithm.clip": 0.1}, reason="a test"))
             yield tell(SettingsChanged({"league.payoff.decay_games": 20.0}))
@@ -112,9 +105,7 @@ def events_of(rules: LeagueRules, *, snapshots: int, matches: int, seed: int = 0
                 if match_id % 9 == 0:
                     sides[0] = "a_person"
                 purpose = "human" if match_id % 9 == 0 else "evaluation"
-                match = league.evaluation_match(
-                    match_id, sides, tables=1, episodes_per_table=EPISODES, purpose=purpose
-                )
+                match = league.evaluation_match(match_id, sides, tables=1, episodes_per_table=EPISODES, purpose=purpose)
             yield tell(MatchIssued(match))
             yield tell(MatchLeased(match.id, "actor-0"))
             if match_id == matches // 2:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planted_runs import status_of
 
-from ludus.run_view.concerns import concerns_of_status
-from ludus.store.run_status import WorkerStatus
+from ludus.observe.overview import concerns_of_status
+from ludus.store.run_control import WorkerStatus
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,7 @@ from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules
 from ludus.league.summary import summarise
-from ludus.run_view.columns import Columns
-from ludus.run_view.fold import RunFold
-from ludus.run_view.rating_history import POINTS, RatingHistory
-from ludus.saved_league import SavedLeague, read_league
+from ludus.observe.league_fold import POINTS, Columns, RatingHistory, RunFold, SavedLeague, read_league
 from ludus.store.run_folder import RunFolder
 from ludus.workers.evaluator import EvaluationConfig
 
@@ -135,9 +132,7 @@ def test_line_ups_and_more_than_two_sides_are_pairs_too(tmp_path: Path) -> None:
         for event in events:
             other.apply(event)
         for view in VIEWS:
-            mine, expected = (
-                one.payoffs.view(view).counts(["main", "a", "b", "c"]) for one in (league, other)
-            )
+            mine, expected = (one.payoffs.view(view).counts(["main", "a", "b", "c"]) for one in (league, other))
             np.testing.assert_allclose(mine, expected, err_msg=f"{name}, {view}")
         assert fold.line_ups[1] == tuple(dict.fromkeys(player for side in line_up for player in side.players))
 

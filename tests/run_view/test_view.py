@@ -20,15 +20,14 @@ import pytest
 from planted_runs import BOTTLENECK, WORKERS, plant, status_of, write_metrics
 
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerAdded
-from ludus.run_view import view as view_module
-from ludus.run_view.concerns import concerns_of_matches, concerns_of_metrics, concerns_of_ratings
-from ludus.run_view.documents import Counts
-from ludus.run_view.match_list import MatchFilter
-from ludus.run_view.metrics_table import MetricsTable, thinned
-from ludus.run_view.rating_history import RatingPoint
-from ludus.run_view.view import RunView, ViewError
+from ludus.observe import view as view_module
+from ludus.observe.documents import Counts, MetricsTable, thinned
+from ludus.observe.league_fold import RatingPoint
+from ludus.observe.league_page import MatchFilter
+from ludus.observe.overview import concerns_of_matches, concerns_of_metrics, concerns_of_ratings
+from ludus.observe.view import RunView, ViewError
+from ludus.store.run_control import write_status
 from ludus.store.run_folder import RunFolder
-from ludus.store.run_status import write_status
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +57,7 @@ def test_the_league_has_the_numbers_of_ludus_league(run: RunFolder) -> None:
     assert [start["origin"] for start in league["players"][0]["starts"]] == [None, None]
     for mine, other in zip(league["players"], expected["players"], strict=True):
         for name in ("id", "role", "parent", "reason", "decisions", "active", "opponents"):
-            assert mine[name] == (
-                pytest.approx(other[name]) if name == "opponents" and other[name] else other[name]
-            )
+            assert mine[name] == (pytest.approx(other[name]) if name == "opponents" and other[name] else other[name])
         assert mine["elo"] == pytest.approx(other["elo"], abs=1e-6)
         assert [mine["low"], mine["high"]] == pytest.approx(other["elo_interval"], abs=1e-6)
         assert mine["equilibrium"] == pytest.approx(other["equilibrium"], abs=1e-6)
@@ -72,9 +69,7 @@ def test_the_league_has_the_numbers_of_ludus_league(run: RunFolder) -> None:
     assert [layer["players"] for layer in top["layers"]] == [
         layer["players"] for layer in expected["measures"]["layers"]
     ]
-    assert top["transitive_share"][0] == pytest.approx(
-        expected["measures"]["transitive_share"]["value"], abs=1e-6
-    )
+    assert top["transitive_share"][0] == pytest.approx(expected["measures"]["transitive_share"]["value"], abs=1e-6)
 
 
 def test_every_document_is_there_and_none_has_a_nan(run: RunFolder) -> None:
@@ -299,9 +294,7 @@ def test_what_grows_is_followed_and_made_anew(tmp_path: Path, monkeypatch: pytes
     assert "player/main" in view.due()
 
 
-def test_a_costly_document_is_not_made_for_every_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_costly_document_is_not_made_for_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_module, "PACE", 1e9)
     folder = plant(tmp_path / "run")
     view = shown(folder)
@@ -392,9 +385,7 @@ def test_silence_of_a_run_that_trains_is_a_concern(tmp_path: Path) -> None:
     assert one["warnings"][0]["what"].startswith("no news for")
 
 
-def test_nobody_who_wants_a_document_waits_for_nvidia_smi(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_who_wants_a_document_waits_for_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = plant(tmp_path / "run")
     write_status(folder.status, status_of("training"))
     programs = tmp_path / "programs"

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from ludus.runtime.channel import Ring, Signal
+from ludus.system.shared_memory import Ring, Signal
 
 
 def test_a_signal_wakes_and_is_kept_until_somebody_waits() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus.runtime import heap
-from ludus.runtime.heap import Heap
+from ludus.system import shared_memory as heap
+from ludus.system.shared_memory import Heap
 
 MIB = 2**20
 

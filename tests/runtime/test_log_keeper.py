@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.runtime.log_keeper import KEPT, LONGEST_LINE, MOST_BYTES, LogKeeper
+from ludus.system.log_keeper import KEPT, LONGEST_LINE, MOST_BYTES, LogKeeper
 
 MARK = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z run-001 (\S+): (.*)$")
 
@@ -86,7 +86,7 @@ def test_nothing_is_lost_when_it_is_killed(keeper: LogKeeper, tmp_path: Path) ->
 
 def test_it_ends_with_who_started_it(tmp_path: Path) -> None:
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom ludus.runtime.log_keeper import LogKeeper\n"
+        "import sys, time\nfrom pathlib import Path\nfrom ludus.system.log_keeper import LogKeeper\n"
         "keeper = LogKeeper(Path(sys.argv[1]), 'run-001')\nprint(keeper.pid, flush=True)\ntime.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as parent:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.runtime.machine import GPUS_VARIABLE, usable_memory, visible_gpus
+from ludus.system.machine import GPUS_VARIABLE, usable_memory, visible_gpus
 
 
 def test_gpus_are_those_of_nvidia_smi_that_this_process_may_use(

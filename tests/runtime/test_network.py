@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from ludus.runtime.network import LOOPBACKS, NoSuchInterfaceError, _address_of, find_interface
+from ludus.system.network import LOOPBACKS, NoSuchInterfaceError, _address_of, find_interface
 
 
 def test_loopback_leads_to_this_machine() -> None:

@@ -5,8 +5,8 @@ from contextlib import closing
 from multiprocessing import Pipe
 
 from ludus.data.records import Result
-from ludus.runtime.messages import FromActor, Report
-from ludus.runtime.process import receive, send
+from ludus.system.process import receive, send
+from ludus.workers.messages import FromActor, ReportResult
 
 
 def test_a_score_that_is_no_number_arrives() -> None:
@@ -23,7 +23,7 @@ def test_a_score_that_is_no_number_arrives() -> None:
     )
     here, there = Pipe()
     with closing(here), closing(there):
-        send(here, Report(result))
+        send(here, ReportResult(result))
         found = receive(there, FromActor).result
     assert math.isnan(found.score_sum[0])
     assert found.score_square_sum == (math.inf,)

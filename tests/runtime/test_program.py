@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ludus.runtime.program import IDLE, Middleware, Progress, StopTraining, Worker, wrap
+from ludus.workers.worker import IDLE, Middleware, Progress, StopTraining, Worker, wrap
 
 
 class Counter:

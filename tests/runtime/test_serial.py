@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ludus.data.records import ModelId
-from ludus.runtime.program import Progress, StopTraining, Worker
 from ludus.runtime.serial import FINISHED, INTERRUPTED, STOPPED, run_serial
-from ludus.runtime.weight_board import LocalBoard
+from ludus.workers.player_cache import LocalWeights
+from ludus.workers.worker import Progress, StopTraining, Worker
 
 
 class Noted:
@@ -140,7 +140,7 @@ def test_it_runs_in_a_thread_where_signals_cannot_be_caught() -> None:
 
 
 def test_the_board_keeps_a_copy_of_the_newest_weights() -> None:
-    board = LocalBoard()
+    board = LocalWeights()
     assert board.newest("main") is None
     weights = {"w": np.ones(2)}
     board.publish(ModelId("main", 0, 1), weights)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.runtime.token_file import TokenError, make_token_file, read_token_file, token_from, with_token
+from ludus.system.network import TokenError, make_token_file, read_token_file, token_from, with_token
 
 
 def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:

@@ -9,23 +9,21 @@ import pytest
 
 from ludus.data.records import ModelId
 from ludus.data.specs import ArraySpec
-from ludus.runtime.weight_board import LocalBoard, SharedBoard, WeightBoard
+from ludus.workers.player_cache import LocalWeights, SharedWeights, WeightStore
 
 SPECS = {"player/weight": ArraySpec(shape=(400, 50), dtype=np.dtype(np.float32))}
 
 
 @pytest.fixture(params=["local", "shared"])
-def board(request: pytest.FixtureRequest) -> WeightBoard:
-    return (
-        LocalBoard() if request.param == "local" else SharedBoard(np.zeros, {"main": SPECS, "other": SPECS})
-    )
+def board(request: pytest.FixtureRequest) -> WeightStore:
+    return LocalWeights() if request.param == "local" else SharedWeights(np.zeros, {"main": SPECS, "other": SPECS})
 
 
 def weights(value: float) -> dict[str, np.ndarray]:
     return {"player/weight": np.full((400, 50), value, np.float32)}
 
 
-def test_the_newest_weights_are_found(board: WeightBoard) -> None:
+def test_the_newest_weights_are_found(board: WeightStore) -> None:
     assert board.newest("main") is None
     for step in range(5):
         board.publish(ModelId("main", 1, step), weights(step))
@@ -37,7 +35,7 @@ def test_the_newest_weights_are_found(board: WeightBoard) -> None:
     assert board.newest("nobody") is None
 
 
-def test_what_was_fetched_does_not_change(board: WeightBoard) -> None:
+def test_what_was_fetched_does_not_change(board: WeightStore) -> None:
     board.publish(ModelId("main", 0, 1), weights(1))
     _, found = board.fetch("main")
     for step in (2, 3):
@@ -46,7 +44,7 @@ def test_what_was_fetched_does_not_change(board: WeightBoard) -> None:
 
 
 def test_a_reader_never_sees_half_of_two_versions() -> None:
-    board = SharedBoard(np.zeros, {"main": SPECS})
+    board = SharedWeights(np.zeros, {"main": SPECS})
     board.publish(ModelId("main", 0, 0), weights(0))
     stop = threading.Event()
 
@@ -67,9 +65,9 @@ def test_a_reader_never_sees_half_of_two_versions() -> None:
         writer.join()
 
 
-def test_a_weight_without_axes_stays_an_array(board: WeightBoard) -> None:
+def test_a_weight_without_axes_stays_an_array(board: WeightStore) -> None:
     specs = {"player/scale": ArraySpec(shape=(), dtype=np.dtype(np.float32))}
-    board = LocalBoard() if isinstance(board, LocalBoard) else SharedBoard(np.zeros, {"main": specs})
+    board = LocalWeights() if isinstance(board, LocalWeights) else SharedWeights(np.zeros, {"main": specs})
     board.publish(ModelId("main", 0, 1), {"player/scale": np.array(2.5, np.float32)})
     _, found = board.fetch("main")
     assert isinstance(found["player/scale"], np.ndarray)

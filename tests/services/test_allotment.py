@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from ludus.runtime.machine import GPUS_VARIABLE
 from ludus.services import Resources, Solver, UserService
-from ludus.services.allotment import Machine, NotEnough, allot
 from ludus.services.host import serving
-from ludus.services.user_services import cpus_of, custom_of
+from ludus.services.resources import Machine, NotEnough, allot, cpus_of, custom_of
+from ludus.system.machine import GPUS_VARIABLE
 
 SMALL = Machine(cores=4, memory_mb=1_000, gpus=("0", "1", "2"))
 
@@ -39,9 +38,7 @@ def test_amounts_that_make_no_sense_are_refused(wrong: dict[str, Any], message: 
 
 def test_resources_name_themselves() -> None:
     assert str(Resources()) == "nothing"
-    assert (
-        str(Resources(cpus=2, memory_mb=500, custom={"big_disk": 1})) == "2 cpus, 500 memory_mb, 1 big_disk"
-    )
+    assert str(Resources(cpus=2, memory_mb=500, custom={"big_disk": 1})) == "2 cpus, 500 memory_mb, 1 big_disk"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ class Clerk:
 def test_each_process_gets_its_gpus_and_threads(
     tmp_path: Path, three_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ludus.services.allotment.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("ludus.services.resources.usable_cores", lambda: 8.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     (tmp_path / "clerk.py").write_text(CODE)
     address = f"{tmp_path / 'clerk.py'}:Clerk"

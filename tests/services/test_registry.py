@@ -9,9 +9,8 @@ import pytest
 from service_hosting import Sums, hosted
 
 from ludus.services import Solver
-from ludus.services.addresses import listen_tcp, listen_unix
-from ludus.services.errors import Refused, ServiceError
-from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, Registry
+from ludus.services.endpoints import CallRefused, ServiceError
+from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, Registry, listen_tcp, listen_unix
 from ludus.services.remote_registry import RegistryService, RemoteRegistry, open_registry
 
 
@@ -76,7 +75,7 @@ def test_who_falls_silent_is_forgotten() -> None:
 
 def test_a_remote_registry_wants_its_token_and_comes_back() -> None:
     with hosted(RegistryService(), MemoryRegistry(), name="registry-0", token="secret") as found:
-        with pytest.raises(Refused, match="a wrong token"):
+        with pytest.raises(CallRefused, match="a wrong token"):
             RemoteRegistry(found.instance.address, "guess").names()
         remote = RemoteRegistry(found.instance.address, "secret")
         remote.declare("sums")

@@ -14,9 +14,17 @@ from service_hosting import Hosted, Sums, hosted
 
 from ludus.services import Solver
 from ludus.services import server as server_module
-from ludus.services.addresses import connect
-from ludus.services.registry import MemoryRegistry
-from ludus.services.wire import PROTOCOL, Answer, Call, FrameReader, Hello, Unwelcome, Welcome, pack
+from ludus.services.registry import MemoryRegistry, connect
+from ludus.services.wire import (
+    PROTOCOL,
+    Call,
+    CallerHello,
+    CallResult,
+    FrameReader,
+    ServiceWelcome,
+    Unwelcome,
+    pack,
+)
 
 
 @pytest.fixture
@@ -46,11 +54,11 @@ def heard(link: socket.socket) -> list[Any]:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ([Hello(PROTOCOL + 1, "")], f"sums-0 speaks protocol {PROTOCOL}, the caller {PROTOCOL + 1}"),
+        ([CallerHello(PROTOCOL + 1, "")], f"sums-0 speaks protocol {PROTOCOL}, the caller {PROTOCOL + 1}"),
         ([Call(1, "add", [1], {})], "did not expect Call"),
         ([b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"], "bytes; at most 4,096"),
         ([b"\x03\x00\x00\x00" + bytes(8) + b"\xc1\xc1\xc1"], "is no message"),
-        ([Hello(PROTOCOL, "x" * 5000)], "at most 4,096"),
+        ([CallerHello(PROTOCOL, "x" * 5000)], "at most 4,096"),
     ],
 )
 def test_strangers_are_told_why_and_cut_off(server: Hosted, said: list[Any], why: str) -> None:
@@ -63,19 +71,17 @@ def test_strangers_are_told_why_and_cut_off(server: Hosted, said: list[Any], why
 
 def test_who_is_let_in_may_still_be_cut_off(server: Hosted, registry: MemoryRegistry) -> None:
     with connect(server.instance.address, 10) as link:
-        say(link, Hello(PROTOCOL, ""), Call(7, "add", [1], {}), Hello(PROTOCOL, ""))
+        say(link, CallerHello(PROTOCOL, ""), Call(7, "add", [1], {}), CallerHello(PROTOCOL, ""))
         welcome, answer, why = heard(link)
-        assert isinstance(welcome, Welcome)
+        assert isinstance(welcome, ServiceWelcome)
         assert welcome.methods["echo"].idempotent
-        assert answer == Answer(7, 2.0)
+        assert answer == CallResult(7, 2.0)
         assert why == Unwelcome("did not expect Hello")
     with Solver("sums", registry=registry) as solver:
         assert solver.solve("add", 1) == 2  # the others do not notice
 
 
-def test_who_says_nothing_is_cut_off(
-    registry: MemoryRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_says_nothing_is_cut_off(registry: MemoryRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "HELLO_WITHIN_S", 0.05)
     with hosted(Sums(), registry, folder=tmp_path) as running:
         with connect(running.instance.address, 10) as link:
@@ -90,7 +96,7 @@ def test_who_says_nothing_is_cut_off(
 def test_a_caller_that_does_not_read_is_not_listened_to(server: Hosted, registry: MemoryRegistry) -> None:
     """It cannot make the server pile up answers for it."""
     with connect(server.instance.address, 10) as link:
-        say(link, Hello(PROTOCOL, ""))
+        say(link, CallerHello(PROTOCOL, ""))
         link.settimeout(0.2)
         sent = 0
         with suppress(TimeoutError):

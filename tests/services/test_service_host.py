@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from ludus.services import Publisher, Solver, Subscriber, UserService
-from ludus.services.errors import InstanceLost, NoInstance, ServiceError
+from ludus.services.endpoints import InstanceLost, NoInstance, ServiceError
 from ludus.services.host import ServiceHost
 from ludus.services.registry import FileRegistry
 
@@ -103,9 +103,7 @@ def hosting(
         folder=tmp_path / "services",
         logs=tmp_path / "logs",
         run="a run",
-        note=lambda instance, what, then, pid: (notes if notes is not None else []).append(
-            (instance, what, then)
-        ),
+        note=lambda instance, what, then, pid: (notes if notes is not None else []).append((instance, what, then)),
     ) as host:
         yield host, registry
 
@@ -167,9 +165,7 @@ def test_a_service_that_hangs_is_replaced_and_its_call_lost(tmp_path: Path, code
             with pytest.raises(InstanceLost, match=r"clerk-0 was lost during sleep .* done or not"):
                 solver.solve("sleep", 300)
         wait_until(lambda: notes)
-        assert notes == [
-            ("clerk-0", "has shown no sign of life for 2 s", "not started again (restart is off)")
-        ]
+        assert notes == [("clerk-0", "has shown no sign of life for 2 s", "not started again (restart is off)")]
         assert host.pids == {}
         with pytest.raises(NoInstance):
             Solver("clerk", registry=registry, time_limit_s=0.1).solve("pid")

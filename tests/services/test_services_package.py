@@ -24,9 +24,6 @@ def test_an_unknown_name_is_refused() -> None:
 
 
 def test_a_service_needs_neither_torch_nor_the_network_to_be_imported() -> None:
-    code = (
-        "import sys; from ludus.services import service, UserService;"
-        "print({'torch', 'asyncio'} & set(sys.modules))"
-    )
+    code = "import sys; from ludus.services import service, UserService;print({'torch', 'asyncio'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -17,16 +17,16 @@ import pytest
 from service_hosting import Hosted, Sums, hosted
 
 from ludus.services import Solver, service
-from ludus.services.errors import (
+from ludus.services.endpoints import (
     CallFailed,
+    CallRefused,
     InstanceLost,
     NoInstance,
-    Refused,
     ServiceError,
     TimeLimit,
     UnknownService,
 )
-from ludus.services.link import Link
+from ludus.services.link import InstanceConnection
 from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, here
 
 
@@ -83,9 +83,7 @@ def test_async_code_waits_for_several_at_once(solver: Solver) -> None:
     assert asyncio.run(both()) == [0.05] * 5
 
 
-def test_a_method_without_reply_is_done_and_not_waited_for(
-    solver: Solver, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_without_reply_is_done_and_not_waited_for(solver: Solver, capfd: pytest.CaptureFixture[str]) -> None:
     assert solver.solve("tell", "raise") is None
     assert solver.submit("tell", 2).result(0) is None
     assert solver.solve("heard") == ["raise", 2]
@@ -320,9 +318,9 @@ def test_one_that_has_hung_is_left_alone_from_then_on(
 def test_one_that_dies_right_after_its_welcome_is_connected_to_again(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Link] = []
+    made: list[InstanceConnection] = []
 
-    class Brief(Link):
+    class Brief(InstanceConnection):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             made.append(self)
@@ -340,7 +338,7 @@ def test_a_connection_that_fails_in_any_way_is_tried_again(
 ) -> None:
     failures = iter([RuntimeError("can't start new thread")])
 
-    class Failing(Link):
+    class Failing(InstanceConnection):
         def __init__(self, *arguments: Any) -> None:
             for failure in failures:
                 raise failure
@@ -394,7 +392,7 @@ def test_a_token_is_asked_for_on_tcp(registry: MemoryRegistry) -> None:
     with hosted(Sums(), registry, token="secret"):
         for token, said in (("", "no token"), ("guess", "a wrong token")):
             registry.token = token
-            with pytest.raises(Refused, match=f"wants a token, and the caller has {said}"):
+            with pytest.raises(CallRefused, match=f"wants a token, and the caller has {said}"):
                 Solver("sums", registry=registry).solve("add", 1)
         registry.token = "secret"
         with Solver("sums", registry=registry) as known:

@@ -11,7 +11,7 @@ import pytest
 from service_hosting import hosted
 
 from ludus.services import Publisher, Subscriber
-from ludus.services.errors import TimeLimit, UnknownService
+from ludus.services.endpoints import TimeLimit, UnknownService
 from ludus.services.registry import MemoryRegistry
 from ludus.services.topics import Topics
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.services.errors import BadFrame
-from ludus.services.wire import PROTOCOL, Answer, Call, FrameReader, Hello, pack
+from ludus.services.endpoints import BadFrame
+from ludus.services.wire import PROTOCOL, Call, CallerHello, CallResult, FrameReader, pack
 
 
 def read(data: bytes, reader: FrameReader, chunk: int | None = None) -> list[Any]:
@@ -28,7 +28,7 @@ def read(data: bytes, reader: FrameReader, chunk: int | None = None) -> list[Any
 
 
 def sent(value: Any, chunk: int | None = None) -> Any:
-    data = b"".join(pack(Answer(7, value)))
+    data = b"".join(pack(CallResult(7, value)))
     (message,) = read(data, FrameReader(), chunk)
     assert message.id == 7
     return message.value
@@ -56,7 +56,7 @@ def test_frames_come_in_whatever_pieces(chunk: int) -> None:
 
 def test_large_arrays_are_not_copied_and_may_be_written_into_where_they_arrive() -> None:
     array = np.zeros(100_000)
-    pieces = pack(Answer(1, array))
+    pieces = pack(CallResult(1, array))
     assert any(isinstance(piece, memoryview) and piece.nbytes == array.nbytes for piece in pieces)
     arrived = sent(array)
     arrived[0] = 5.0
@@ -65,7 +65,7 @@ def test_large_arrays_are_not_copied_and_may_be_written_into_where_they_arrive()
 
 def test_several_messages_in_one_piece() -> None:
     sizes = (1, 30_000, 2)  # the one in the middle is read to where it stays
-    frames = (pack(Answer(number, np.full(size, number))) for number, size in enumerate(sizes))
+    frames = (pack(CallResult(number, np.full(size, number))) for number, size in enumerate(sizes))
     data = b"".join(b"".join(frame) for frame in frames)
     messages = read(data, FrameReader())
     assert [(one.id, one.value.tolist()) for one in messages] == [
@@ -136,6 +136,6 @@ def test_chance_bytes_are_refused_or_wait_for_more(data: bytes) -> None:
 
 
 def test_a_stranger_may_not_send_much() -> None:
-    data = b"".join(pack(Hello(PROTOCOL, "x" * 5000)))
+    data = b"".join(pack(CallerHello(PROTOCOL, "x" * 5000)))
     with pytest.raises(BadFrame, match="at most 4,096"):
         read(data, FrameReader(most_bytes=4096))

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ludus.data.dataset_format import column_specs
-from ludus.data.episodes import DecodedReplay, Episode, EpisodeFacts, Outcome
+from ludus.data.replay import DecodedReplay, Episode, EpisodeFacts, Outcome, column_specs
 from ludus.data.specs import (
     ActionSpec,
     Choice,
@@ -108,9 +107,7 @@ def replays(number: int, seed: int = 0, values: int = 7) -> list[DecodedReplay]:
             episode(rng, name, seat, int(rng.integers(1, 40)), cut=(index + seat) % 3 == 0, values=values)
             for seat in range(2)
         )
-        made.append(
-            DecodedReplay(name=name, episodes=both[: 1 + index % 2], dropped=Counter(player=1 - index % 2))
-        )
+        made.append(DecodedReplay(name=name, episodes=both[: 1 + index % 2], dropped=Counter(player=1 - index % 2)))
     return made
 
 

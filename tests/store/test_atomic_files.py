@@ -42,9 +42,7 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_no_temporary(tmp_path: Path) 
         "try: atomic_write(Path(sys.argv[1]), b'n' * 100_000)\n"
         "except OSError as error: print(error)\n"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert "cannot write: File too large" in shown.stdout
     assert str(path) in shown.stdout
     assert path.read_bytes() == b"old"

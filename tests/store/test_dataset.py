@@ -16,13 +16,12 @@ import pytest
 from made_episodes import KIND, STRATEGY, episode, more_and_more_values, replays
 
 from ludus.data.batch import Batch
-from ludus.data.dataset import ReplayDataset
-from ludus.data.dataset_format import INDEX, DatasetError, column_specs
-from ludus.data.episodes import DecodedReplay, Episode
+from ludus.data.replay import INDEX, DatasetError, DecodedReplay, Episode, column_specs
 from ludus.data.specs import Entities, ObservationSpec, Vector
 from ludus.data.trees import Tree
-from ludus.store import dataset_writer
-from ludus.store.dataset_writer import write_dataset
+from ludus.replays import dataset_writer
+from ludus.replays.dataset import ReplayDataset
+from ludus.replays.dataset_writer import write_dataset
 
 SETTINGS = {"outcome": None}
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving
 
-from ludus.store.downloads import Download, DownloadRules, download
-from ludus.store.web import DownloadError
+from ludus.store.downloads import Download, DownloadError, DownloadRules, download
 
 CONTENT = bytes(range(256)) * 400
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -26,9 +25,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
         yield files
 
 
-def fetch(
-    server: FileServer, folder: Path, rules: DownloadRules = QUICK, sha256: str | None = None
-) -> Download:
+def fetch(server: FileServer, folder: Path, rules: DownloadRules = QUICK, sha256: str | None = None) -> Download:
     return download(f"{server.url}/model", sha256=sha256, rules=rules, folder=folder)
 
 
@@ -95,9 +92,7 @@ def test_a_change_that_only_the_length_shows_is_seen(server: FileServer, tmp_pat
     assert fetched.path.read_bytes() == longer
 
 
-def test_without_anything_to_recognise_it_by_a_part_is_not_continued(
-    server: FileServer, tmp_path: Path
-) -> None:
+def test_without_anything_to_recognise_it_by_a_part_is_not_continued(server: FileServer, tmp_path: Path) -> None:
     server.etag = False
     server.break_after = [40_000]
     with pytest.raises(DownloadError):

@@ -92,9 +92,7 @@ def read_only_folder(tmp_path: Path) -> Iterator[Path]:
         ledger.append([RunStarted(0)])
     if (
         shutil.which("mount") is None
-        or subprocess.run(
-            ["mount", "--bind", "-o", "ro", str(folder), str(folder)], capture_output=True
-        ).returncode
+        or subprocess.run(["mount", "--bind", "-o", "ro", str(folder), str(folder)], capture_output=True).returncode
     ):
         pytest.skip("may not mount here")
     yield folder

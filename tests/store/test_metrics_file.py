@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus.store.metrics_file import MetricsFile, read_metrics
+from ludus.store.run_folder import MetricsFile, read_metrics
 
 
 def test_records_come_back_and_reading_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ludus.data.records import ModelId, PlayerAdded
+from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
 from ludus.store.model_addresses import LocalFile, RunModel, WebFile, find_address
 from ludus.store.run_folder import RunFolder
-from ludus.store.web import DownloadError
 
 DIGEST = "ab" * 32
 

@@ -14,18 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus.assemble import load_experiment
 from ludus.config import encode
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
-from ludus.serial_training import SerialTraining
-from ludus.store.model_cache import ModelCache, ModelSource
+from ludus.runtime.assemble import load_experiment
+from ludus.runtime.serial_training import SerialTraining
+from ludus.store.checkpoints import Arrays
 from ludus.store.model_pool import DamagedModel, ModelPool, UnknownModel, Variant
-from ludus.store.model_storage import ModelStorage
-from ludus.store.redis_models import MirroredPool, RedisModels
+from ludus.store.model_storage import MirroredPool, ModelCache, ModelSource, ModelStorage, RedisModels
 from ludus.store.run_folder import RunFolder
-from ludus.store.tensors import Arrays
 
 LINE = [ModelId("main", 0, step) for step in (1, 2, 3)]
 
@@ -179,9 +177,7 @@ def test_models_are_in_redis_too(redis_url: str, pool: ModelPool, tmp_path: Path
 @pytest.mark.slow
 def test_a_run_puts_its_models_into_redis(redis_url: str, tmp_path: Path) -> None:
     described: Experiment = load_address("ludus.recipes.kuhn:experiment")()
-    experiment = replace(
-        described, budget=3_000, models=ModelStorage(backend=redis_url), runtime="serial", services={}
-    )
+    experiment = replace(described, budget=3_000, models=ModelStorage(backend=redis_url), runtime="serial", services={})
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0, command=())
     with closing(SerialTraining(load_experiment(folder), folder)) as training:
         training.run()
@@ -198,9 +194,7 @@ def test_a_run_puts_its_models_into_redis(redis_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_without_redis(
-    pool: ModelPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_goes_on_without_redis(pool: ModelPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("redis")
     away = RedisModels(f"unix://{tmp_path}/nobody#run-1")
     new = ModelId("main", 1, 4)
@@ -212,8 +206,8 @@ def test_a_run_goes_on_without_redis(
 def test_without_the_library_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['redis'] = None\n"
-        "from ludus.store.redis_models import RedisModels\n"
+        "from ludus.store.model_storage import RedisModels\n"
         "RedisModels('redis://127.0.0.1:1/0#run')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install 'ludus[redis]'" in done.stderr
+    assert "pip install -e '.[redis]'" in done.stderr

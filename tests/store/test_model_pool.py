@@ -45,9 +45,7 @@ def weights_file(pool: ModelPool, model: ModelId) -> Path:
 
 def test_weights_and_facts_come_back(pool: ModelPool) -> None:
     publish(pool, main(0))
-    entry = pool.publish(
-        main(1), weights(2.0), parent=main(0), facts={"decisions": 5, "loss": 0.5, "by": "me"}
-    )
+    entry = pool.publish(main(1), weights(2.0), parent=main(0), facts={"decisions": 5, "loss": 0.5, "by": "me"})
     again = ModelPool(pool.folder)
     assert again.entry(main(1)) == entry
     assert entry.facts == {"decisions": 5, "loss": 0.5, "by": "me"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ludus.data.edits import ChangeSettings, FreezePlayer
-from ludus.store import requests
-from ludus.store.requests import Answer, Asked, RequestFolder
+from ludus.data.records import ChangeSettings, FreezePlayer
+from ludus.store import run_control as requests
+from ludus.store.run_control import Asked, EditAnswer, RequestFolder
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,9 @@ def test_requests_are_taken_in_order_and_answered_once(tmp_path: Path) -> None:
     asked = [Asked(folder, FreezePlayer(player=f"main_{index}"), 60) for index in range(3)]
     for index, request in enumerate(taker.take()):
         assert request.edit == FreezePlayer(player=f"main_{index}")
-        request.answer(Answer(done=f"froze {index}"))
+        request.answer(EditAnswer(done=f"froze {index}"))
     assert list(taker.take()) == []
-    assert [one.answer() for one in asked] == [Answer(done=f"froze {index}") for index in range(3)]
+    assert [one.answer() for one in asked] == [EditAnswer(done=f"froze {index}") for index in range(3)]
     assert [one.answer() for one in asked] == [None] * 3
     assert files(folder) == []
 
@@ -41,7 +41,7 @@ def test_who_stops_early_leaves_the_rest_for_the_next_look(tmp_path: Path) -> No
         Asked(tmp_path, FreezePlayer(player=f"main_{index}"), 60)
     taker = RequestFolder(tmp_path)
     first = next(taker.take())
-    first.answer(Answer(done="froze"))
+    first.answer(EditAnswer(done="froze"))
     assert [request.edit for request in taker.take()] == [FreezePlayer(player="main_1")]
 
 
@@ -78,7 +78,7 @@ def test_what_is_no_request_is_answered_with_what_is_wrong(tmp_path: Path, conte
     (request,) = RequestFolder(tmp_path).take()
     assert request.edit is None
     assert "does not read" in request.problem
-    request.answer(Answer(refused=request.problem))
+    request.answer(EditAnswer(refused=request.problem))
     assert files(tmp_path) == ["1-x.answer"]
 
 
@@ -91,8 +91,8 @@ def test_what_the_dead_left_is_removed(tmp_path: Path) -> None:
     taker = RequestFolder(tmp_path)
     assert [name for name in files(tmp_path) if not name.endswith(".request")] == ["3-x.answer"]
     (request,) = taker.take()
-    request.answer(Answer(done="set"))
-    assert waiting.answer() == Answer(done="set")
+    request.answer(EditAnswer(done="set"))
+    assert waiting.answer() == EditAnswer(done="set")
 
 
 def test_the_folder_is_not_looked_at_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

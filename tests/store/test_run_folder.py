@@ -16,8 +16,8 @@ import pytest
 
 from ludus.data.records import ModelId, RunStarted
 from ludus.store.files import BadName
+from ludus.store.run_control import Holder, RunLocked, read_holder
 from ludus.store.run_folder import FORMAT, RunFolder, RunFolderError
-from ludus.store.run_lock import Holder, RunLocked, read_holder
 
 LOCKER = (
     "import sys; from ludus.store.run_folder import RunFolder\n"

@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from ludus.store.tensors import (
+from ludus.store.checkpoints import (
     BadTensorFile,
     architecture_digest,
     canonical,

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.store.weight_map import BadWeightMap, Taken, WeightMap, match_weights, parse_map, require_used
+from ludus.store.model_addresses import (
+    BadWeightMap,
+    WeightMap,
+    WeightSource,
+    match_weights,
+    parse_map,
+    require_used,
+)
 
 
 def array(*shape: int, dtype: str = "float32", value: float = 0.0) -> NDArray[Any]:
@@ -68,7 +75,7 @@ def test_a_matrix_is_turned_only_when_asked() -> None:
     (wrong,) = found.wrong
     assert (wrong.ours, wrong.needed, wrong.given) == ("seat/head.weight", "(2, 4)", "(4, 2)")
     assert "transpose: true" in wrong.hint
-    assert found.guesses["seat/head.weight"] == Taken(name="out.weight", transpose=True)
+    assert found.guesses["seat/head.weight"] == WeightSource(name="out.weight", transpose=True)
     chosen["seat/head.weight"] = {"from": "out.weight", "transpose": True}  # type: ignore[assignment]
     found = match_weights(OURS, wide, names(**chosen))
     assert found.is_complete

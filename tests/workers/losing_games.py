@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import HostedBot
 from ludus.games.game import Actions, Bot, GameBatch, GameSource

@@ -62,14 +62,11 @@ class StampedTables:
         self.spec = spec
         self.num_tables = inner.num_tables
         self._inner = inner
-        self._stamps = tuple(
-            np.zeros((self.num_tables, len(seats), 1), np.float32) for seats in spec.seats_of_kind
-        )
+        self._stamps = tuple(np.zeros((self.num_tables, len(seats), 1), np.float32) for seats in spec.seats_of_kind)
         self.view: TableView = replace(
             inner.view,
             observation=tuple(
-                {**tree, "stamp": stamps}
-                for tree, stamps in zip(inner.view.observation, self._stamps, strict=True)
+                {**tree, "stamp": stamps} for tree, stamps in zip(inner.view.observation, self._stamps, strict=True)
             ),
         )
         self._next = 0

@@ -22,13 +22,11 @@ from ludus.games.builtin.leduc import Leduc
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.games.builtin.siege import Siege
 from ludus.games.game import GameSource
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
-from ludus.runtime.weight_board import LocalBoard
 from ludus.workers.actor import Actor, ActorConfig
-from ludus.workers.inference import Inference
-from ludus.workers.inline_inference import InlineInference
-from ludus.workers.shelf import Shelf
+from ludus.workers.inference import Inference, InlineInference
+from ludus.workers.player_cache import LocalWeights, PlayerCache
 
 GAMES: dict[str, GameSource] = {
     "kuhn": Kuhn(),
@@ -105,7 +103,7 @@ class Play:
         self.stamped = Stamped(self.game)
         self.spec = self.stamped.spec
         self.desk = Desk(self.line_ups, self.episodes_per_table)
-        self.board = LocalBoard()
+        self.board = LocalWeights()
         players = {player for sides in self.line_ups for one in sides for player in one.players}
         self.learning = sorted(players - self.frozen.keys() - self.game.bots().keys())
         for index, player in enumerate(self.learning):
@@ -118,7 +116,7 @@ class Play:
             )
             for one in policies
         )
-        self.shelf = Shelf(self.build, self.board, self, self.game.bots(), capacity=2)
+        self.shelf = PlayerCache(self.build, self.board, self, self.game.bots(), capacity=2)
         self.inline = InlineInference(self.shelf, [policy.num_draws for policy in policies])
         self.actor = Actor(
             name="actor",
@@ -205,9 +203,7 @@ class Play:
         stamps: list[int] = []
         for slot, last in zip(writer.slot.tolist(), writer.row.tolist(), strict=True):
             made = rows["decision"][slot, : last + 1] if slot >= 0 else np.zeros(0, np.bool_)
-            stamps += (
-                number_of(rows["observation.stamp"][slot, : last + 1, 0][made]).tolist() if slot >= 0 else []
-            )
+            stamps += number_of(rows["observation.stamp"][slot, : last + 1, 0][made]).tolist() if slot >= 0 else []
         return stamps
 
     def trained(self, kind: int, player: str | None = None) -> list[int]:

@@ -13,11 +13,11 @@ from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.ppo import PPO
 from ludus.data.trees import IntArray
 from ludus.games.game import GameSource
-from ludus.runtime.program import Progress
 from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer
 from ludus.workers.learner import Learner
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.worker import Progress
 
 
 @dataclass
@@ -45,9 +45,7 @@ class TaughtPlay(Play):
             name="learner",
             models=self.models,
             players={
-                player: TrainedPlayer(
-                    player, self.build(100 + index), self.algorithm, self.config, seed=index
-                )
+                player: TrainedPlayer(player, self.build(100 + index), self.algorithm, self.config, seed=index)
                 for index, player in enumerate(self.learning)
             },
             buffers={

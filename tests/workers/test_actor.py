@@ -94,9 +94,7 @@ def test_trajectories_of_a_side_go_on_over_its_turns_on_the_other_team() -> None
 
 @pytest.mark.parametrize("memory", [0, 8])
 @pytest.mark.parametrize("shown", [np.nan, np.inf, -np.inf])
-def test_it_plays_on_where_a_game_shows_no_number(
-    shown: float, memory: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_plays_on_where_a_game_shows_no_number(shown: float, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flickering, "shown", shown)
     model = type(SMALL)(hidden=(8,), memory=memory, activation="relu")
     play = self_play(Lifted(Flickering), model=model).run(40)

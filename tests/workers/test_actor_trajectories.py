@@ -11,10 +11,10 @@ import torch
 from stamped_games import Episode, number_of
 from table_play import GAMES, SMALL, HandedOver, Play, self_play
 
-from ludus.algorithms.advantages import advantage_columns
+from ludus.algorithms.returns import advantage_columns
 from ludus.data.batch import Batch
-from ludus.models.networks import ActorCritic
-from ludus.models.weights import load_weights
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import load_weights
 
 WITH_MEMORY = ActorCritic(hidden=(16,), channels=(4,), entity_size=8, memory=16)
 STEPS = 70
@@ -24,9 +24,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(
-    params=[(game, schedule) for game in GAMES for schedule in SCHEDULES], ids=" ".join, scope="module"
-)
+@pytest.fixture(params=[(game, schedule) for game in GAMES for schedule in SCHEDULES], ids=" ".join, scope="module")
 def play(request: pytest.FixtureRequest) -> Play:
     game, schedule = request.param
     return self_play(GAMES[game], **SCHEDULES[schedule]).run(STEPS)

@@ -16,11 +16,10 @@ from test_policy_worker import rows_at_start
 
 from ludus.data.batch import Batch
 from ludus.data.records import ModelId
-from ludus.local.remote_inference import RemoteInference
-from ludus.models.networks import ActorCritic
-from ludus.runtime.channel import Signal
-from ludus.workers.policy_requests import InferenceFailed, RequestArea
-from ludus.workers.policy_worker import COUNTERS, PolicyWorker
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.actor_process import RemoteInference
+from ludus.system.shared_memory import Signal
+from ludus.workers.policy_worker import COUNTERS, InferenceFailed, PolicyWorker, RequestArea
 
 
 @dataclass
@@ -135,9 +134,7 @@ def test_the_same_matches_against_frozen_players_and_bots() -> None:
     options: dict[str, Any] = {"matches": 4, "num_tables": 8, "frozen": frozen, "hand_over_after": 60}
     inline = Play(GAMES["connect_four"], line_ups, new_weights=True, **options).run(STEPS)
     with serving() as served:
-        asked = Play(GAMES["connect_four"], line_ups, new_weights=True, inference=served, **options).run(
-            STEPS
-        )
+        asked = Play(GAMES["connect_four"], line_ups, new_weights=True, inference=served, **options).run(STEPS)
     assert_same_play(inline, asked)
     results = asked.desk.results.values()
     assert {"main:0:3", "main:0:4", "main:0:5"} <= {name for one in results for name in one.first_models}

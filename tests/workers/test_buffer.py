@@ -11,7 +11,7 @@ import pytest
 from ludus.data.specs import ActionSpec, Choice, ObservationSpec, SeatKind, Vector
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import IntArray
-from ludus.workers.buffer import Buffer, Lead, Taken
+from ludus.workers.buffer import ActorLead, Buffer, Taken
 
 KIND = SeatKind(
     name="player",
@@ -95,7 +95,7 @@ def test_a_hand_over_of_nothing_holds_nobody_up(freed: Freed) -> None:
 
 
 def test_a_lead_may_be_so_many_hand_overs_long() -> None:
-    taking_turns, ahead = Lead(0), Lead(2)
+    taking_turns, ahead = ActorLead(0), ActorLead(2)
     for lead in (taking_turns, ahead):
         for size in (10, 11, 9):
             lead.decisions += size

@@ -14,32 +14,27 @@ from stamped_games import number_of
 from table_play import GAMES, SMALL, side
 from taught_play import TaughtPlay
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C, Impala
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.alphastar import AlphaStarGradient
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.algorithms.recompute import LOG_PROB, VALUE, Recomputed
-from ludus.algorithms.teacher import Teacher
+from ludus.algorithms.teacher import LOG_PROB, VALUE, Recomputed, Teacher
 from ludus.data.batch import Batch
 from ludus.data.records import PlayerReset
 from ludus.data.trees import Tree, allocate
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
-from ludus.models.networks import ActorCritic
-from ludus.models.weights import load_weights
-from ludus.runtime.program import IDLE, Progress
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import load_weights
 from ludus.workers.buffer import Buffer
-from ludus.workers.buffer_requests import RecomputeRequests, Recomputing
-from ludus.workers.buffer_worker import BufferWorker, recomputed_arrays
+from ludus.workers.buffer_worker import BufferWorker, RecomputeRequests, Recomputing, recomputed_arrays
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import IDLE, Progress
 
 TAUGHT = PPO(teacher=Teacher(weight=0.1))
 EVERYTHING: tuple[Recomputed, ...] = ("values", "advantages", "teacher")
-ASYNC = LearnerConfig(
-    batch_size=60, minibatch_size=20, buffer_size=400, schedule="async", max_lag=2, device="cpu"
-)
+ASYNC = LearnerConfig(batch_size=60, minibatch_size=20, buffer_size=400, schedule="async", max_lag=2, device="cpu")
 SYNC = replace(ASYNC, schedule="sync")
 
 
@@ -216,9 +211,7 @@ def test_on_older_trajectories_it_changes_much() -> None:
     config = replace(ASYNC, learning_rate=0.01, max_lag=3, reuse=3)
     found = []
     for what in ((), ("values",), ("advantages",)):
-        play = TaughtPlay(
-            **self_play("connect_four", hand_over_after=25), config=replace(config, recompute=what)
-        )
+        play = TaughtPlay(**self_play("connect_four", hand_over_after=25), config=replace(config, recompute=what))
         play.train(30)
         found.append(play.learner.players["main"].weights())
     assert not equal(found[0], found[1])

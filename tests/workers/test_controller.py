@@ -31,19 +31,19 @@ from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.game import GameSource
-from ludus.league.best import best_snapshot
 from ludus.league.matches import UnknownMatchError
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import IDLE
-from ludus.serial_training import SerialTraining
+from ludus.league.summary import best_snapshot
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.controller import Controller
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import IDLE
 
 
 def experiment(game: GameSource, **changes: object) -> Experiment:
@@ -109,9 +109,7 @@ def test_a_match_is_on_disk_before_anybody_plays_it(training: SerialTraining, co
     assert set(training.league.matches.open_matches) == {first.id, second.id}
 
 
-def test_a_result_is_on_disk_when_the_report_returns(
-    training: SerialTraining, controller: Controller
-) -> None:
+def test_a_result_is_on_disk_when_the_report_returns(training: SerialTraining, controller: Controller) -> None:
     match = controller.next_match(4)
     result = result_of(match)
     controller.report(result)
@@ -130,9 +128,7 @@ def test_a_score_that_is_no_number_makes_the_match_void(
     controller.next_match(4)
 
 
-def test_what_cannot_be_a_result_never_reaches_the_ledger(
-    training: SerialTraining, controller: Controller
-) -> None:
+def test_what_cannot_be_a_result_never_reaches_the_ledger(training: SerialTraining, controller: Controller) -> None:
     match = controller.next_match(4)
     before = on_disk(training)
     with pytest.raises(ValueError, match=f"result of match {match.id} is refused: pairs of sides"):
@@ -155,16 +151,12 @@ def test_a_reset_voids_what_is_left(training: SerialTraining, controller: Contro
 def test_progress_is_noted_once(training: SerialTraining, controller: Controller) -> None:
     controller.step()
     noted = on_disk(training)
-    assert [event for event in noted if isinstance(event, LearnerProgress)] == [
-        LearnerProgress("main", 0, 0, 0)
-    ]
+    assert [event for event in noted if isinstance(event, LearnerProgress)] == [LearnerProgress("main", 0, 0, 0)]
     assert controller.step() is IDLE
     assert on_disk(training) == noted
 
 
-def test_the_first_snapshot_is_of_the_weights_at_the_start(
-    training: SerialTraining, controller: Controller
-) -> None:
+def test_the_first_snapshot_is_of_the_weights_at_the_start(training: SerialTraining, controller: Controller) -> None:
     controller.step()
     snapshot = on_disk(training)[-1]
     assert isinstance(snapshot, PlayerAdded)
@@ -175,9 +167,7 @@ def test_the_first_snapshot_is_of_the_weights_at_the_start(
     assert all((weights[name] == live[name]).all() for name in live)
 
 
-def test_snapshots_are_evaluated_before_training_goes_on(
-    training: SerialTraining, controller: Controller
-) -> None:
+def test_snapshots_are_evaluated_before_training_goes_on(training: SerialTraining, controller: Controller) -> None:
     assert controller.next_match(4).purpose == "training"
     controller.step()
     match = controller.next_match(4)
@@ -203,9 +193,7 @@ def test_snapshots_know_their_parents(training: SerialTraining) -> None:
 
 def test_the_first_snapshot_after_a_reset_has_no_parent(tmp_path: Path) -> None:
     role = Role(promotion=BySteps(every=60), initial_snapshot=False, reset_probability=1.0)
-    described = experiment(
-        ConnectFour(), budget=200, league=LeagueRules(roles={"main": role}, bots=("random",))
-    )
+    described = experiment(ConnectFour(), budget=200, league=LeagueRules(roles={"main": role}, bots=("random",)))
     with closing(new_training(tmp_path / "run", described)) as training:
         training.run()
         frozen = [e.model for e in on_disk(training) if isinstance(e, PlayerAdded) and e.role == "frozen"]

@@ -12,22 +12,20 @@ import torch
 from table_play import GAMES, self_play
 from taught_play import taught_self_play
 
+from ludus.algorithms.actor_critic import Impala
 from ludus.algorithms.algorithm import Reference
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.cli.main import BAD_USAGE, main
 from ludus.data.batch import Batch
 from ludus.data.trees import Tree
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import IDLE
-from ludus.workers import devices
-from ludus.workers.devices import NoSuchDeviceError, find_device
+from ludus.models import policy as devices
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import NoSuchDeviceError, find_device
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.worker import IDLE
 
-CONFIG = LearnerConfig(
-    batch_size=64, minibatch_size=32, epochs=3, buffer_size=64, learning_rate=0.01, device="cpu"
-)
+CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=3, buffer_size=64, learning_rate=0.01, device="cpu")
 MODEL = ActorCritic(hidden=(8,), entity_size=4, value_normalisation=True)
 ALGORITHMS = {"ppo": PPO(), "impala": Impala(), "magnet": MagnetPolicyGradient(magnet=Reference(decay=0.9))}
 
@@ -72,9 +70,7 @@ def test_names_of_devices_are_checked_without_looking_at_the_machine(wrong: str)
         (4, "cuda:9", r"cuda:9 was asked for; this machine has 4 GPUs \(cuda:0 to cuda:3\)"),
     ],
 )
-def test_a_gpu_that_is_not_there_is_named(
-    monkeypatch: pytest.MonkeyPatch, count: int, asked: str, there: str
-) -> None:
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, count: int, asked: str, there: str) -> None:
     monkeypatch.setattr(devices.torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(devices.torch.cuda, "device_count", lambda: count)
     with pytest.raises(NoSuchDeviceError, match=there):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ludus.data.records import Match, Pair, Result, Side
-from ludus.workers.episode_statistics import EpisodeStatistics
+from ludus.workers.controller import EpisodeStatistics
 
 
 def ended(match: Match, score: tuple[float, ...], reward: tuple[float, ...], **other: Any) -> Result:

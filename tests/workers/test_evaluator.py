@@ -66,9 +66,7 @@ class Told:
         number = sum(player.frozen for player in self.league.players.values()) + 1
         self.tell(
             LearnerProgress("main", 0, number, 10 * number),
-            PlayerAdded(
-                player=f"main.{number}", role="frozen", parent="main", model=f"main:0:{number}", reason="x"
-            ),
+            PlayerAdded(player=f"main.{number}", role="frozen", parent="main", model=f"main:0:{number}", reason="x"),
         )
 
     def issue(self, sides: tuple[str, ...]) -> Match:
@@ -150,9 +148,7 @@ def test_a_ladder_whose_matches_all_fail_ends() -> None:
     while (sides := told.evaluator.next_sides()) is not None:
         tried.append(sides)
         told.tell(MatchVoid(told.issue(sides).id, "crashed"))
-    assert len(tried) == MOST_FAILURES * (8 + 7 + 7), (
-        "as often as the matches of 8 snapshots, not of 28 pairs"
-    )
+    assert len(tried) == MOST_FAILURES * (8 + 7 + 7), "as often as the matches of 8 snapshots, not of 28 pairs"
 
 
 @pytest.mark.parametrize("past", ["all", 3])
@@ -175,9 +171,7 @@ def test_rules_that_come_to_need_all_pairs_get_them() -> None:
     assert len(told.measure_all()) == 3
 
 
-def test_the_ladder_plays_a_fixed_number_of_matches_for_each_snapshot_and_pairs_that_never_met_first() -> (
-    None
-):
+def test_the_ladder_plays_a_fixed_number_of_matches_for_each_snapshot_and_pairs_that_never_met_first() -> None:
     told = Told(EvaluationConfig(opponents=("random",), past=1, ladder=2))
     told.freeze()
     assert told.measure_all() == [("main.1", "random")]
@@ -256,9 +250,7 @@ def test_only_evaluations_of_one_side_are_scores() -> None:
     ("episodes", "tables", "teams", "per_table"),
     [(512, 128, 2, 4), (512, 500, 2, 2), (1, 8, 2, 2), (100, 8, 3, 15), (10, 4, 1, 3), (9, 8, 1, 2)],
 )
-def test_enough_episodes_and_every_side_on_every_team(
-    episodes: int, tables: int, teams: int, per_table: int
-) -> None:
+def test_enough_episodes_and_every_side_on_every_team(episodes: int, tables: int, teams: int, per_table: int) -> None:
     told = Told(EvaluationConfig(opponents=("random",), episodes=episodes), teams=teams)
     assert told.evaluator.episodes_per_table(tables) == per_table
     assert per_table * tables >= episodes

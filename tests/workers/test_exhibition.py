@@ -8,28 +8,26 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ludus.data.moments import Moment
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
+from ludus.evaluation.tournament import EvaluationMatch
 from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameSource, Turn
 from ludus.games.lift import Lifted
+from ludus.games.pictures import Moment
 from ludus.games.seat_rows import GameError
-from ludus.workers.exhibition import Exhibition
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 
 class Enough(Exception):  # noqa: N818
     """Ends an exhibition early."""
 
 
-def shown(
-    game: GameSource, line_ups: list[tuple[str, ...]], episodes: int, seat: int | None = None
-) -> list[Moment]:
+def shown(game: GameSource, line_ups: list[tuple[str, ...]], episodes: int, seat: int | None = None) -> list[Moment]:
     moments: list[Moment] = []
     bots = FixedPlayers({name: SeatedPlayer(bot=bot) for name, bot in game.bots().items()})
-    Exhibition(game, bots, line_ups, moments.append, episodes=episodes, seat=seat).run()
+    EvaluationMatch(game, bots, line_ups, moments.append, episodes=episodes, seat=seat).run()
     return moments
 
 
@@ -46,11 +44,7 @@ def test_every_moment_of_exactly_the_episodes_asked_for_is_shown() -> None:
 
 
 def test_players_change_seats_and_line_ups_come_in_order() -> None:
-    ends = [
-        moment
-        for moment in shown(TicTacToe(), [("perfect", "random"), ("rules", "perfect")], 2)
-        if moment.ended
-    ]
+    ends = [moment for moment in shown(TicTacToe(), [("perfect", "random"), ("rules", "perfect")], 2) if moment.ended]
     assert [end.players for end in ends] == [
         ("perfect", "random"),
         ("random", "perfect"),
@@ -90,7 +84,7 @@ def test_a_timed_game_shows_its_clock_and_the_view_of_a_seat() -> None:
             raise Enough
 
     with pytest.raises(Enough):
-        Exhibition(game, bots, [("random", "random")], keep, episodes=1, seat=0).run()
+        EvaluationMatch(game, bots, [("random", "random")], keep, episodes=1, seat=0).run()
     (first, start), (later, clock) = pictures
     assert start == 0 < clock
     assert first.shape == later.shape

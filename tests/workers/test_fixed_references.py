@@ -13,7 +13,7 @@ from ludus.algorithms.alphastar import AlphaStarGradient
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.data.batch import Batch
 from ludus.data.trees import Tree
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 
 CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=1, buffer_size=64, learning_rate=0.01)
@@ -83,9 +83,7 @@ def test_other_references_begin_anew_with_a_reset() -> None:
     arrays, _ = main.save()
     kind = main.policies[0].kind.name
     for name, array in other.items():
-        np.testing.assert_array_equal(
-            arrays["reference.magnet.0." + name.removeprefix(f"{kind}/")], array, name
-        )
+        np.testing.assert_array_equal(arrays["reference.magnet.0." + name.removeprefix(f"{kind}/")], array, name)
 
 
 def test_what_is_fixed_cannot_follow() -> None:

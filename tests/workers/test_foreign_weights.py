@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from ludus.workers.foreign_weights import WHOLE_FILE, BadCheckpoint, read_foreign
+from ludus.runtime.imported_models import WHOLE_FILE, BadCheckpoint, read_foreign
 
 
 class Marks:

@@ -14,8 +14,7 @@ from ludus.games.check import check_game
 from ludus.games.game import Turn
 from ludus.games.lift import Lifted
 from ludus.games.seat_groups import group_seats
-from ludus.models.network_policy import stack_policies
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic, stack_policies
 
 _KIND = SeatKind(
     name="player",

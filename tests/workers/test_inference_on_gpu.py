@@ -14,13 +14,12 @@ from torch import nn
 
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.models.module_policy import ModulePolicy
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import placed
 from ludus.models.tensors import staging_memory
-from ludus.workers.devices import placed
-from ludus.workers.inline_inference import InlineInference
-from ludus.workers.policy_requests import RequestArea
-from ludus.workers.policy_worker import COUNTERS, PolicyWorker
-from ludus.workers.shelf import FixedPlayers, Shelf
+from ludus.workers.inference import InlineInference
+from ludus.workers.player_cache import FixedPlayers, PlayerCache
+from ludus.workers.policy_worker import COUNTERS, PolicyWorker, RequestArea
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda")
@@ -36,7 +35,7 @@ def on_gpu(play: Play) -> InlineInference:
     def build() -> Any:
         return tuple(placed(policy, GPU) for policy in play.build())
 
-    shelf = Shelf(build, play.board, play, play.game.bots(), capacity=2)
+    shelf = PlayerCache(build, play.board, play, play.game.bots(), capacity=2)
     return InlineInference(shelf, [policy.num_draws for policy in play.build()])
 
 

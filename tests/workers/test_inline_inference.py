@@ -13,11 +13,9 @@ from ludus.data.trees import take
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.hills import Hills
 from ludus.games.game import GameSource
-from ludus.models.network_policy import NetworkPolicy
-from ludus.models.networks import ActorCritic
-from ludus.workers.inference import Group, Rows
-from ludus.workers.inline_inference import InlineInference, PolicyStack
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+from ludus.models.network_policy import ActorCritic, NetworkPolicy
+from ludus.workers.inference import ActingRows, Group, InlineInference, PolicyStack
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 MODEL = ActorCritic(hidden=(16, 16))
 WITH_MEMORY = ActorCritic(hidden=(16,), memory=8)
@@ -34,7 +32,7 @@ def players(game: GameSource, model: ActorCritic, count: int) -> dict[str, Seate
     return {"learner": seated(game, model, 0, pinned=False), **pinned}
 
 
-def rows_for(game: GameSource, held: dict[str, SeatedPlayer], counts: dict[str, int], seed: int = 0) -> Rows:
+def rows_for(game: GameSource, held: dict[str, SeatedPlayer], counts: dict[str, int], seed: int = 0) -> ActingRows:
     """Random observations of the first kind of seat; everything is legal that is at the start."""
     rng = np.random.default_rng(seed)
     total = sum(counts.values())
@@ -43,7 +41,7 @@ def rows_for(game: GameSource, held: dict[str, SeatedPlayer], counts: dict[str, 
     kind, column = 0, 0
     policy = held["learner"].policies[kind]
     stops = np.cumsum(list(counts.values())).tolist()
-    return Rows(
+    return ActingRows(
         kind=kind,
         groups=tuple(
             Group(player, stop - count, stop, want_value=player == "learner")
@@ -55,8 +53,7 @@ def rows_for(game: GameSource, held: dict[str, SeatedPlayer], counts: dict[str, 
         },
         legal=take(tables.view.legal[kind], (np.arange(total), column)),
         state={
-            name: rng.normal(size=(total, *spec.shape)).astype(np.float32)
-            for name, spec in policy.state_arrays.items()
+            name: rng.normal(size=(total, *spec.shape)).astype(np.float32) for name, spec in policy.state_arrays.items()
         },
         uniforms=rng.random((total, policy.num_draws), dtype=np.float32),
     )
@@ -69,9 +66,7 @@ class CountedCalls:
         self.shapes: list[tuple[int, ...]] = []
         plain = NetworkPolicy.act
 
-        def act(
-            policy: NetworkPolicy, observation: Any, legal: Any, state: Any, uniforms: Any, **how: Any
-        ) -> Any:
+        def act(policy: NetworkPolicy, observation: Any, legal: Any, state: Any, uniforms: Any, **how: Any) -> Any:
             self.shapes.append(uniforms.shape[:-1])
             return plain(policy, observation, legal, state, uniforms, **how)
 
@@ -89,9 +84,7 @@ class CountedCalls:
     ],
     ids=["few", "filled up", "alone"],
 )
-def test_stacked_players_decide_as_each_alone(
-    game: GameSource, model: ActorCritic, counts: dict[str, int]
-) -> None:
+def test_stacked_players_decide_as_each_alone(game: GameSource, model: ActorCritic, counts: dict[str, int]) -> None:
     held = players(game, model, 4)
     rows = rows_for(game, held, counts)
     inference = InlineInference(FixedPlayers(held), [held["learner"].policies[0].num_draws])
@@ -128,9 +121,7 @@ def test_one_dense_call_and_one_stacked_call(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("game", "few"), [(Hills(), True), (ConnectFour(), False)], ids=["planes", "vector"])
-def test_convolutions_see_few_numbers_of_rows(
-    game: GameSource, few: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_convolutions_see_few_numbers_of_rows(game: GameSource, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     held = players(game, MODEL, 2)
     inference = InlineInference(FixedPlayers(held), [held["learner"].policies[0].num_draws])
     calls = CountedCalls(monkeypatch)
@@ -168,7 +159,7 @@ def test_a_value_that_is_trained_on_is_never_left_out() -> None:
     game = ConnectFour()
     held = players(game, MODEL, 2)
     rows = rows_for(game, held, {"p1": 2, "p2": 2})
-    asked = Rows(
+    asked = ActingRows(
         kind=0,
         groups=tuple(Group(g.player, g.start, g.stop, want_value=True) for g in rows.groups),
         observation=rows.observation,
@@ -194,7 +185,7 @@ def test_rows_that_fill_a_stack_up_have_a_legal_action() -> None:
     inference = InlineInference(FixedPlayers(held), [1])
     for counts in ({"p0": 5, "p1": 3}, {"p0": 3, "p1": 4, "p2": 1}, {"p0": 6, "p2": 2}):
         stops = np.cumsum(list(counts.values())).tolist()
-        rows = Rows(
+        rows = ActingRows(
             kind=0,
             groups=tuple(
                 Group(player, stop - count, stop, want_value=False)

@@ -16,10 +16,10 @@ from taught_play import TaughtPlay, taught_self_play
 from ludus.data.batch import Batch
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset
 from ludus.games.lift import Lifted
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import IDLE
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.buffer import Buffer
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.worker import IDLE
 
 
 def waiting(play: TaughtPlay) -> int:
@@ -53,9 +53,7 @@ def test_an_update_publishes_a_version_and_says_what_it_measured() -> None:
     assert equal(play.board.fetch("main")[1], main.weights())
     assert sum(progress.count for progress in said) == main.decisions == play.learner.decisions
     assert len(said) == main.step
-    assert {"main/policy_loss", "main/lag", "main/stale", "main/refused", "main/dropped"} <= said[
-        -1
-    ].statistics.keys()
+    assert {"main/policy_loss", "main/lag", "main/stale", "main/refused", "main/dropped"} <= said[-1].statistics.keys()
     assert play.learner.progress == main.decisions / 10_000
 
 
@@ -104,9 +102,7 @@ class Recorded:
 
 @pytest.mark.parametrize("reuse", [1, 2, 3])
 def test_asynchronous_updates_use_what_waits_within_the_bounds(reuse: int) -> None:
-    config = LearnerConfig(
-        batch_size=60, minibatch_size=20, buffer_size=200, schedule="async", max_lag=2, reuse=reuse
-    )
+    config = LearnerConfig(batch_size=60, minibatch_size=20, buffer_size=200, schedule="async", max_lag=2, reuse=reuse)
     play = taught_self_play(GAMES["connect_four"], config=config, hand_over_after=25)
     recorded = Recorded(play.learner.players["main"])
     said = [progress for progress in play.train(200) if progress is not IDLE]
@@ -310,9 +306,7 @@ def test_an_actor_does_not_wait_for_ever_for_a_player_that_gets_no_more_matches(
     play = TaughtPlay(GAMES["connect_four"], line_ups, config=config, episodes_per_table=4)
     buffers: Any = {"a": Held(60), "b": Held(30, holds_up=True), "c": Held(30)}
     play.learner.buffers = buffers
-    trained = [
-        {name.partition("/")[0] for name in play.learner.step().statistics} for _ in range(4 * len(buffers))
-    ]
+    trained = [{name.partition("/")[0] for name in play.learner.step().statistics} for _ in range(4 * len(buffers))]
     assert trained[0] == {"a"}, "its batch may still be filled"
     assert trained.count({"a", "b"}) == 1
     assert set(map(frozenset, trained)) == {frozenset("a"), frozenset("ab")}

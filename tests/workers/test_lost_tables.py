@@ -12,31 +12,28 @@ import pytest
 from losing_games import Losing, LosingTables
 
 from ludus.config import encode
-from ludus.data.moments import Moment
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
 from ludus.data.replay import Replay
 from ludus.data.trajectory import SlotPool, TrajectoryLayout, TrajectoryWriter
 from ludus.data.trees import IntArray
+from ludus.evaluation.tournament import MOST_TRIES, EvaluationMatch, Recorder, Tournament, Wanted
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameBatch, GameSource
+from ludus.games.pictures import Moment
 from ludus.games.seat_rows import GameError
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
-from ludus.runtime.program import IDLE, Progress, StopTraining, Worker
-from ludus.serial_training import SerialTraining
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
-from ludus.workers.actor import ActorConfig
+from ludus.workers.actor import ActorConfig, TableHistory
 from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.exhibition import Exhibition
-from ludus.workers.recorder import Recorder, Wanted
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
-from ludus.workers.table_history import TableHistory
-from ludus.workers.tournament import MOST_TRIES, Tournament
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.worker import IDLE, Progress, StopTraining, Worker
 
 
 def tiny(game: GameSource) -> Experiment:
@@ -186,7 +183,7 @@ def test_a_tournament_at_tables_that_are_always_lost_gives_up() -> None:
 def test_an_exhibition_shows_what_it_was_asked_for() -> None:
     game = Losing(TicTacToe(), {12: [0]})
     moments: list[Moment] = []
-    Exhibition(game, players(game), [("perfect", "random")], moments.append, episodes=3).run()
+    EvaluationMatch(game, players(game), [("perfect", "random")], moments.append, episodes=3).run()
     ends = [moment.episode for moment in moments if moment.ended]
     assert ends in ([1, 1, 2, 3], [1, 2, 1, 2, 3])
     assert max(moment.episode for moment in moments) == 3

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from ludus.data.records import ModelId
-from ludus.services.addresses import listen_unix
-from ludus.services.registry import Instance, MemoryRegistry, here
+from ludus.runtime.services import ModelService, ServedModels
+from ludus.services.registry import Instance, MemoryRegistry, here, listen_unix
 from ludus.services.server import Server, ServerThread
-from ludus.store.model_cache import ModelCache
 from ludus.store.model_pool import ModelPool, UnknownModel
-from ludus.workers.model_service import ModelService, ServedModels
+from ludus.store.model_storage import ModelCache
 
 
 def test_latest_pinned_and_lineage_from_elsewhere(tmp_path: Path) -> None:
@@ -29,9 +28,7 @@ def test_latest_pinned_and_lineage_from_elsewhere(tmp_path: Path) -> None:
     registry = MemoryRegistry()
     listening, address = listen_unix(tmp_path / "models-0.sock")
     serving = ServerThread(Server("models-0", ModelService(str(pool.folder))), listening)
-    registry.announce(
-        Instance(service="models", name="models-0", address=address, host=here(), pid=os.getpid())
-    )
+    registry.announce(Instance(service="models", name="models-0", address=address, host=here(), pid=os.getpid()))
     try:
         with closing(ServedModels(registry=registry)) as served:
             cache = ModelCache(served, tmp_path / "cache")

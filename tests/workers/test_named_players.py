@@ -11,7 +11,7 @@ from ludus.data.records import LearnerProgress, ModelId, PlayerAdded, RunStarted
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules, Role
 from ludus.store.model_pool import ModelPool, UnknownModel
-from ludus.workers.named_players import resolve_player
+from ludus.workers.player_cache import resolve_player
 
 
 @pytest.fixture
@@ -25,9 +25,7 @@ def pool(tmp_path: Path) -> ModelPool:
 
 @pytest.fixture
 def league() -> League:
-    made = League(
-        LeagueRules(roles={"main": Role()}, bots=("bot",)), num_teams=2, seats_per_team=(1, 1), seed=0
-    )
+    made = League(LeagueRules(roles={"main": Role()}, bots=("bot",)), num_teams=2, seats_per_team=(1, 1), seed=0)
     for event in (RunStarted(0), *made.initial_events(), LearnerProgress("main", 0, 3, 9)):
         made.apply(event)
     for step in (1, 2):
@@ -70,8 +68,6 @@ def test_a_name_means_a_model_and_the_weights_that_its_snapshot_pins(
         ("main:0:9", "no model main:0:9"),
     ],
 )
-def test_a_wrong_name_is_an_error_with_the_nearest(
-    text: str, message: str, league: League, pool: ModelPool
-) -> None:
+def test_a_wrong_name_is_an_error_with_the_nearest(text: str, message: str, league: League, pool: ModelPool) -> None:
     with pytest.raises(UnknownModel, match=message):
         resolve_player(league, pool, text)

@@ -7,11 +7,11 @@ import pytest
 
 from ludus.data.specs import SeatKind
 from ludus.data.trees import Tree, allocate
+from ludus.evaluation.play.session import policy_output
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.game import GameSource
-from ludus.models.networks import ActorCritic
-from ludus.workers.opinion import opinion_of
+from ludus.models.network_policy import ActorCritic
 
 
 def seen(source: GameSource) -> tuple[SeatKind, Tree, Tree]:
@@ -35,7 +35,7 @@ def test_it_is_the_law_of_the_first_head_and_the_value(source: GameSource, memor
         for name, array in allocate(policy.state_arrays, (1,)).items()
     }
     acted = policy.act(observation, legal, state, rng.random((1, policy.num_draws), np.float32))
-    opinion = opinion_of(policy, observation, legal, state, acted.action)
+    opinion = policy_output(policy, observation, legal, state, acted.action)
     first, chosen = next(iter(acted.action.items()))
     assert len(opinion.probabilities) == kind.num_options(first)
     assert sum(opinion.probabilities) == pytest.approx(1, abs=1e-5)
@@ -44,5 +44,5 @@ def test_it_is_the_law_of_the_first_head_and_the_value(source: GameSource, memor
     for option, is_legal in enumerate(legal[first][0].tolist()):
         assert is_legal or opinion.probabilities[option] < 1e-6
     if memory:
-        other = opinion_of(policy, observation, legal, policy.initial_state(1), acted.action)
+        other = policy_output(policy, observation, legal, policy.initial_state(1), acted.action)
         assert other.value != opinion.value, "it depends on what was remembered"

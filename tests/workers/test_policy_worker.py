@@ -13,15 +13,13 @@ from ludus.data.trees import take
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.siege import Siege
 from ludus.games.game import GameSource
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
-from ludus.runtime.process import PeerGone
 from ludus.store.model_pool import ModelPoolError
-from ludus.workers.inference import Answer, Group, Rows
-from ludus.workers.inline_inference import InlineInference
-from ludus.workers.policy_requests import InferenceFailed, RequestArea
-from ludus.workers.policy_worker import COUNTERS, PolicyWorker
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+from ludus.system.process import PeerGone
+from ludus.workers.inference import ActingRows, Group, InferenceResult, InlineInference
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
+from ludus.workers.policy_worker import COUNTERS, InferenceFailed, PolicyWorker, RequestArea
 
 GAME = ConnectFour()
 
@@ -32,9 +30,7 @@ class Surroundings:
     def __init__(self, num_actors: int, *, game: GameSource = GAME, model: ActorCritic = MODEL) -> None:
         self.held = players(game, model, 3)
         self.policies = self.held["learner"].policies
-        self.areas = [
-            RequestArea(self.policies, [16] * len(self.policies), np.zeros) for _ in range(num_actors)
-        ]
+        self.areas = [RequestArea(self.policies, [16] * len(self.policies), np.zeros) for _ in range(num_actors)]
         self.inline = InlineInference(FixedPlayers(self.held), [policy.num_draws for policy in self.policies])
         self.counters = np.zeros(len(COUNTERS))
         self.woken: list[int] = []
@@ -50,16 +46,16 @@ class Surroundings:
             counters=self.counters,
         )
 
-    def ask(self, *requests: Rows) -> None:
+    def ask(self, *requests: ActingRows) -> None:
         """Each actor asks its own."""
         for area, rows in zip(self.areas, requests, strict=True):
             area.ask([rows])
 
-    def answers(self, *requests: Rows) -> list[Answer]:
+    def answers(self, *requests: ActingRows) -> list[InferenceResult]:
         return [area.answers([rows])[0] for area, rows in zip(self.areas, requests, strict=True)]
 
 
-def same(answer: Answer, other: Answer) -> None:
+def same(answer: InferenceResult, other: InferenceResult) -> None:
     """Equal but for the last bits: matrix products of other sizes add in another order."""
     for name, action in answer.acted.action.items():
         assert np.array_equal(action, other.acted.action[name])
@@ -69,14 +65,12 @@ def same(answer: Answer, other: Answer) -> None:
         assert np.allclose(state, other.acted.state[name], atol=1e-5)
 
 
-def wanted_values(rows: Rows, answer: Answer) -> Any:
+def wanted_values(rows: ActingRows, answer: InferenceResult) -> Any:
     return [answer.acted.value[group.start : group.stop] for group in rows.groups if group.want_value]
 
 
 @pytest.mark.parametrize("model", [MODEL, WITH_MEMORY], ids=["plain", "memory"])
-def test_actors_are_answered_together_as_each_alone(
-    monkeypatch: pytest.MonkeyPatch, model: ActorCritic
-) -> None:
+def test_actors_are_answered_together_as_each_alone(monkeypatch: pytest.MonkeyPatch, model: ActorCritic) -> None:
     around = Surroundings(3, model=model)
     requests = (
         rows_for(GAME, around.held, {"learner": 4, "p1": 3, "p2": 2}, seed=1),
@@ -114,11 +108,11 @@ def test_kinds_of_seats_travel_together() -> None:
     assert around.worker.step().count == 3, "the rows of the other kind are those of an older request"
 
 
-def rows_at_start(game: GameSource, policy: Policy, kind: int, count: int, player: str = "learner") -> Rows:
+def rows_at_start(game: GameSource, policy: Policy, kind: int, count: int, player: str = "learner") -> ActingRows:
     """What one seat of the kind sees at the start of an episode."""
     tables = game.tables(count)
     tables.reset(np.arange(count), np.arange(count, dtype=np.uint64))
-    return Rows(
+    return ActingRows(
         kind=kind,
         groups=(Group(player, 0, count, want_value=True),),
         observation=take(tables.view.observation[kind], (slice(None), 0)),
@@ -210,7 +204,7 @@ class KilledLater:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inline, name)
 
-    def act_all(self, requests: Sequence[Rows]) -> Sequence[Answer]:
+    def act_all(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
         self._calls -= 1
         if self._calls < 0:
             raise Killed
@@ -248,6 +242,6 @@ def test_a_worker_that_dies_between_two_answers_has_given_the_first_for_good() -
     same(around.answers(*requests)[1], around.inline.act(requests[1]))
 
 
-def columns(answer: Answer) -> Sequence[Any]:
+def columns(answer: InferenceResult) -> Sequence[Any]:
     acted = answer.acted
     return [*acted.action.values(), acted.log_prob, acted.value, *acted.state.values(), answer.version]

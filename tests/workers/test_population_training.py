@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import load_experiment, new_league
 from ludus.config import encode
 from ludus.data.records import (
     AnyEvent,
@@ -26,13 +25,13 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.league.matchmaking import UniformPast
 from ludus.league.players import POPULATION, SCRIPTED
-from ludus.league.population import Population
+from ludus.league.population import LogUniform, Population
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.search_spaces import LogUniform
 from ludus.league.takeovers import Takeover, due_takeovers
-from ludus.models.networks import ActorCritic
-from ludus.serial_training import SerialTraining
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import load_experiment, new_league
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
@@ -231,9 +230,7 @@ def test_killed_after_the_commit_the_learner_catches_up(tmp_path: Path) -> None:
     with closing(started_again(run)) as training:
         training.controller.step()
         assert resets_on_disk(run) == [reset]
-        frozen = [
-            event for event in on_disk(run) if isinstance(event, PlayerAdded) and event.parent == "main_2"
-        ]
+        frozen = [event for event in on_disk(run) if isinstance(event, PlayerAdded) and event.parent == "main_2"]
         assert [event.reason for event in frozen] == ["initial", POPULATION]
         assert are_those_of(training, "main_0", reset.model)
         assert training.learner.players["main_0"].config.learning_rate == reset.settings[RATE]
@@ -256,9 +253,7 @@ def test_absurd_settings_die_out(tmp_path: Path) -> None:
     with closing(new_training(tmp_path / "run", described)) as training:
         training.run()
         league = training.league
-    (good,) = [
-        player for player, (first, *_) in league.lineage.descents.items() if first.settings[RATE] > 3e-3
-    ]
+    (good,) = [player for player, (first, *_) in league.lineage.descents.items() if first.settings[RATE] > 3e-3]
     for player, (_, *resets) in league.lineage.descents.items():
         assert league.settings_of(player)[RATE] > 1e-3
         assert training.learner.players[player].config.learning_rate == league.settings_of(player)[RATE]
@@ -298,7 +293,5 @@ def test_a_search_must_be_over_settings_of_one_player(search: str, message: str)
 
 
 def test_a_fitness_must_fit_the_game() -> None:
-    with pytest.raises(
-        ValueError, match=r"league\.roles\.main\.population\.fitness is 'score'.*use 'rating'"
-    ):
+    with pytest.raises(ValueError, match=r"league\.roles\.main\.population\.fitness is 'score'.*use 'rating'"):
         experiment(fitness="score")

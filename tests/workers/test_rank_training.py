@@ -12,16 +12,15 @@ import pytest
 from rank_threads import in_ranks
 from table_play import GAMES, Play, self_play
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C, Impala
 from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.alphastar import AlphaStarGradient
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.algorithms.teacher import Teacher
 from ludus.data.batch import Batch
 from ludus.data.trees import Tree
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
 from ludus.workers.ranks import ALONE, Ranks
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
@@ -73,9 +72,7 @@ def assert_close(one: Tree, other: Tree) -> None:
         assert np.abs(one[name] - other[name]).max(initial=0.0) < 1e-5, name
 
 
-def assert_together_as_alone(
-    algorithm: Algorithm, game: str, model: ActorCritic, shares: Sequence[float]
-) -> None:
+def assert_together_as_alone(algorithm: Algorithm, game: str, model: ActorCritic, shares: Sequence[float]) -> None:
     played = plays(game, model)
     alone = new_player(played[0], algorithm)
     before = alone.weights()

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from ludus.data.replay import Replay
+from ludus.evaluation.tournament import Recorder, Wanted
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
-from ludus.workers.recorder import Recorder, Wanted
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 
 @pytest.mark.parametrize("tables", [1, 3, 8, 100])

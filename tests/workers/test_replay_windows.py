@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from ludus.algorithms.cloning import OUTCOME
-from ludus.data.dataset import ReplayDataset
-from ludus.data.dataset_format import DatasetError, column_specs
-from ludus.data.episodes import DecodedReplay, Episode, EpisodeFacts
+from ludus.data.replay import DatasetError, DecodedReplay, Episode, EpisodeFacts, column_specs
 from ludus.data.specs import ActionSpec, Choice, Entities, GameSpec, ObservationSpec, Point, SeatKind, Vector
 from ludus.data.trees import Array
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.seat_groups import group_seats
 from ludus.games.strategies import PART, WithStrategies
-from ludus.store.dataset_writer import write_dataset
-from ludus.workers.replay_windows import ReplayWindows, require_fit, vocabularies, windows_by_kind
+from ludus.replays.cloning import ReplayWindows, require_fit, vocabularies, windows_by_kind
+from ludus.replays.dataset import ReplayDataset
+from ludus.replays.dataset_writer import write_dataset
 
 BOARD = TicTacToe().spec.kinds[0]
 TYPED = SeatKind(

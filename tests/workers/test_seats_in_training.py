@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ludus.assemble import exact_report, load_experiment, load_players
 from ludus.config import encode
 from ludus.data.records import Match, MatchFinished, MatchIssued
+from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.games.builtin.goofspiel import Goofspiel
 from ludus.games.builtin.hills import Hills
@@ -24,14 +24,14 @@ from ludus.league.promotion import BySteps
 from ludus.league.ratings import OpenSkillTable
 from ludus.league.rules import LeagueRules, Role
 from ludus.league.summary import summarise
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import exact_report, load_experiment, load_players
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.shelf import FixedPlayers
-from ludus.workers.tournament import Tournament
+from ludus.workers.player_cache import FixedPlayers
 from ludus.workers.trained_player import LearnerConfig
 
 SHAPES: dict[str, GameSource] = {"two_seats": Hills(), "two_kinds": Siege(), "three_teams": Goofspiel()}
@@ -46,9 +46,7 @@ def experiment_on(
         name="seats",
         game=game,
         model=ActorCritic(hidden=(16,), channels=(4,), entity_size=8),
-        actor=ActorConfig(
-            num_tables=num_tables, matches=2, episodes_per_table=game.spec.num_teams, unroll_length=8
-        ),
+        actor=ActorConfig(num_tables=num_tables, matches=2, episodes_per_table=game.spec.num_teams, unroll_length=8),
         learner=LearnerConfig(batch_size=BATCH, minibatch_size=BATCH, epochs=1),
         league=LeagueRules(roles=roles or {"main": main}, bots=("random",)),
         evaluation=EvaluationConfig(opponents=("random",), past=0, episodes=8),
@@ -91,9 +89,7 @@ def test_every_shape_trains_and_is_rated(shape: str, policies: Any, tmp_path: Pa
         league = training.league
         assert len(training.learner.players["main"].policies) == len(experiment.grouped_game.spec.kinds)
         assert training.learner.decisions >= experiment.budget
-        assert league.payoffs.training.games("main", "random") + league.payoffs.training.games(
-            "main", "main.1"
-        )
+        assert league.payoffs.training.games("main", "random") + league.payoffs.training.games("main", "main.1")
         assert league.payoffs.evaluation.games("main.1", "random") >= 8
         elo = {rating.player: rating.elo for rating in summarise(league).ratings}
         assert all(elo[player] is not None for player in ("main.1", "main.2"))
@@ -161,9 +157,7 @@ def test_team_mates_that_train_together(tmp_path: Path) -> None:
         count=2, line_up={"seat0": "self", "*": "pair"}, trains="side", matchmaking=UniformPast(),
         promotion=BySteps(every=2 * BATCH),
     )  # fmt: skip
-    with trained(
-        experiment_on(Hills(), {"pair": pair}, num_tables=8, budget=4 * BATCH), tmp_path
-    ) as training:
+    with trained(experiment_on(Hills(), {"pair": pair}, num_tables=8, budget=4 * BATCH), tmp_path) as training:
         own = [match.sides[0] for match in training_matches(training)]
         assert {side.players for side in own} == {("pair_0", "pair_1"), ("pair_1", "pair_0")}
         assert all(side.trains is True for side in own)

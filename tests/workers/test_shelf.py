@@ -10,11 +10,9 @@ import pytest
 from ludus.data.records import ModelId
 from ludus.data.trees import Tree
 from ludus.games.builtin.siege import Siege
-from ludus.models.networks import ActorCritic
-from ludus.models.policy import Policy
-from ludus.models.weights import load_weights
-from ludus.runtime.weight_board import LocalBoard
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer, Shelf
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import Policy, load_weights
+from ludus.workers.player_cache import FixedPlayers, LocalWeights, PlayerCache, SeatedPlayer
 
 GAME = Siege()
 
@@ -58,23 +56,23 @@ def frozen() -> Frozen:
 
 
 @pytest.fixture
-def board() -> LocalBoard:
-    return LocalBoard()
+def board() -> LocalWeights:
+    return LocalWeights()
 
 
 @pytest.fixture
-def shelf(board: LocalBoard, frozen: Frozen) -> Shelf:
-    return Shelf(build, board, frozen, GAME.bots(), capacity=2)
+def shelf(board: LocalWeights, frozen: Frozen) -> PlayerCache:
+    return PlayerCache(build, board, frozen, GAME.bots(), capacity=2)
 
 
-def test_bots_come_from_the_game(shelf: Shelf) -> None:
+def test_bots_come_from_the_game(shelf: PlayerCache) -> None:
     seated = shelf.get("rules")
     assert seated.bot is not None
     assert seated.policies == ()
     assert shelf.model_name("rules") == ""
 
 
-def test_frozen_players_keep_their_weights(shelf: Shelf, frozen: Frozen) -> None:
+def test_frozen_players_keep_their_weights(shelf: PlayerCache, frozen: Frozen) -> None:
     seated = shelf.get("3")
     assert has_weights(seated, 3)
     assert shelf.model_name("3") == "3:0:1"
@@ -82,13 +80,13 @@ def test_frozen_players_keep_their_weights(shelf: Shelf, frozen: Frozen) -> None
     assert frozen.fetched == ["3"]
 
 
-def test_the_least_recently_used_frozen_player_leaves(shelf: Shelf, frozen: Frozen) -> None:
+def test_the_least_recently_used_frozen_player_leaves(shelf: PlayerCache, frozen: Frozen) -> None:
     for player in ("1", "2", "1", "3", "1", "2"):
         assert has_weights(shelf.get(player), int(player))
     assert frozen.fetched == ["1", "2", "3", "2"]
 
 
-def test_learning_players_are_renewed_from_the_board(shelf: Shelf, board: LocalBoard, frozen: Frozen) -> None:
+def test_learning_players_are_renewed_from_the_board(shelf: PlayerCache, board: LocalWeights, frozen: Frozen) -> None:
     board.publish(ModelId("main", 0, 0), weights(1))
     seated = shelf.get("main")
     board.publish(ModelId("main", 0, 1), weights(2))
@@ -102,7 +100,7 @@ def test_learning_players_are_renewed_from_the_board(shelf: Shelf, board: LocalB
     assert frozen.fetched == []
 
 
-def test_learning_players_never_leave(shelf: Shelf, board: LocalBoard) -> None:
+def test_learning_players_never_leave(shelf: PlayerCache, board: LocalWeights) -> None:
     board.publish(ModelId("main", 0, 0), weights(1))
     seated = shelf.get("main")
     for player in ("1", "2", "3"):
@@ -110,7 +108,7 @@ def test_learning_players_never_leave(shelf: Shelf, board: LocalBoard) -> None:
     assert shelf.get("main") is seated
 
 
-def test_a_model_name_is_known_before_the_player_has_acted(shelf: Shelf) -> None:
+def test_a_model_name_is_known_before_the_player_has_acted(shelf: PlayerCache) -> None:
     assert shelf.model_name("5") == "5:0:1"
 
 

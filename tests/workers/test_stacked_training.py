@@ -12,10 +12,9 @@ import torch
 from table_play import GAMES, self_play, side
 from taught_play import TaughtPlay
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C, Impala
 from ludus.algorithms.algorithm import Algorithm, Reference
 from ludus.algorithms.alphastar import AlphaStarGradient
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.algorithms.teacher import Teacher
@@ -23,7 +22,7 @@ from ludus.data.batch import Batch
 from ludus.data.schedules import Linear, Schedule
 from ludus.data.specs import Planes
 from ludus.games.game import GameSource
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.stacked_training import MOST_PLAYERS, groups, update_stacked
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 

@@ -10,8 +10,8 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.hills import Hills
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
-from ludus.serial_training import SerialTraining
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

@@ -6,9 +6,9 @@ import pytest
 from table_play import GAMES
 
 from ludus.data.records import ModelId
-from ludus.models.networks import ActorCritic
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
-from ludus.workers.tournament import Tournament
+from ludus.evaluation.tournament import Tournament
+from ludus.models.network_policy import ActorCritic
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 
 @pytest.mark.parametrize("memory", [0, 8])

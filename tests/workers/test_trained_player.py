@@ -12,14 +12,14 @@ import torch
 from table_play import GAMES, self_play
 from torch import Tensor
 
+from ludus.algorithms.actor_critic import Impala
 from ludus.algorithms.algorithm import Loss, Reference
-from ludus.algorithms.impala import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.data.batch import Batch
 from ludus.data.schedules import Linear
 from ludus.data.trees import Tree
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
 
@@ -111,9 +111,9 @@ def test_every_decision_is_seen_once_per_epoch() -> None:
     for epoch in range(CONFIG.epochs):
         seen = algorithm.seen[epoch * parts : (epoch + 1) * parts]
         assert all(bool(batch.valid.all()) for batch in seen)
-        assert sorted(
-            stamp for batch in seen for stamp in batch.observation["stamp"].ravel().tolist()
-        ) == sorted(stamps)
+        assert sorted(stamp for batch in seen for stamp in batch.observation["stamp"].ravel().tolist()) == sorted(
+            stamps
+        )
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,7 @@ def test_a_loss_that_is_no_number_is_skipped_and_counted(spoiler: float) -> None
     assert player.skipped == len(spied.seen) > 0
     assert equal(_without_scale(before), _without_scale(player.weights()))
     after, _ = player.save()
-    assert {n for n in after if n.startswith("optimiser.")} == {
-        n for n in saved if n.startswith("optimiser.")
-    }
+    assert {n for n in after if n.startswith("optimiser.")} == {n for n in saved if n.startswith("optimiser.")}
 
 
 def test_steps_around_a_broken_one_are_taken() -> None:
@@ -243,9 +241,7 @@ def test_references_follow_as_the_algorithm_asks() -> None:
         arrays, _ = player.save()
         prefix = "reference.magnet.0."
         return {
-            f"player/{name.removeprefix(prefix)}": array
-            for name, array in arrays.items()
-            if name.startswith(prefix)
+            f"player/{name.removeprefix(prefix)}": array for name, array in arrays.items() if name.startswith(prefix)
         }
 
     copied.update(batches, 0.0)

@@ -11,10 +11,9 @@ import pytest
 from table_play import GAMES, self_play
 from torch import Tensor, nn
 
-from ludus.algorithms.impala import Impala
+from ludus.algorithms.actor_critic import Impala
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
-from ludus.assemble import build_policies, require_value_parameters
 from ludus.config import ConfigError, encode
 from ludus.data.batch import Batch
 from ludus.data.records import ModelId
@@ -24,9 +23,10 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league.presets import alphastar
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.module_policy import ModulePolicy
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import value_parameters
-from ludus.serial_training import SerialTraining
+from ludus.runtime.assemble import build_policies, require_value_parameters
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ludus.algorithms.checks import require_between
 from ludus.data.batch import Batch
 from ludus.data.specs import SeatKind
-from ludus.models.policy import Policy
+from ludus.models.policy import Policy, Unrolled
+
+
+def require_between(owner: object, low: float, high: float, **settings: float) -> None:
+    for name, value in settings.items():
+        if not low <= value <= high:
+            raise ValueError(f"{type(owner).__name__}.{name} must be from {low:g} to {high:g}, got {value}")
+
+
+def require_above(owner: object, bound: float, **settings: float | None) -> None:
+    """None means that the setting is off."""
+    for name, value in settings.items():
+        if value is not None and not value > bound:
+            raise ValueError(f"{type(owner).__name__}.{name} must be above {bound:g}, got {value}")
+
+
+def require_one_of(owner: object, options: Sequence[str], **settings: str) -> None:
+    for name, value in settings.items():
+        if value not in options:
+            nearest = difflib.get_close_matches(value, options, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ValueError(f"{type(owner).__name__}.{name} is {value!r}, not one of {list(options)}{hint}")
+
+
+def require_known(owner: object, known: Iterable[str], what: str, **settings: str) -> None:
+    """Settings that name something; `what` says what is known."""
+    options = list(known)
+    for name, value in settings.items():
+        if value not in options:
+            nearest = difflib.get_close_matches(value, options, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(options) or 'none'}"
+            raise ValueError(f"{type(owner).__name__}.{name}: {value!r} is not one of the {what}; {hint}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,3 +128,48 @@ class Algorithm(Protocol):
         ...
 
     def loss(self, policy: Policy, batch: Batch) -> Loss: ...
+
+
+MOST_ROWS = 4096
+"""That a network without memory is asked about at once: a batch has several times as many decisions as a
+minibatch, and its layers over maps would take gigabytes."""
+
+
+@torch.no_grad()
+def log_prob_columns(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
+    """For `Batch.with_extra`."""
+
+    def read(unrolled: Unrolled) -> dict[str, Tensor]:
+        return {f"{name}.{head}": log_p for head, log_p in unrolled.log_probs.items()}
+
+    return asked_about(policy, batch, batch.valid, read)
+
+
+@torch.no_grad()
+def asked_about(
+    policy: Policy, batch: Batch, needed: Tensor, read: Callable[[Unrolled], Mapping[str, Tensor]]
+) -> dict[str, Tensor]:
+    """What `read` finds in the answers of a policy to a batch, as columns [T+1, B, ...]. Without memory, it
+    is asked about the `needed` rows only and others are 0: after a synchronous hand-over most of the batch is
+    padding."""
+    if policy.state_arrays:
+        return dict(read(policy.unroll(batch)))
+    flat = batch.flat()
+    index = torch.nonzero(needed.swapaxes(0, 1).reshape(-1)).squeeze(1)
+    if not len(index):  # all of it is too old, but a network needs a row to run on
+        index = index.new_zeros(1)
+    found: dict[str, Tensor] = {}
+    for rows in torch.split(index, MOST_ROWS):
+        for name, column in read(policy.unroll(flat.pick(rows))).items():
+            if name not in found:
+                found[name] = column.new_zeros(len(flat.valid), *column.shape[1:])
+            found[name][rows] = column
+    num_rows, num_columns = batch.valid.shape
+    return {
+        name: column.reshape(num_columns, num_rows, *column.shape[1:]).swapaxes(0, 1) for name, column in found.items()
+    }
+
+
+def log_probs_beside(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
+    """By head, from a batch that has been given these columns."""
+    return {head: batch.extra[f"{name}.{head}"] for head in policy.kind.action.heads}

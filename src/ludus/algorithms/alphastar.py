@@ -9,16 +9,23 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss, Reference
-from ludus.algorithms.checks import require_above, require_between, require_known
-from ludus.algorithms.critic import critic_loss, update_value_scale
-from ludus.algorithms.divergence import normalised_entropy
+from ludus.algorithms.algorithm import (
+    Algorithm,
+    Loss,
+    Reference,
+    require_above,
+    require_between,
+    require_known,
+)
 from ludus.algorithms.losses import (
     approximate_kl,
+    critic_loss,
     detached,
     explained_variance,
     masked_mean,
     mean_where_used,
+    normalised_entropy,
+    update_value_scale,
     value_loss,
 )
 from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
@@ -151,9 +158,7 @@ class AlphaStarGradient(Algorithm):
         progress = batch.progress
         total = at(self.upgo, progress) * upgo_loss - at(self.entropy, progress) * entropy
         for weight, policy_term, value_term in zip(weights, policy_losses, value_losses, strict=True):
-            total = (
-                total + at(weight.policy, progress) * policy_term + at(weight.value, progress) * value_term
-            )
+            total = total + at(weight.policy, progress) * policy_term + at(weight.value, progress) * value_term
         terms = {"upgo_loss": upgo_loss, "entropy": entropy}
         terms |= _named("policy_loss", names, policy_losses) | _named("value_loss", names, value_losses)
         divergences: dict[str, Tensor] = {}
@@ -179,9 +184,7 @@ class AlphaStarGradient(Algorithm):
         return Loss(total=total, statistics=detached(**terms), details=details)
 
     @torch.no_grad()
-    def _returns(
-        self, batch: Batch, value_TBR: Tensor, log_ratio_TBG: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _returns(self, batch: Batch, value_TBR: Tensor, log_ratio_TBG: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Value targets [T, B, R] and advantages [T, B, G, R] of every reward, the main one first, and the
         upgoing advantages [T, B, G] of the main reward, for each group of heads."""
         reward_TBR = batch.reward[:-1, :, None]
@@ -238,6 +241,4 @@ def _values(unrolled: Unrolled) -> Tensor:
 
 def _named(statistic: str, names: Sequence[str], values: Sequence[Tensor]) -> dict[str, Tensor]:
     """STATISTIC.NAME of each; of the main reward, which has no name, just STATISTIC."""
-    return {
-        f"{statistic}.{name}" if name else statistic: value for name, value in zip(names, values, strict=True)
-    }
+    return {f"{statistic}.{name}" if name else statistic: value for name, value in zip(names, values, strict=True)}

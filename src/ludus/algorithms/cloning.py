@@ -10,11 +10,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss
-from ludus.algorithms.checks import require_between
-from ludus.algorithms.critic import critic_loss, update_value_scale
-from ludus.algorithms.divergence import is_legal, picks_in_use
-from ludus.algorithms.losses import detached, explained_variance, masked_mean, over_heads
+from ludus.algorithms.algorithm import Algorithm, Loss, require_between
+from ludus.algorithms.losses import (
+    critic_loss,
+    detached,
+    explained_variance,
+    is_legal,
+    masked_mean,
+    over_heads,
+    picks_in_use,
+    update_value_scale,
+)
 from ludus.data.batch import Batch
 from ludus.data.specs import Head, Pointer, SeatKind
 from ludus.models.policy import Policy, Unrolled

@@ -3,12 +3,15 @@ the rows that count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from ludus.models.operators import LOWEST
+from ludus.models.policy import Policy, Unrolled, ValueScale
 
 Ratio = Literal["joint", "per_head"]
 """One probability ratio for the whole action, or one for each head."""
@@ -23,9 +26,7 @@ def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
-def mean_where_used(
-    name: str, by_head: Mapping[str, Tensor], in_use: Tensor, mask: Tensor | None
-) -> dict[str, Tensor]:
+def mean_where_used(name: str, by_head: Mapping[str, Tensor], in_use: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
     """NAME.HEAD: of each head's rows, the mean over those that count and use it; `in_use` is [..., heads]."""
     return {
         f"{name}.{head}": masked_mean(row, used if mask is None else mask & used)
@@ -114,3 +115,125 @@ def explained_variance(value: Tensor, target: Tensor, mask: Tensor | None) -> Te
 def detached(**terms: Tensor) -> dict[str, Tensor]:
     """Statistics: the same numbers without their graph, left on their device."""
     return {name: term.detach() for name, term in terms.items()}
+
+
+def value_scale(policy: Policy) -> ValueScale | None:
+    """The scale of a policy whose critic is normalised; without one, values are in plain units of reward."""
+    scale: ValueScale | None = getattr(policy, "value_scale", None)
+    return scale
+
+
+@torch.no_grad()
+def update_value_scale(policy: Policy, target: Tensor, valid: Tensor, over_ranks: OverRanks = None) -> None:
+    """Show the policy's scale, if it has one, the targets that count, those of other ranks included."""
+    scale = value_scale(policy)
+    if scale is None:
+        return
+    targets = target[valid]
+    if over_ranks is None:
+        if targets.numel() > 0:
+            scale.update(targets)
+        return
+    sums = [targets.sum(), targets.square().sum(), valid.sum()]
+    total, squares, count = over_ranks(torch.stack([one.double() for one in sums]))
+    if count > 0:
+        scale.update_moments(total / count, squares / count)
+
+
+def critic_loss(
+    policy: Policy,
+    value: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    *,
+    huber: float | None = None,
+    old_value: Tensor | None = None,
+    clip: float | None = None,
+) -> Tensor:
+    """Mean of `value_loss`, with `huber` and `clip` too in units of the policy's value scale."""
+    scale = value_scale(policy)
+    if scale is not None:
+        value, target = scale.normalise(value), scale.normalise(target)
+        old_value = None if old_value is None else scale.normalise(old_value)
+    return masked_mean(value_loss(value, target, huber=huber, old_value=old_value, clip=clip), mask)
+
+
+def is_legal(log_probs: Tensor) -> Tensor:
+    """Illegal options carry about `LOWEST` (or -inf), which no softmax reaches by itself."""
+    return log_probs > LOWEST / 2
+
+
+def kl_categorical(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p || q) over the last axis. Options that are illegal under p add nothing, gradient included."""
+    difference = torch.where(is_legal(log_p), log_p - log_q, 0.0)
+    return (log_p.exp() * difference).sum(-1)
+
+
+def uniform_log_probs(log_p: Tensor) -> Tensor:
+    """Of the uniform policy over the options that are legal under p."""
+    legal = is_legal(log_p)
+    even = -legal.sum(-1, keepdim=True).clamp(min=1).to(log_p.dtype).log()
+    return torch.where(legal, even, LOWEST)
+
+
+def kl_by_head(
+    log_p: Mapping[str, Tensor],
+    log_q: Mapping[str, Tensor],
+    in_use: Tensor,
+    heads: Iterable[str],
+    action: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """KL(p || q) of each head per row, given the earlier heads' actions; 0 where the head is not in use.
+
+    `heads` are all heads in their order, `in_use` [..., heads] says which count, `action` how many picks of a
+    pointer do: its divergence is the sum over them.
+    """
+    found = {}
+    for index, head in enumerate(heads):
+        used = in_use[..., index]
+        kl = kl_categorical(log_p[head], log_q[head])
+        if kl.dim() > used.dim():
+            kl = torch.where(picks_in_use(action[head]), kl, 0.0).sum(-1)
+        found[head] = torch.where(used, kl, 0.0)
+    return found
+
+
+def kl_of_heads(
+    unrolled: Unrolled, log_q: Mapping[str, Tensor], heads: Iterable[str], action: Mapping[str, Tensor]
+) -> Tensor:
+    """KL(policy || q) per row: the sum over the heads in use."""
+    by_head = kl_by_head(unrolled.log_probs, log_q, unrolled.in_use, heads, action)
+    return torch.stack(list(by_head.values())).sum(0)
+
+
+def normalised_entropy(unrolled: Unrolled, heads: Iterable[str], action: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Per head and row from 0, certain, to 1, uniform over what is legal, so that heads with many options do
+    not count for more. The mean over the picks in use; 0 where there is nothing to choose."""
+    found = {}
+    for index, head in enumerate(heads):
+        used, log_p = unrolled.in_use[..., index], unrolled.log_probs[head]
+        legal = is_legal(log_p)
+        entropy = -(log_p.exp() * torch.where(legal, log_p, 0.0)).sum(-1)
+        options = legal.sum(-1)
+        share = torch.where(options > 1, entropy / options.clamp(min=2).to(log_p.dtype).log(), 0.0)
+        if share.dim() > used.dim():
+            picks = picks_in_use(action[head])
+            share = torch.where(picks, share, 0.0).sum(-1) / picks.sum(-1)
+        found[head] = torch.where(used, share, 0.0)
+    return found
+
+
+def entropy_by_head(
+    policy: Policy, unrolled: Unrolled, action: Mapping[str, Tensor], mask: Tensor | None
+) -> dict[str, Tensor]:
+    """entropy.HEAD: the mean of `normalised_entropy`; nothing if there is only one head, which has all."""
+    heads = policy.kind.action.heads
+    if len(heads) == 1:
+        return {}
+    return mean_where_used("entropy", normalised_entropy(unrolled, heads, action), unrolled.in_use, mask)
+
+
+def picks_in_use(action: Tensor) -> Tensor:
+    """A pick is made if the one before it was not the end (-1)."""
+    before_end = action >= 0
+    return torch.cat([torch.ones_like(before_end[..., :1]), before_end[..., :-1]], -1)

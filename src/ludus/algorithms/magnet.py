@@ -9,20 +9,27 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ludus.algorithms.advantages import advantage_columns
-from ludus.algorithms.algorithm import Algorithm, Loss, Reference
-from ludus.algorithms.checks import require_above, require_between
-from ludus.algorithms.critic import critic_loss
-from ludus.algorithms.divergence import kl_of_heads, uniform_log_probs
+from ludus.algorithms.algorithm import (
+    Algorithm,
+    Loss,
+    Reference,
+    log_prob_columns,
+    log_probs_beside,
+    require_above,
+    require_between,
+)
 from ludus.algorithms.losses import (
     approximate_kl,
+    critic_loss,
     detached,
     explained_variance,
+    kl_of_heads,
     masked_mean,
     over_heads,
     ppo_surrogate,
+    uniform_log_probs,
 )
-from ludus.algorithms.reference_columns import log_prob_columns, log_probs_beside
+from ludus.algorithms.returns import advantage_columns
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
 from ludus.models.policy import Policy, Unrolled
@@ -96,9 +103,7 @@ class MagnetPolicyGradient(Algorithm):
         policy_loss = -masked_mean(ppo_surrogate(log_ratio, batch.extra["advantage"], clip=self.clip), mask)
         magnet_kl = masked_mean(self._magnet_kl(policy, unrolled, batch), mask)
         value_loss = critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
-        total = (
-            policy_loss + at(self.magnet_weight, batch.progress) * magnet_kl + self.value_weight * value_loss
-        )
+        total = policy_loss + at(self.magnet_weight, batch.progress) * magnet_kl + self.value_weight * value_loss
         if step_weight := at(self.step_weight, batch.progress):
             kl = masked_mean(_kl(policy, unrolled, log_probs_beside("last", policy, batch), batch), mask)
             total = total + step_weight * kl

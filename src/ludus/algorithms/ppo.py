@@ -9,21 +9,27 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from ludus.algorithms.advantages import advantage_columns
-from ludus.algorithms.algorithm import Algorithm, Loss, Reference
-from ludus.algorithms.checks import require_above, require_between, require_one_of
-from ludus.algorithms.critic import critic_loss
-from ludus.algorithms.divergence import entropy_by_head
+from ludus.algorithms.algorithm import (
+    Algorithm,
+    Loss,
+    Reference,
+    require_above,
+    require_between,
+    require_one_of,
+)
 from ludus.algorithms.losses import (
     Ratio,
     approximate_kl,
+    critic_loss,
     detached,
+    entropy_by_head,
     explained_variance,
     masked_mean,
     mean_where_used,
     over_heads,
     ppo_surrogate,
 )
+from ludus.algorithms.returns import advantage_columns
 from ludus.algorithms.teacher import TEACHER, Teacher
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at
@@ -148,7 +154,5 @@ def mappo(**overrides: Any) -> PPO:
 
     Its other half, a central critic and normalised values, is a matter of the model.
     """
-    published = PPO(
-        gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.01, value_weight=1.0, value_clip=0.2, huber=10.0
-    )
+    published = PPO(gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.01, value_weight=1.0, value_clip=0.2, huber=10.0)
     return replace(published, **overrides)

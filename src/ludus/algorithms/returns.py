@@ -13,6 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ludus.algorithms.losses import standardise, update_value_scale
+from ludus.algorithms.teacher import LOG_RATIO
+from ludus.data.batch import Batch
+from ludus.models.policy import Policy
+
 
 def discounts(elapsed: Tensor, over: Tensor, gamma: float, dtype: torch.dtype) -> Tensor:
     """gamma ** elapsed, and 0 where nothing comes after."""
@@ -34,18 +39,14 @@ def sum_backwards(error_TB: Tensor, decay_TB: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gae(
-    reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float
-) -> Tensor:
+def gae(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float) -> Tensor:
     """Generalised advantage estimates."""
     error_TB = temporal_differences(reward_TB, value_T1B, discount_TB)
     return sum_backwards(error_TB, lambda_ * discount_TB * follows_TB)
 
 
 @torch.no_grad()
-def td_lambda(
-    reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float
-) -> Tensor:
+def td_lambda(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float) -> Tensor:
     """Value targets: the mixture of n-step returns that `lambda_` describes."""
     return value_T1B[:-1] + gae(reward_TB, value_T1B, discount_TB, follows_TB, lambda_)
 
@@ -97,6 +98,39 @@ def vtrace(
     after_TB = torch.zeros_like(correction_TB)
     after_TB[:-1] = correction_TB[1:]
     unweighted_TB = error_TB + reach_TB * after_TB
-    return VTrace(
-        target=value_T1B[:-1] + correction_TB, advantage=rho_TB * unweighted_TB, unweighted=unweighted_TB
-    )
+    return VTrace(target=value_T1B[:-1] + correction_TB, advantage=rho_TB * unweighted_TB, unweighted=unweighted_TB)
+
+
+@torch.no_grad()
+def advantage_columns(
+    policy: Policy,
+    batch: Batch,
+    *,
+    gamma: float,
+    lambda_: float,
+    normalise: bool,
+    loss_has_ratio: bool = True,
+) -> dict[str, Tensor]:
+    """`advantage` by GAE and `target` by TD(lambda) from the batch's values, for `Batch.with_extra`. If the
+    batch says how much likelier the newest weights make each action, both are by V-trace; `loss_has_ratio`
+    tells whether the loss multiplies with the decision's own probability ratio itself.
+
+    `normalise` makes the advantages of the whole batch (not of each minibatch) mean 0 and variance 1.
+    """
+    discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], gamma, batch.value.dtype)
+    steps = (batch.reward[:-1], batch.value, discount_TB, batch.follows[:-1])
+    advantage = torch.zeros_like(batch.value)
+    if LOG_RATIO in batch.extra:
+        log_ratio_TB = batch.extra[LOG_RATIO][:-1]
+        corrected = vtrace(log_ratio_TB, *steps, rho_clip=1.0, c_clip=1.0, lambda_=lambda_)
+        advantage[:-1] = corrected.unweighted if loss_has_ratio else corrected.advantage
+        target = batch.value.clone()
+        target[:-1] = corrected.target
+    else:
+        advantage[:-1] = gae(*steps, lambda_)
+        target = batch.value + advantage
+    update_value_scale(policy, target, batch.valid, batch.over_ranks)
+    return {
+        "advantage": standardise(advantage, batch.valid, batch.over_ranks) if normalise else advantage,
+        "target": target,
+    }

@@ -9,21 +9,21 @@ from typing import Any
 import click
 import numpy as np
 
-from ludus.assemble import load_experiment, load_players, new_league
-from ludus.cli.console import add_numbers, new_console, new_table
-from ludus.cli.experiments import open_run
+from ludus.cli.terminal import add_numbers, new_console, new_table
 from ludus.config import encode
 from ludus.data.records import Match, Result, Side
+from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.league.measures import PopulationComparison, compare_populations
 from ludus.league.payoff import Payoff, PayoffRules
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
-from ludus.workers.threads import use_threads
-from ludus.workers.tournament import Tournament
+from ludus.lookup import open_run
+from ludus.models.policy import use_threads
+from ludus.runtime.assemble import load_experiment, load_players, new_league
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Population:
+class FrozenPopulation:
     """Frozen players of one run, under names that no player of the other has."""
 
     run: str
@@ -87,7 +87,7 @@ def spread(names: tuple[str, ...], most: int) -> tuple[str, ...]:
     return tuple(names[len(names) - 1 - place * len(names) // most] for place in reversed(range(most)))
 
 
-def _population(path: str, letter: str, most: int) -> Population:
+def _population(path: str, letter: str, most: int) -> FrozenPopulation:
     folder = open_run(path)
     experiment = load_experiment(folder)
     league = new_league(experiment)
@@ -98,7 +98,7 @@ def _population(path: str, letter: str, most: int) -> Population:
     if not frozen:
         raise click.ClickException(f"{folder.path} has no frozen players to compare yet")
     seated = load_players(experiment, folder, league, spread(frozen, most))
-    return Population(
+    return FrozenPopulation(
         run=str(folder.path),
         experiment=experiment,
         players={f"{letter}/{name}": player for name, player in seated.items()},
@@ -106,7 +106,7 @@ def _population(path: str, letter: str, most: int) -> Population:
     )
 
 
-def _check_comparable(first: Population, second: Population) -> None:
+def _check_comparable(first: FrozenPopulation, second: FrozenPopulation) -> None:
     a, b = first.experiment, second.experiment
     if encode(a.game) != encode(b.game):
         raise click.UsageError(
@@ -118,8 +118,7 @@ def _check_comparable(first: Population, second: Population) -> None:
             f"{a.game.spec.name} has {a.game.spec.num_teams} teams; populations are compared in games of two"
         )
     remembered = [
-        [policy.state_arrays for policy in next(iter(one.players.values())).policies]
-        for one in (first, second)
+        [policy.state_arrays for policy in next(iter(one.players.values())).policies] for one in (first, second)
     ]
     if a.policies != b.policies or remembered[0] != remembered[1]:
         raise click.UsageError(
@@ -138,7 +137,7 @@ def _payoff(line_ups: list[tuple[str, str]], results: dict[int, Result]) -> Payo
 
 
 def _plain(
-    first: Population, second: Population, payoff: Payoff, comparison: PopulationComparison
+    first: FrozenPopulation, second: FrozenPopulation, payoff: Payoff, comparison: PopulationComparison
 ) -> dict[str, Any]:
     estimate = comparison.performance
     return {
@@ -154,7 +153,7 @@ def _plain(
     }
 
 
-def _show(first: Population, second: Population, payoff: Payoff, comparison: PopulationComparison) -> None:
+def _show(first: FrozenPopulation, second: FrozenPopulation, payoff: Payoff, comparison: PopulationComparison) -> None:
     console = new_console()
     for letter, one in (("A", first), ("B", second)):
         console.print(f"{letter} is {one.run}: {len(one.players)} of {one.number_frozen} frozen players")

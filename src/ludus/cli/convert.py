@@ -10,20 +10,28 @@ from pathlib import Path
 import click
 
 from ludus.cli.main import FAILED
-from ludus.cli.progress import Progress
-from ludus.cli.replay_games import find_game, game_address, make_recorded_game, size
+from ludus.cli.terminal import ProgressBar
 from ludus.config import ConfigError, decode
-from ludus.data.dataset_format import REPLAYS, STRATEGIES
-from ludus.data.episodes import EpisodeFilter, EpisodeSource, NoOp, Outcome, first_choice
-from ludus.data.replay import SUFFIX, Replay, decode_replay
+from ludus.data.replay import (
+    REPLAYS,
+    STRATEGIES,
+    SUFFIX,
+    EpisodeFilter,
+    EpisodeSource,
+    NoOp,
+    Outcome,
+    Replay,
+    decode_replay,
+    first_choice,
+)
 from ludus.data.specs import Choice, SeatKind
 from ludus.games.game import GameSource
 from ludus.games.recording import innermost
-from ludus.games.replay_episodes import HasOwnReplays, ReplayEpisodes
 from ludus.league.players import unknown
-from ludus.store.dataset_writer import DatasetWriter, write_dataset
+from ludus.replays.dataset_writer import ConversionProgress, DatasetWriter, convert, write_dataset
+from ludus.replays.replay_episodes import HasOwnReplays, ReplayEpisodes
+from ludus.replays.replay_games import find_game, game_address, make_recorded_game, size
 from ludus.store.run_folder import RunFolder
-from ludus.workers.replay_conversion import ConversionProgress, convert
 
 SHOWN = 10
 """Skipped replays, and reasons for leaving out actions, that are listed; the others are counted."""
@@ -94,9 +102,7 @@ def command(
     trusted = None if game is None else _trusted(game, settings)
     own = trusted if isinstance(trusted, HasOwnReplays) else None
     files = _files(replays, own.replay_suffix if own else SUFFIX)
-    address, source = (
-        ("", trusted) if isinstance(trusted, HasOwnReplays) else _game_of(files, trusted, map_name)
-    )
+    address, source = ("", trusted) if isinstance(trusted, HasOwnReplays) else _game_of(files, trusted, map_name)
     number = _kind_number(source, kind)
     nothing = None if keep_no_ops else _no_op(source.spec.kinds[number], no_op)
     episodes: EpisodeSource = (
@@ -120,7 +126,7 @@ def command(
             strategy=episodes.strategy,
             settings={**_plain(wanted), "no_op": None if nothing is None else asdict(nothing)},
         ) as writer,
-        Progress("replays", len(files), "quiet" if quiet else "json" if as_json else "shown") as progress,
+        ProgressBar("replays", len(files), "quiet" if quiet else "json" if as_json else "shown") as progress,
     ):
         if retry_skipped:
             writer.retry_skipped()
@@ -160,9 +166,7 @@ def _trusted(game: str, settings: tuple[str, ...]) -> GameSource:
     return innermost(source)
 
 
-def _game_of(
-    files: Mapping[str, Path], trusted: GameSource | None, map_name: str | None
-) -> tuple[str, GameSource]:
+def _game_of(files: Mapping[str, Path], trusted: GameSource | None, map_name: str | None) -> tuple[str, GameSource]:
     """The game of the first replay that can be read and has the right game and map: all others must fit its
     seats."""
     problem, maps = "", set[str]()
@@ -188,9 +192,7 @@ def _kind_number(source: GameSource, kind: str | None) -> int:
     names = [one.name for one in source.spec.kinds]
     if kind is None:
         if len(names) > 1:
-            raise ConfigError(
-                f"{source.spec.name} has several kinds of seat: say --kind {' or '.join(names)}"
-            )
+            raise ConfigError(f"{source.spec.name} has several kinds of seat: say --kind {' or '.join(names)}")
         return 0
     if kind not in names:
         raise ConfigError(unknown("kind of seat", kind, names))
@@ -212,12 +214,10 @@ def _no_op(kind: SeatKind, value: int | None) -> NoOp | None:
 
 
 def _plain(wanted: EpisodeFilter) -> dict[str, object]:
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(wanted).items()
-    }
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(wanted).items()}
 
 
-def _show(progress: Progress, now: ConversionProgress) -> None:
+def _show(progress: ProgressBar, now: ConversionProgress) -> None:
     progress(
         now.replays,
         f"{now.decisions:,} decisions  {size(now.num_bytes)} of about {size(now.estimated_bytes)}",
@@ -228,9 +228,7 @@ def _show(progress: Progress, now: ConversionProgress) -> None:
     )
 
 
-def _say(
-    out: Path, writer: DatasetWriter, no_op: NoOp | None, num_files: int, *, quiet: bool, as_json: bool
-) -> int:
+def _say(out: Path, writer: DatasetWriter, no_op: NoOp | None, num_files: int, *, quiet: bool, as_json: bool) -> int:
     dropped, skipped = writer.dropped(), writer.skipped()
     code = 0 if writer.num_episodes else FAILED
     for name, reason in [] if as_json else list(skipped.items())[:SHOWN]:
@@ -238,9 +236,7 @@ def _say(
     if len(skipped) > SHOWN and not as_json:
         click.echo(f"... and {len(skipped) - SHOWN} more were skipped: see {out / REPLAYS}", err=True)
     if not writer.num_episodes:
-        click.echo(
-            f"error: nothing is left of {num_files} replays: see what was skipped and left out", err=True
-        )
+        click.echo(f"error: nothing is left of {num_files} replays: see what was skipped and left out", err=True)
     if as_json:
         click.echo(
             json.dumps(

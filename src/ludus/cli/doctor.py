@@ -3,19 +3,195 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
+import math
+import os
 import platform
-import shlex
+import re
+import resource
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
-from ludus.cli.console import new_console, new_table
-from ludus.cli.machine import Finding, Level, look_around
+from ludus.cli.terminal import new_console, new_table
+from ludus.observe.run_state import gpus
+from ludus.system.machine import install_command, installed_version, usable_cores
+
+Level = Literal["fine", "could", "must"]
+"""Fine as it is; could be better; training will not work like this."""
+
+GIB = 2**30
+LITTLE_MEMORY = 2 * GIB
+LITTLE_SHARED_MEMORY = GIB // 2
+LITTLE_DISK = 2 * GIB
+FEW_FILES = 1024
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+NO_LIMIT = 2**60
+"""Control groups of version 1 write a number like this where there is no limit."""
+NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "lustre", "beegfs")
+NETWORK_DISK = (
+    "is it shared over a network? SQLite, which keeps the ledger, wants a local disk, or one whose locks work"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    what: str
+    here: str
+    """In a few words."""
+    level: Level = "fine"
+    advice: str = ""
+    """What to change, and why; empty where all is fine."""
+
+
+def look_around() -> Iterator[Finding]:
+    """All about this machine that matters to training."""
+    yield _cores()
+    yield from _threads()
+    yield from _memory()
+    yield from _shared_memory()
+    yield _disk(Path.cwd())
+    yield _open_files()
+    yield _gpu()
+
+
+def _cores() -> Finding:
+    usable, there = usable_cores(), os.cpu_count() or 1
+    here = f"{usable:g} usable" + (f" of {there}, by {_who_limits(usable)}" if usable < there else "")
+    if usable >= 2:
+        return Finding(what="cores", here=f"{here}: one for the learner, the rest for actors")
+    more = "ask for more of them" if usable < there else "a machine with two or more"
+    advice = f"{more}: acting and learning then overlap; with one, --runtime serial is as fast"
+    return Finding(what="cores", here=here, level="could", advice=advice)
+
+
+def _who_limits(usable: float) -> str:
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else math.inf
+    return "affinity (taskset, Slurm)" if bound <= usable else "quota (of the container)"
+
+
+def _threads() -> Iterator[Finding]:
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if os.environ.get(name, "1") != "1":
+            advice = f"unset {name}: workers are processes with a thread each, more threads get in their way"
+            yield Finding(what=name, here=os.environ[name], level="could", advice=advice)
+
+
+def _memory() -> Iterator[Finding]:
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free, there = (1024.0 * int(fields[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+    except (OSError, KeyError, ValueError):
+        return
+    limit = _read_number("memory.max", "memory/memory.limit_in_bytes")
+    used = _read_number("memory.current", "memory/memory.usage_in_bytes")
+    limited = ""
+    if limit < min(there, NO_LIMIT):
+        limited = f", container limited to {limit / GIB:.1f} GiB"
+        free = min(free, max(0, limit - (used if used < math.inf else 0)))
+    here = f"{free / GIB:.1f} of {min(there, limit) / GIB:.1f} GiB free{limited}"
+    advice = "each worker takes 0.3 to 0.5 GiB: close something, or use --actors 1" if free < LITTLE_MEMORY else ""
+    yield Finding(what="memory", here=here, level="could" if advice else "fine", advice=advice)
+
+
+def _read_number(*files: str) -> float:
+    """Of the first of these files of the control group that there is; infinite if none says a number."""
+    for file in files:
+        try:
+            return float(int((CONTROL_GROUP / file).read_text()))
+        except (OSError, ValueError):  # missing, or "max"
+            continue
+    return math.inf
+
+
+def _shared_memory() -> Iterator[Finding]:
+    shared = Path("/dev/shm")
+    if not shared.is_dir():  # another system, where shared memory is not a folder
+        return
+    usage = shutil.disk_usage(shared)
+    here = f"{usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free"
+    if not os.access(shared, os.W_OK):
+        advice = "/dev/shm cannot be written: workers share their arrays there; --runtime serial does without"
+        yield Finding(what="shared memory", here=here, level="must", advice=advice)
+    elif usage.free < LITTLE_SHARED_MEMORY:
+        advice = (
+            "workers share their arrays in /dev/shm: start the container with --shm-size=2g (Kubernetes: an "
+            "emptyDir of medium Memory there), or use --runtime serial"
+        )
+        yield Finding(what="shared memory", here=here, level="could", advice=advice)
+    else:
+        yield Finding(what="shared memory", here=here)
+
+
+def _disk(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    here = f"{free / GIB:.1f} GiB free in {folder}"
+    if not os.access(folder, os.W_OK):
+        advice = "this folder cannot be written: go elsewhere, or name a run folder with --run"
+        return Finding(what="disk", here=here, level="must", advice=advice)
+    if free < LITTLE_DISK:
+        advice = "runs are written here, with a file for each snapshot: make room, or name another disk with --run"
+        return Finding(what="disk", here=here, level="could", advice=advice)
+    kind = _kind_of_disk(folder)
+    if kind in NETWORK_DISKS:
+        return Finding(what="disk", here=f"{here} ({kind})", level="could", advice=f"{kind}: {NETWORK_DISK}")
+    return Finding(what="disk", here=here)
+
+
+def _kind_of_disk(folder: Path) -> str:
+    """Of the file system; empty where nothing says so."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    above = [mount for mount in mounts if folder.is_relative_to(mount[1])]
+    return max(above, key=lambda mount: len(mount[1]))[2] if above else ""
+
+
+def _open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return Finding(what="open files", here="no limit")
+    may = "" if hard in (soft, resource.RLIM_INFINITY) else f" (you may raise it to {hard:,})"
+    here = f"{soft:,}{may}"
+    if soft >= FEW_FILES:
+        return Finding(what="open files", here=here)
+    raised = FEW_FILES if hard == resource.RLIM_INFINITY else min(FEW_FILES, hard)
+    advice = f"ulimit -n {raised} in this shell: every worker holds some dozen files and pipes open"
+    return Finding(what="open files", here=here, level="could", advice=advice)
+
+
+def _gpu() -> Finding:
+    found = gpus()
+    if not found and not Path("/proc/driver/nvidia/version").exists():
+        return Finding(what="GPU", here="none; small networks do not need one")
+    here = ", ".join(f"{gpu.name} ({gpu.total_memory / GIB:.0f} GiB)" for gpu in found)
+    here = here or "NVIDIA driver, but nvidia-smi shows nothing"
+    if not cuda_of_torch():
+        advice = "this build of torch cannot use it: install one for CUDA, see https://pytorch.org/get-started"
+        return Finding(what="GPU", here=here, level="could", advice=advice)
+    return Finding(what="GPU", here=f"{here}: the learner takes it by itself")
+
+
+def cuda_of_torch() -> str:
+    """The CUDA version that torch was built for, read without importing it; empty if none."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return ""
+    try:
+        text = (Path(found.origin).parent / "version.py").read_text()
+    except OSError:
+        return ""
+    match = re.search(r"^cuda\b.*= '([\d.]+)'", text, re.MULTILINE)
+    return match.group(1) if match else ""
+
 
 EXTRAS = {
     "train": ("torch", "training, and playing with learned players"),
@@ -61,7 +237,7 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps(_facts(machine, packages, programs)))
         return
     console = new_console()
-    versions = f"ludus {importlib.metadata.version('ludus')}, Python {platform.python_version()}"
+    versions = f"ludus {installed_version()}, Python {platform.python_version()}"
     console.print(f"{versions}, {platform.system()} on {platform.machine()}")
     _show(console, "This machine", machine)
     _show(console, "Installed", [one for one in (*packages, *programs) if not one.advice])
@@ -77,11 +253,9 @@ def command(as_json: bool) -> None:
     _show_changes(console, [*machine, *packages])
 
 
-def _facts(
-    machine: Sequence[Finding], packages: Sequence[Finding], programs: Sequence[Finding]
-) -> dict[str, object]:
+def _facts(machine: Sequence[Finding], packages: Sequence[Finding], programs: Sequence[Finding]) -> dict[str, object]:
     return {
-        "ludus": importlib.metadata.version("ludus"),
+        "ludus": installed_version(),
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": [asdict(one) for one in machine],
@@ -117,7 +291,7 @@ def _packages() -> Iterator[Finding]:
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            install = f"pip install {shlex.quote(f'ludus[{extra}]')}"
+            install = install_command(extra)
             needed: Level = "must" if extra == "train" else "fine"
             yield Finding(what=extra, here=purpose, level=needed, advice=install)
         else:

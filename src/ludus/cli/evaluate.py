@@ -3,26 +3,198 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from rich.table import Table
 
-from ludus.assemble import load_experiment, load_players, new_league
-from ludus.cli.console import add_numbers, new_console, new_table
-from ludus.cli.experiments import open_run
-from ludus.cli.outside_bots import add_bots
-from ludus.cli.rendering import Rendering, rendering_options
+from ludus.cli.terminal import add_numbers, new_console, new_table
+from ludus.evaluation.tournament import Tournament
+from ludus.games.catalog import list_games, resolve
+from ludus.games.game import GameSource
+from ludus.games.pictures import pictured
 from ludus.league.league import League
-from ludus.live.settings import effective
-from ludus.local.run_services import services_at_hand
+from ludus.lookup import add_bots, open_run
+from ludus.models.policy import use_threads
+from ludus.runtime.assemble import load_experiment, load_players, new_league
+from ludus.runtime.services import services_at_hand
+from ludus.runtime.settings import effective
 from ludus.store.model_pool import ModelPool
-from ludus.workers.evaluation_book import evaluation_row, keep_rows
-from ludus.workers.named_players import is_model_name, resolve_player
-from ludus.workers.shelf import FixedPlayers
-from ludus.workers.threads import use_threads
-from ludus.workers.tournament import Tournament
+from ludus.system.machine import install_command
+from ludus.workers.evaluator import evaluation_row, keep_rows
+from ludus.workers.player_cache import FixedPlayers, is_model_name, resolve_player
+
+if TYPE_CHECKING:
+    from ludus.games.pictures import Moment
+    from ludus.workers.player_cache import Players
+
+    Show = Callable[[Moment], None]
+
+LIVE = "live"
+SHORT_GAME = 64
+"""Steps of an episode in which every one is looked at for itself, as in a board game."""
+FRAMES_PER_SECOND, OF_SHORT_GAMES = 12, 2
+EPISODES_IN_FILE, EPISODES_LIVE = 1, 10
+LIBRARIES = {"PIL": "render", "starlette": "web", "uvicorn": "web"}
+"""Library -> the extra that installs it."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendering:
+    """What was asked for with --render and the options that go with it; None: not said."""
+
+    render: str | None
+    render_episodes: int | None
+    render_size: int | None
+    seat: int | None
+    fps: int | None
+    port: int | None
+
+    @property
+    def live(self) -> bool:
+        return self.render == LIVE
+
+    def __post_init__(self) -> None:
+        further = ("render_episodes", "render_size", "seat", "fps", "port")
+        given = [f"--{name.replace('_', '-')}" for name in further if getattr(self, name) is not None]
+        if self.render is None and given:
+            raise click.UsageError(f"{given[0]} is for pictures: add --render FILE.gif or --render live")
+        if self.live and self.render_size is not None:
+            raise click.UsageError("--render-size is for a file; a page is as wide as its window")
+        if not self.live and self.port is not None:
+            raise click.UsageError("--port is for --render live; a file needs none")
+        if self.render is not None and not self.live:
+            _require_gif(self.render)
+
+    def require_possible(self, game: GameSource) -> None:
+        """Says before anything is played why it could not be shown."""
+        if self.render is None:
+            return
+        num_seats = game.spec.num_seats
+        if self.seat is not None and self.seat >= num_seats:
+            seats = "only seat 0" if num_seats == 1 else f"seats 0 to {num_seats - 1}"
+            raise click.BadParameter(f"{self.seat}: {game.spec.name} has {seats}", param_hint="'--seat'")
+        tables = game.tables(1)
+        tables.close()
+        if pictured(tables) is None:
+            raise click.UsageError(
+                f"--render: {game.spec.name} has no pictures; these built-in games have: "
+                f"{', '.join(_games_with_pictures())} (docs/evaluation.md: pictures of your own game)"
+            )
+        for library, extra in LIBRARIES.items():
+            if (self.live or extra == "render") and find_spec(library) is None:
+                raise click.ClickException(f"--render needs {library}: {install_command(extra)}")
+
+    def play(self, game: GameSource, players: Players, line_ups: Sequence[tuple[str, ...]], *, seed: int) -> None:
+        """Plays the line-ups before the spectators. Messages go to the standard error stream, so that
+        results can be piped."""
+        from ludus.evaluation.tournament import EvaluationMatch
+
+        episodes = self.render_episodes or (EPISODES_LIVE if self.live else EPISODES_IN_FILE)
+
+        short = game.spec.max_length <= SHORT_GAME
+        fps = self.fps or (OF_SHORT_GAMES if short else FRAMES_PER_SECOND)
+
+        def play_before(show: Show) -> None:
+            EvaluationMatch(game, players, line_ups, show, episodes=episodes, seat=self.seat, seed=seed).run()
+
+        if self.live:
+            self._show_live(play_before, fps)
+        elif self.render is not None:
+            self._write(Path(self.render), play_before, fps)
+
+    def _write(self, path: Path, play_before: Callable[[Show], None], fps: int) -> None:
+        from ludus.observe.pictures import Animation
+
+        animation = Animation(frames_per_second=fps, width=self.render_size)
+        play_before(animation.add)
+        frames = animation.write(path)
+        click.echo(f"pictures: {path} ({frames} frames, {path.stat().st_size / 1000:,.0f} kB)", err=True)
+
+    def _show_live(self, play_before: Callable[[Show], None], fps: int) -> None:
+        from ludus.observe.live_page import LivePage
+
+        page = LivePage(port=self.port or 0, moments_per_second=fps)
+        reason = "the command has stopped"
+        try:
+            click.echo(f"open {page.url} to watch; play begins then, Ctrl-C ends it", err=True)
+            page.wait_for_spectator()
+            play_before(page.show)
+            reason = "all episodes have been played"
+        finally:
+            page.close(reason)
+        click.echo(reason, err=True)
+
+
+def rendering_options(command: Command) -> Command:
+    """Adds the options of `Rendering`; the command gets them under the names of its fields."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option(
+        "--render",
+        metavar="FILE.gif|live",
+        help="Then play on with pictures: written to a file, or shown in a browser.",
+    ),
+    click.option(
+        "--render-episodes",
+        type=click.IntRange(min=1),
+        show_default=f"{EPISODES_IN_FILE}, live {EPISODES_LIVE}",
+        help="Episodes per pair with pictures.",
+    ),
+    click.option(
+        "--render-size",
+        type=click.IntRange(64, 2048),
+        show_default="as the game draws them",
+        help="Width of the pictures in pixels.",
+    ),
+    click.option(
+        "--seat",
+        type=click.IntRange(min=0),
+        show_default="everything",
+        help="Show only what this seat sees.",
+    ),
+    click.option(
+        "--fps",
+        type=click.IntRange(1, 50),
+        show_default=f"{FRAMES_PER_SECOND}, or {OF_SHORT_GAMES} in a short game",
+        help="Pictures per second.",
+    ),
+    click.option(
+        "--port",
+        type=click.IntRange(1, 65535),
+        show_default="any that is free",
+        help="Where the page is.",
+    ),
+)
+
+
+def _require_gif(render: str) -> None:
+    path = Path(render)
+    if path.suffix.lower() != ".gif":
+        raise click.BadParameter(f"{render!r} is neither a name that ends in .gif nor 'live'", param_hint="'--render'")
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"{render}: there is no folder {str(path.parent)!r}", param_hint="'--render'")
+
+
+def _games_with_pictures() -> list[str]:
+    built_in = [entry.address for entry in list_games() if entry.library is None]
+    found = []
+    for name in built_in:
+        with closing(resolve(name).tables(1)) as tables:
+            if pictured(tables) is not None:
+                found.append(name)
+    return found
 
 
 @click.command("eval")
@@ -103,9 +275,7 @@ def command(
         results = Tournament(game, at_hand, line_ups, episodes=episodes, num_tables=tables, seed=seed).run()
         used = {player: weights_of(league, folder.models, player, weights) for player in seated}
         rows = [
-            evaluation_row(
-                "eval", line_up, [used[player] for player in line_up], results[index], greedy=greedy
-            )
+            evaluation_row("eval", line_up, [used[player] for player in line_up], results[index], greedy=greedy)
             for index, line_up in enumerate(line_ups)
         ]
         keep_rows(folder, rows)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.markup import escape
+from rich.text import Text
 
-from ludus.cli.console import new_console, new_table
+import ludus.recipes
 from ludus.cli.main import FAILED
-from ludus.config.errors import nearest
+from ludus.cli.terminal import new_console, new_table
+from ludus.config import ConfigError, paths
+from ludus.config.annotations import nearest
 from ludus.games.catalog import ADAPTERS, GameEntry, list_games
-from ludus.games.check import check_game
-from ludus.games.environments import (
-    ENVIRONMENTS,
-    InstallError,
-    environments_folder,
-    install,
-)
-from ludus.games.isolation.source import Isolated
+from ludus.games.check import check_game, most_tables
+from ludus.games.environments import ENVIRONMENTS, InstallError, environments_folder, install
+from ludus.games.game import GameSource, NeedsMore
+from ludus.games.isolation.isolated import Isolated, Isolation, isolate
+from ludus.games.outside_bots import named_address
+from ludus.lookup import add_game_bots, find_experiment, loading, recipe_names
+from ludus.replays.replay_games import find_game
 
 
 @click.command("games")
@@ -31,7 +36,7 @@ from ludus.games.isolation.source import Isolated
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for environments; default: $LUDUS_GAMES, or one among your data.",
 )
-def command(as_json: bool, name: str | None, where: Path | None) -> int:
+def games_command(as_json: bool, name: str | None, where: Path | None) -> int:
     """List the games, how to name them, and the command that adds what is not installed.
 
     A game whose library does not go together with others is played in an environment of its own:
@@ -92,3 +97,109 @@ def _no_environment(name: str) -> str:
     close = nearest(name, ENVIRONMENTS)
     offer = f"did you mean {close!r}?" if close else f"there are {', '.join(ENVIRONMENTS)}"
     return f"no environment for {name!r}; {offer}"
+
+
+@click.command("check")
+@click.argument("game", metavar="GAME")
+@click.option("--episodes", type=click.IntRange(min=1), default=64, show_default=True, help="Random episodes to play.")
+@click.option(
+    "--tables",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Tables played at the same time.",
+)
+@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE",
+              help="An option of GAME; options.+NAME=VALUE for one that it passes on.")  # fmt: skip
+@click.option("--bot", "bots", multiple=True, metavar="[NAME=]ADDRESS",
+              help="A bot from outside that is checked too: FILE.py:CLASS or program:COMMAND.")  # fmt: skip
+@click.option("--isolated", is_flag=True, help="Play it in processes of its own.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+def check_command(
+    game: str,
+    episodes: int,
+    tables: int,
+    settings: tuple[str, ...],
+    bots: tuple[str, ...],
+    isolated: bool,
+    seed: int,
+) -> int:
+    """Play GAME (a name from `ludus games`, or FILE.py:CLASS) and check every promise of its interface.
+
+    A failure names the promise, the table, the step and the value. Exit code 1 if any fails.
+    """
+    found = find_game(game, settings)
+    _require_all_it_needs(game, found, tables)
+    if isolated:
+        with loading(game):
+            found = isolate(found, Isolation(processes=min(tables, 2)))
+    source = add_game_bots(found, bots)[0]
+    for bot in bots:
+        if named_address(bot) is None:
+            raise click.BadParameter(
+                f"{bot!r} is no address of a bot: write FILE.py:CLASS or program:COMMAND",
+                param_hint="'--bot'",
+            )
+    report = check_game(source, episodes=episodes, tables=tables, seed=seed)
+    click.echo(str(report))
+    return 0 if report.ok else FAILED
+
+
+def _require_all_it_needs(address: str, game: GameSource, tables: int) -> None:
+    if not isinstance(game, NeedsMore):
+        return
+    most = most_tables(game, tables)
+    missing = game.missing(most)
+    if missing:
+        more = f" (--tables {tables} needs up to {most})" if most > tables else ""
+        raise ConfigError("\n  ".join([f"{address} cannot be played here{more}:", *missing]))
+
+
+@click.command("recipes")
+@click.argument("recipe", required=False)
+@click.option("--json", "as_json", is_flag=True)
+def recipes_command(recipe: str | None, as_json: bool) -> None:
+    """List the recipes, or every setting of RECIPE (also FILE.py:NAME) as PATH=VALUE with its meaning.
+
+    Those marked (live) may be changed while a run trains: `ludus set RUN PATH=VALUE`.
+    """
+    rows: list[dict[str, Any]]
+    if recipe is None:
+        rows = [{"recipe": name, "what it does": describe(name)} for name in recipe_names()]
+    else:
+        rows = [
+            {"path": at, "value": shown(value), "meaning": doc or type_name, "live": live}
+            for at, type_name, value, doc, live in paths(find_experiment(recipe, ()))
+        ]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    console = new_console()
+    if recipe is None:
+        table = new_table("recipe", "what it does")
+        for row in rows:
+            table.add_row(*map(escape, row.values()))
+        console.print(table)
+        console.print("\nEvery setting of one: ludus recipes RECIPE. Train it: ludus train RECIPE.")
+        return
+    for row in rows:
+        mark = "(live) " if row["live"] else ""
+        line = Text.assemble(f"{row['path']}={row['value']}", (f"  # {mark}{row['meaning']}", "dim"))
+        console.print(line, soft_wrap=not console.is_terminal)
+
+
+def shown(value: Any) -> str:
+    """As `--set` would take it. Of what has settings of its own, only the name: they come next."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ", ".join(map(str, value))
+    if isinstance(value, tuple):
+        return ",".join(map(shown, value))
+    return type(value).__name__ if is_dataclass(value) else str(value)
+
+
+def describe(recipe: str) -> str:
+    """First line of the recipe's docstring, read without importing it."""
+    file = Path(next(iter(ludus.recipes.__path__))) / f"{recipe}.py"
+    return (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]

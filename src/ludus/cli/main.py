@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import click
 
 from ludus.config import ConfigError
-from ludus.config.errors import nearest
-from ludus.data.dataset_format import DatasetError
+from ludus.config.annotations import nearest
+from ludus.data.replay import DatasetError
 from ludus.games.seat_rows import GameError
-from ludus.runtime.supervision import TrainingFailed
-from ludus.services.errors import ServiceError
+from ludus.services.endpoints import ServiceError
 from ludus.store.files import StoreError
+from ludus.system.machine import install_command, installed_version
+from ludus.workers.worker import TrainingFailed
 
 COMMANDS = {
     "train": "train a league, or go on with one",
@@ -45,9 +46,25 @@ COMMANDS = {
     "recipes": "the experiments that ship, and every setting of one",
     "doctor": "this machine, what is installed, and what to change",
 }
-"""Command -> what it does; the function is `ludus.cli.NAME:command`, but for `FILES`."""
-FILES = {"eval": "evaluate", "continue": "go_on"}
-"""Command -> file, where the command's own name will not do."""
+"""Command -> what it does. The function is `ludus.cli.NAME:command`, except for those in `PLACES`."""
+PLACES = {
+    "eval": ("evaluate", "command"),
+    "set": ("control", "set_command"),
+    "pause": ("control", "pause_command"),
+    "continue": ("control", "continue_command"),
+    "stop": ("control", "stop_command"),
+    "scale": ("control", "scale_command"),
+    "status": ("status", "status_command"),
+    "logs": ("status", "logs_command"),
+    "watch": ("watch", "watch_command"),
+    "report": ("watch", "report_command"),
+    "games": ("games", "games_command"),
+    "check": ("games", "check_command"),
+    "recipes": ("games", "recipes_command"),
+    "launch": ("launch", "launch_command"),
+    "join": ("launch", "join_cluster_command"),
+}
+"""Command -> file and function of commands that share a file."""
 
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 OUT_OF_TIME = 75
@@ -63,11 +80,9 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             close = nearest(cmd_name, COMMANDS)
-            ctx.fail(
-                f"unknown command {cmd_name!r}; " + (f"did you mean {close!r}?" if close else "see --help")
-            )
-        module = importlib.import_module(f"ludus.cli.{FILES.get(cmd_name, cmd_name)}")
-        command: click.Command = module.command
+            ctx.fail(f"unknown command {cmd_name!r}; " + (f"did you mean {close!r}?" if close else "see --help"))
+        file, function = PLACES.get(cmd_name, (cmd_name, "command"))
+        command: click.Command = getattr(importlib.import_module(f"ludus.cli.{file}"), function)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -76,7 +91,7 @@ class LazyCommands(click.Group):
 
 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="ludus")
+@click.version_option(installed_version())
 def ludus() -> None:
     """Trains leagues of agents for competitive games."""
 
@@ -103,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        click.echo("error: this command needs PyTorch: pip install 'ludus[train]'", err=True)
+        click.echo(f"error: this command needs PyTorch: {install_command('train')}", err=True)
         code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
 

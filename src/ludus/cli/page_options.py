@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ludus.config import ConfigError
-from ludus.runtime.token_file import TokenError, read_token_file
+from ludus.system.machine import install_command
+from ludus.system.network import TokenError, read_token_file
 
 if TYPE_CHECKING:
-    from ludus.observe.web.security import Access
+    from ludus.observe.web.page_server import PageAccess
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -37,23 +38,21 @@ def page_options(command: _Command) -> _Command:
     return command
 
 
-def read_access(host: str, token_file: str | None, names: tuple[str, ...]) -> Access:
+def read_access(host: str, token_file: str | None, names: tuple[str, ...]) -> PageAccess:
     """What the options say, or a ConfigError that names the one to change."""
     try:
-        from ludus.observe.web.security import Access, UnsafeAddressError, known_names
+        from ludus.observe.web.page_server import PageAccess, UnsafeAddressError, known_names
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name!r} is not installed; pip install 'ludus[web]' adds it") from error
+        raise ConfigError(f"{error.name!r} is not installed; {install_command('web')} adds it") from error
     try:
         token = None if token_file is None else read_token_file(token_file)
-        return Access(host=host, token=token, names=known_names(names))
+        return PageAccess(host=host, token=token, names=known_names(names))
     except (TokenError, UnsafeAddressError) as error:
         raise ConfigError(str(error)) from error
 
 
 def show_in_browser(url: str, wanted: bool | None) -> None:
     """Without a screen or a browser nothing happens; the address has been printed."""
-    has_screen = sys.platform == "darwin" or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
-    )
+    has_screen = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if wanted or (wanted is None and has_screen and sys.stdout.isatty()):
         webbrowser.open(url)

@@ -9,29 +9,26 @@ from typing import Literal
 
 import click
 
-from ludus.assemble import load_experiment, new_league
-from ludus.cli.asking import ask
-from ludus.cli.experiments import open_run
-from ludus.cli.outside_bots import add_bots
+from ludus.cli.control import ask
 from ludus.cli.page_options import page_options, read_access, show_in_browser
-from ludus.cli.replay_games import game_address
-from ludus.cli.replay_view import drawing_of, replay_reader
 from ludus.config import ConfigError
-from ludus.data.edits import RECORDED
+from ludus.data.records import RECORDED
+from ludus.evaluation.play.house import BEST, Kept, Opponents, PlayHost
+from ludus.evaluation.play.replays import drawing_of, replay_reader
+from ludus.evaluation.play.session import Ended, GameSeats, WrongMove, abandoned, finished, write_replay
+from ludus.evaluation.play.terminal import InputEnded, play_in_terminal
 from ludus.games.game import GameSource
 from ludus.games.recording import innermost
 from ludus.league.players import check_player_id
-from ludus.live.settings import effective
-from ludus.local.run_services import services_at_hand
-from ludus.play.house import House, Kept
-from ludus.play.opponents import BEST, Opponents
-from ludus.play.records import Line, abandoned, finished, write_replay
-from ludus.play.session import Ended, WrongMove
-from ludus.play.terminal import InputEnded, play_in_terminal
+from ludus.lookup import add_bots, open_run
+from ludus.models.policy import use_threads
+from ludus.replays.replay_games import game_address
+from ludus.runtime.assemble import load_experiment, new_league
 from ludus.runtime.serial import stop_signals
+from ludus.runtime.services import services_at_hand
+from ludus.runtime.settings import effective
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder
-from ludus.workers.threads import use_threads
 
 PERSON = "human"
 LOOK_S = 0.2
@@ -91,7 +88,7 @@ def command(
     opponents = Opponents(experiment, folder, league, weights=weights, greedy=greedy)
     _check_person(person, opponents)
     source = experiment.grouped_game
-    house = House(
+    house = PlayHost(
         source,
         opponents,
         person=person,
@@ -103,8 +100,8 @@ def command(
     if access is None:
         _in_terminal(house, chosen, seat, games, thoughts)
         return
+    from ludus.evaluation.play.server import PlayPage
     from ludus.observe.web.page_server import PageServer
-    from ludus.play.server import PlayPage
 
     page = PlayPage(house, chosen, seat, read_replay=replay_reader(folder))
     server = PageServer(page.app, access, port=port)
@@ -125,7 +122,7 @@ def command(
     raise KeyboardInterrupt
 
 
-def _in_terminal(house: House, player: str, seat: int | None, games: int, thoughts: bool) -> None:
+def _in_terminal(house: PlayHost, player: str, seat: int | None, games: int, thoughts: bool) -> None:
     def read() -> str | None:
         line = sys.stdin.readline()
         return line if line else None
@@ -155,7 +152,7 @@ class _Records:
         self._folder = folder
         self._source = source
 
-    def keep(self, line: Line, ended: Ended | None, reason: str) -> Kept:
+    def keep(self, line: GameSeats, ended: Ended | None, reason: str) -> Kept:
         folder, spec = self._folder, self._source.spec
         if not _is_writable(folder):
             return Kept(text=f"not recorded: {folder.path} is read-only")
@@ -171,9 +168,7 @@ class _Records:
         if ended is None:
             return Kept(text=f"{answer.done}, void: {reason}", match_id=match_id)
         try:
-            path = write_replay(
-                folder.path, self._source, game_address(innermost(self._source)), line, ended, match_id
-            )
+            path = write_replay(folder.path, self._source, game_address(innermost(self._source)), line, ended, match_id)
         except OSError as error:
             return Kept(text=f"{answer.done}; its replay is not kept: {error}", match_id=match_id)
         return Kept(text=f"{answer.done}; {path}", match_id=match_id, replay=path.name)
@@ -189,9 +184,7 @@ def _check_person(person: str, opponents: Opponents) -> None:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--as'") from error
     if opponents.is_taken(person):
-        raise click.BadParameter(
-            f"{person!r} is a player of the run or a bot; take another name", param_hint="'--as'"
-        )
+        raise click.BadParameter(f"{person!r} is a player of the run or a bot; take another name", param_hint="'--as'")
 
 
 def _usual(opponents: Opponents) -> str:
@@ -200,7 +193,7 @@ def _usual(opponents: Opponents) -> str:
     return next((name for name in names if name.endswith(BEST)), names[0])
 
 
-def _try_seat(house: House, player: str, seat: int | None) -> None:
+def _try_seat(house: PlayHost, player: str, seat: int | None) -> None:
     """Says before anything is shown what is wrong with a name or a seat."""
     try:
         house.start(player, seat).close("tried")

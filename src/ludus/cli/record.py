@@ -13,28 +13,27 @@ import click
 import msgspec
 import numpy as np
 
-from ludus.assemble import load_experiment, load_players, new_league
-from ludus.cli.outside_bots import add_bots, add_game_bots
-from ludus.cli.progress import Progress
-from ludus.cli.replay_games import find_game, game_address, size
+from ludus.cli.terminal import ProgressBar
 from ludus.config import ConfigError
 from ludus.data.replay import SUFFIX, Replay, ReplayError, decode_replay, encode_replay
+from ludus.evaluation.tournament import Recorder, Wanted
 from ludus.games.game import GameSource
-from ludus.games.playback import PlaybackError
-from ludus.games.recording import innermost
-from ludus.games.replay_episodes import require_replayable
+from ludus.games.recording import innermost, map_name
 from ludus.games.seat_rows import GameError
 from ludus.games.seeding import mix
-from ludus.games.versions import map_name
 from ludus.league.players import unknown
-from ludus.live.settings import effective
-from ludus.local.run_services import services_at_hand
-from ludus.store.dataset_folder import locked
+from ludus.lookup import add_bots, add_game_bots
+from ludus.models.policy import use_threads
+from ludus.replays.dataset_writer import locked
+from ludus.replays.playback import PlaybackError
+from ludus.replays.replay_episodes import require_replayable
+from ludus.replays.replay_games import find_game, game_address, size
+from ludus.runtime.assemble import load_experiment, load_players, new_league
+from ludus.runtime.services import services_at_hand
+from ludus.runtime.settings import effective
 from ludus.store.files import atomic_write, clean_temporaries, make_folder, safe_name
 from ludus.store.run_folder import RunFolder
-from ludus.workers.recorder import Recorder, Wanted
-from ludus.workers.shelf import FixedPlayers, SeatedPlayer
-from ludus.workers.threads import use_threads
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 CHECKED = 4
 """Episodes that are played again to see that the game can be replayed at all."""
@@ -97,7 +96,7 @@ def command(
         total = len(line_ups) * episodes
         already = total - sum(one.episodes for one, _ in todo)
         kept = 0
-        with Progress("episodes", total, "quiet" if quiet else "json" if as_json else "shown") as progress:
+        with ProgressBar("episodes", total, "quiet" if quiet else "json" if as_json else "shown") as progress:
 
             def keep(place: int, replay: Replay) -> None:
                 nonlocal kept
@@ -211,8 +210,7 @@ def _require_same_options(path: Path, options: Mapping[str, Any]) -> None:
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
             raise ConfigError(
-                f"{path} was recorded with {name}={before.get(name)}, not {now.get(name)}; "
-                "choose another folder"
+                f"{path} was recorded with {name}={before.get(name)}, not {now.get(name)}; choose another folder"
             )
 
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ludus.cli.main import INTERRUPTED
-from ludus.cli.replay_games import find_game, with_options
 from ludus.config import ConfigError
-from ludus.config.conversion import build_from
-from ludus.config.yaml_files import MAX_BYTES, read_yaml
+from ludus.config.conversion import MAX_BYTES, build_from, read_yaml
 from ludus.games.game import GameSource
-from ludus.games.isolation.source import Isolation, isolate
+from ludus.games.isolation.isolated import Isolation, isolate
 from ludus.games.pointing import SERVER_VARIABLE
 from ludus.games.remote.messages import DEFAULT_PORT
-from ludus.games.remote.options import with_client_options
+from ludus.games.remote.source import with_client_options
+from ludus.replays.replay_games import find_game, with_options
+from ludus.system.machine import install_command
 
 if TYPE_CHECKING:
     from ludus.games.remote.outside_program import OutsideProgram
@@ -72,10 +72,9 @@ def command(
     """
     try:
         from ludus.games.remote.link import read_token
-        from ludus.games.remote.server import GameServer
-        from ludus.games.remote.server_config import ServedGame, ServerConfig
+        from ludus.games.remote.server import GameServer, ServedGame, ServerConfig
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name!r} is not installed; pip install 'ludus[server]' adds it") from error
+        raise ConfigError(f"{error.name!r} is not installed; {install_command('server')} adds it") from error
 
     os.environ.pop(SERVER_VARIABLE, None)  # the game runs here
     try:
@@ -190,9 +189,7 @@ def _outside_program(file: str) -> OutsideProgram:
         raise ConfigError(f"{file}: {error}") from error
 
 
-def _announce(
-    game: str, name: str, host: str, port: int, workers: int, has_token: bool, has_tls: bool
-) -> None:
+def _announce(game: str, name: str, host: str, port: int, workers: int, has_token: bool, has_tls: bool) -> None:
     place = f"{f'[{host}]' if ':' in host else host}:{port}"
     where = f"{workers} process{'es' * (workers > 1)} a client" if workers else "the server itself"
     click.echo(f"{name} at remote://{place}/{game}, played in {where}; Ctrl-C ends")

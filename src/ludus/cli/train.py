@@ -12,7 +12,19 @@ import click
 import msgspec
 from rich.console import Console
 
-from ludus.assemble import (
+from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
+from ludus.cli.terminal import league_table, new_console
+from ludus.cli.train_view import UNREAD, TrainView, style_of
+from ludus.config import ConfigError, apply_overrides, diff, encode
+from ludus.data.records import ChangeSettings
+from ludus.experiment import Experiment
+from ludus.league.league import League
+from ludus.league.summary import summarise
+from ludus.lookup import find_experiment, fix_bots, open_run, parse_settings
+from ludus.observe.lost_matches import LossCount
+from ludus.replays.cloned_run import is_cloned
+from ludus.runtime import serial
+from ludus.runtime.assemble import (
     Training,
     exact_report,
     load_experiment,
@@ -22,32 +34,24 @@ from ludus.assemble import (
     require_metrics,
     require_value_parameters,
 )
-from ludus.cli.console import new_console
-from ludus.cli.experiments import find_experiment, open_run, parse_settings
-from ludus.cli.initial_models import InitialModels, find_initial_models, models_named
-from ludus.cli.live_view import UNREAD, TrainView, style_of
-from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
-from ludus.cli.outside_bots import fix_bots
-from ludus.cli.starting import require_cluster_for, require_room, training_of
-from ludus.cli.stopped_run import edit_stopped
-from ludus.cli.tables import league_table
-from ludus.config import ConfigError, apply_overrides, diff, encode
-from ludus.data.edits import ChangeSettings
-from ludus.experiment import Experiment
-from ludus.league.league import League
-from ludus.league.summary import summarise
-from ludus.live.settings import checked_settings, effective, is_live, require_trainable
-from ludus.local.run_services import fix_services
-from ludus.local.training import default_actors
-from ludus.observe.lost_matches import LossCount
-from ludus.runtime import serial
-from ludus.runtime.cores import usable_cores
-from ludus.runtime.supervision import TrainingFailed
-from ludus.services.errors import ServiceError
-from ludus.services.user_services import UserService
+from ludus.runtime.services import fix_services
+from ludus.runtime.settings import checked_settings, effective, is_live, require_trainable
+from ludus.runtime.start import (
+    InitialModels,
+    edit_stopped,
+    find_initial_models,
+    models_named,
+    require_cluster_for,
+    require_room,
+    training_of,
+)
+from ludus.runtime.training import default_actors
+from ludus.services.endpoints import ServiceError
+from ludus.services.resources import UserService
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
-from ludus.workers.cloned_run import is_cloned
+from ludus.system.machine import usable_cores
+from ludus.workers.worker import TrainingFailed
 
 DEFAULT_RECIPE = "connect_four"
 EXIT_CODES = {serial.INTERRUPTED: INTERRUPTED, serial.TIME_LIMIT: OUT_OF_TIME}
@@ -58,16 +62,10 @@ EXIT_CODES = {serial.INTERRUPTED: INTERRUPTED, serial.TIME_LIMIT: OUT_OF_TIME}
 @click.argument("experiment", required=False, metavar="[RECIPE|FILE.py:NAME|FILE.yaml]")
 @click.option("--run", type=click.Path(), help="Run folder; default: a new one under runs/.")
 @click.option("--resume", is_flag=True, help="Go on with --run (default: the newest run).")
-@click.option(
-    "--resume-or-start", is_flag=True, help="Go on with --run if it is there, else begin it: for jobs."
-)
+@click.option("--resume-or-start", is_flag=True, help="Go on with --run if it is there, else begin it: for jobs.")
 @click.option("--runtime", type=click.Choice(["serial", "local", "ray"]), help="Where the workers run.")
-@click.option(
-    "--address", help="A Ray cluster, HOST:PORT or auto; without one, --runtime ray starts a private one."
-)
-@click.option(
-    "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated."
-)
+@click.option("--address", help="A Ray cluster, HOST:PORT or auto; without one, --runtime ray starts a private one.")
+@click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated.")
 @click.option("--actors", type=click.IntRange(min=1), help="Actor processes; the run keeps the number.")
 @click.option("--trial", metavar="NAME", help="Which try at the experiment it is: runs/RECIPE-NAME-001.")
 @click.option(
@@ -142,9 +140,7 @@ def command(
                     f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
                 )
         try:
-            training = running.enter_context(
-                training_of(chosen, folder, num_actors=actors or kept, address=address)
-            )
+            training = running.enter_context(training_of(chosen, folder, num_actors=actors or kept, address=address))
             shown = style in ("live", "lines")
             if too_small := shown and training.experiment.budget < training.experiment.learner.batch_size:
                 console.print(_below_an_update(training.experiment), soft_wrap=True)
@@ -155,9 +151,7 @@ def command(
                 return INTERRUPTED
             _show_end(training, reason, console, as_json, budget_told=too_small)
         except KeyboardInterrupt:
-            click.echo(
-                f"stopped at once, without saving; {again} goes on from the latest checkpoint", err=True
-            )
+            click.echo(f"stopped at once, without saving; {again} goes on from the latest checkpoint", err=True)
             raise
         except MemoryError as error:
             raise ConfigError(str(error)) from error
@@ -232,9 +226,7 @@ def _require_replay(folder: RunFolder, experiment: Experiment) -> None:
             effective(experiment, league)
             require_trainable(experiment, league)
     except (ValueError, LookupError) as error:
-        raise ConfigError(
-            f"this does not go with what the run has changed since it began: {error}"
-        ) from error
+        raise ConfigError(f"this does not go with what the run has changed since it began: {error}") from error
 
 
 def _change_live(folder: RunFolder, settings: Mapping[str, str]) -> None:
@@ -252,13 +244,10 @@ def _require_sense(experiment: Experiment, actors: int | None, address: str | No
         if actors is not None:
             raise ConfigError("--actors is for --runtime local: the serial runtime is one process")
         if experiment.actor.inference == "worker":
-            raise ConfigError(
-                "actor.inference=worker is for --runtime local: the serial runtime is one process"
-            )
+            raise ConfigError("actor.inference=worker is for --runtime local: the serial runtime is one process")
         if experiment.learner.ranks > 1:
             raise ConfigError(
-                f"learner.ranks={experiment.learner.ranks} is for --runtime local: the serial runtime is one "
-                "process"
+                f"learner.ranks={experiment.learner.ranks} is for --runtime local: the serial runtime is one process"
             )
 
 
@@ -303,9 +292,7 @@ def _require_same_players(before: Experiment, after: Experiment) -> None:
     for path, old, new in diff(before, after):
         match path.split("."):
             case (
-                ["game" | "policies" | "model", *_]
-                | ["league", "roles", _]
-                | ["league", "roles", _, "count" | "start"]
+                ["game" | "policies" | "model", *_] | ["league", "roles", _] | ["league", "roles", _, "count" | "start"]
             ):
                 raise ConfigError(f"{path} is {old} in this run and stays so; for {new} start another run")
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar, get_args
 
-from ludus.config.annotations import field_hints, is_component, members
-from ludus.config.conversion import convert, type_of
-from ludus.config.errors import ConfigError, UnknownPathError, build, join, nearest
+from ludus.config.annotations import (
+    ConfigError,
+    UnknownPathError,
+    build,
+    field_hints,
+    is_component,
+    join,
+    members,
+    nearest,
+)
+from ludus.config.conversion import convert, read_yaml, type_of
+from ludus.config.encoding import decode
 from ludus.config.listing import paths
-from ludus.config.yaml_files import read_yaml
 
 ADD = "+"
 """In front of a mapping's key: the key is new."""
@@ -151,3 +160,14 @@ def _changed_tuple(current: tuple[Any, ...], hint: Any, change: _Change, path: s
         item_hint = arguments[0] if arguments[-1] is Ellipsis else arguments[index]
         items[index] = _changed(items[index], item_hint, part, join(path, step))
     return tuple(items)
+
+
+def apply_encoded(obj: T, settings: Mapping[str, Any]) -> T:
+    """Like `apply_overrides`, for values as `encode` gives them. Imports the code that they name."""
+    return apply_overrides(obj, {path: _as_override(value) for path, value in settings.items()})
+
+
+def _as_override(value: Any) -> Any:
+    """A mapping as text: given as such it would be taken for changes of its parts."""
+    decoded = decode(value)
+    return json.dumps(value) if isinstance(decoded, Mapping) else decoded

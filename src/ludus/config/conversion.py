@@ -2,26 +2,197 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
-from pathlib import PurePath
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from pathlib import Path, PurePath
+from types import FunctionType, NoneType
+from typing import Any, Literal, TypeGuard, get_args, get_origin
+
+import yaml
 
 from ludus.config.annotations import (
+    ConfigError,
+    MismatchError,
+    build,
     describe,
     field_hints,
     is_component_class,
     is_dataclass_type,
+    is_protocol,
+    join,
     matches,
     members,
+    nearest,
+    unknown_field,
 )
-from ludus.config.components import Maker, find_maker, load, makes
-from ludus.config.errors import ConfigError, MismatchError, build, join, unknown_field
-from ludus.config.yaml_files import read_yaml
+from ludus.data.addresses import load_address
+
+_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+
+Maker = type | FunctionType
+"""What builds a component: a dataclass, or a function that gives one, such as a preset."""
+
+
+def load(address: str, path: str) -> Any:
+    """The object at an address; what is wrong with it comes with the path in front."""
+    try:
+        return load_address(address)
+    except Exception as error:  # whatever the file that it names may raise
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def find_maker(name: str, allowed: tuple[type, ...], current: object, path: str) -> Maker:
+    """The dataclass called `name`: an address, one of the `allowed`, or one that lives beside them or
+    beside the current value (same file first, then the other files of its folder). Or a function beside them
+    that gives one of the `allowed`."""
+    if ":" in name:
+        found = load(name, path)
+        return found if makes(found, allowed) else _require_dataclass(found, name, path)
+    for cls in allowed:
+        if cls.__name__ == name and not is_protocol(cls):
+            return _require_dataclass(cls, name, path)
+    modules = _home_modules(allowed, current)
+    for module in modules:
+        found = getattr(sys.modules[module], name, None)
+        if is_dataclass_type(found):
+            return found
+    beside = dict(_makers_beside(modules, {cls.__name__ for cls in allowed}))
+    if name in beside:
+        maker = getattr(importlib.import_module(beside[name]), name)
+        return maker if makes(maker, allowed) else _require_dataclass(maker, name, path)
+    inside = {known for module in modules for known, cls in vars(sys.modules[module]).items() if is_dataclass_type(cls)}
+    close = nearest(name, inside | set(beside))
+    offer = f"did you mean {close!r}?" if close else "write package.module:Class or file.py:Class"
+    raise MismatchError(f"{path}: unknown class {name!r}; {offer}")
+
+
+def makes(found: object, allowed: tuple[type, ...]) -> TypeGuard[FunctionType]:
+    """Whether it is a function that says it gives one of these classes."""
+    return isinstance(found, FunctionType) and field_hints(found).get("return") in allowed
+
+
+def _require_dataclass(found: object, name: str, path: str) -> type:
+    if not is_dataclass_type(found):
+        raise ConfigError(f"{path}: {name!r} is not a dataclass, so a setting cannot build it")
+    return found
+
+
+def _home_modules(allowed: tuple[type, ...], current: object) -> list[str]:
+    """Where a class may live that the setting does not spell out; the current value's file comes first."""
+    owners = [type(current), *allowed]
+    modules = dict.fromkeys(owner.__module__ for owner in owners)
+    return [name for name in modules if name in sys.modules and name != "builtins"]
+
+
+def _makers_beside(modules: list[str], wanted: set[str]) -> Iterator[tuple[str, str]]:
+    """(name, module) of the classes in the folders of these modules, and of the functions that give a wanted
+    one, read from the text: importing every file to look for a name would load libraries that the run has no
+    use for."""
+    for package_name in dict.fromkeys(module.rpartition(".")[0] for module in modules):
+        package = sys.modules.get(package_name)
+        for folder in getattr(package, "__path__", ()):
+            for file in sorted(Path(folder).glob("*.py")):
+                text, module = file.read_text(encoding="utf-8"), f"{package_name}.{file.stem}"
+                for match in _CLASS.finditer(text):
+                    yield match[1], module
+                for name in _functions_giving(wanted, text):
+                    yield name, module
+
+
+def _functions_giving(wanted: set[str], text: str) -> Iterator[str]:
+    if not any(f"-> {name}:" in text for name in wanted):
+        return  # most files: not worth parsing
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        if isinstance(node.returns, ast.Name) and node.returns.id in wanted:
+            yield node.name
+
+
+MAX_BYTES = 256 * 1024
+MAX_VALUES = 10_000
+"""Counted with every alias written out: a short file can stand for a very large tree."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is written twice, which plain YAML loaders let pass."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen and isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key_node.value!r} is written twice", key_node.start_mark
+                )
+            if isinstance(key_node, yaml.ScalarNode):
+                seen.add(key_node.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(text: str, what: str) -> Any:
+    """The value of a YAML text; `what` names it in errors."""
+    if len(text.encode()) > MAX_BYTES:
+        raise ConfigError(f"{what}: more than {MAX_BYTES} bytes of YAML")
+    try:
+        value = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{what}{place}: not valid YAML: {getattr(error, 'problem', error)}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{what}: YAML nested too deeply") from error
+    _require_small(value, what)
+    return value
+
+
+def load_yaml(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """(recipe, overrides) of an experiment file: `recipe: NAME`, then what differs from it.
+
+    Overrides are nested mappings or dotted paths. A recipe in a Python file is looked for from the
+    folder of the YAML file.
+    """
+    file = Path(path)
+    try:
+        size = file.stat().st_size
+        if size > MAX_BYTES:
+            raise ConfigError(f"{path}: {size} bytes; an experiment file has at most {MAX_BYTES}")
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file in UTF-8") from error
+    content = read_yaml(text, str(path))
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError(f"{path}: an experiment file is a mapping: `recipe: NAME`, then overrides by path")
+    recipe = content.pop("recipe", None)
+    if not isinstance(recipe, str):
+        raise ConfigError(f"{path}: names no recipe; begin with `recipe: connect_four` or FILE.py:NAME")
+    place, colon, name = recipe.rpartition(":")
+    if colon and place.endswith(".py") and (file.parent / place).is_file():
+        recipe = f"{file.parent / place}:{name}"
+    return recipe, content
+
+
+def _require_small(value: Any, what: str) -> None:
+    """Walks the tree as if every alias were a copy, and gives up at the limit: cycles end there too."""
+    pending, count = [value], 0
+    while pending:
+        node = pending.pop()
+        count += 1
+        if count + len(pending) > MAX_VALUES:
+            raise ConfigError(f"{what}: stands for more than {MAX_VALUES} values; write out fewer aliases")
+        if isinstance(node, dict):
+            pending.extend(node.values())
+        elif isinstance(node, list | tuple | set):
+            pending.extend(node)
+
 
 TYPE_TAG = "$type"
 

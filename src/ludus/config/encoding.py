@@ -14,11 +14,19 @@ from pathlib import Path, PurePath
 from types import FunctionType
 from typing import Any
 
-from ludus.config.annotations import describe, field_hints, is_component, is_dataclass_type, matches
-from ludus.config.components import load
-from ludus.config.conversion import TYPE_TAG, required_fields
-from ludus.config.errors import ConfigError, build, join, unknown_field
-from ludus.data.files import address_of
+from ludus.config.annotations import (
+    ConfigError,
+    build,
+    describe,
+    field_hints,
+    is_component,
+    is_dataclass_type,
+    join,
+    matches,
+    unknown_field,
+)
+from ludus.config.conversion import TYPE_TAG, load, required_fields
+from ludus.data.addresses import address_of
 
 
 def encode(obj: Any) -> Any:
@@ -66,11 +74,7 @@ def _encode(value: Any, path: str) -> Any:
 def _encode_mapping(value: Mapping[Any, Any], path: str) -> Any:
     if all(type(key) is str and not key.startswith("$") for key in value):
         return {key: _encode(item, join(path, key)) for key, item in value.items()}
-    return {
-        "$map": [
-            [_encode(key, join(path, key)), _encode(item, join(path, key))] for key, item in value.items()
-        ]
-    }
+    return {"$map": [[_encode(key, join(path, key)), _encode(item, join(path, key))] for key, item in value.items()]}
 
 
 def _address(obj: Any, path: str) -> str:
@@ -113,9 +117,7 @@ def _decode_component(data: dict[str, Any], path: str) -> Any:
         values[name] = value
     for name in required_fields(cls):
         if name not in values:
-            raise ConfigError(
-                f"{path or 'the root'}: {cls.__name__} needs {name!r} ({describe(hints[name])})"
-            )
+            raise ConfigError(f"{path or 'the root'}: {cls.__name__} needs {name!r} ({describe(hints[name])})")
     return build(cls, values, path)
 
 

@@ -11,8 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ludus.config.annotations import describe, field_hints, is_component, live_fields
-from ludus.config.errors import join
+from ludus.config.annotations import describe, field_hints, is_component, join, live_fields
 
 
 class _Missing:
@@ -91,9 +90,7 @@ def _items(obj: Any) -> list[tuple[Any, Any]]:
 
 
 def _holds_components(obj: Any) -> bool:
-    return is_component(obj) or (
-        isinstance(obj, tuple | Mapping) and any(map(_holds_components, _values(obj)))
-    )
+    return is_component(obj) or (isinstance(obj, tuple | Mapping) and any(map(_holds_components, _values(obj))))
 
 
 def _values(obj: tuple[Any, ...] | Mapping[Any, Any]) -> Iterable[Any]:

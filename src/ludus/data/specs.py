@@ -5,8 +5,9 @@ Everything that allocates arrays (games, trajectory slots, networks) reads these
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -181,9 +182,7 @@ class ActionSpec:
             if head.when is not None:
                 before = seen.get(head.when.head)
                 if not isinstance(before, Choice):
-                    raise ValueError(
-                        f"head {name!r} depends on {head.when.head!r}, which is not an earlier Choice"
-                    )
+                    raise ValueError(f"head {name!r} depends on {head.when.head!r}, which is not an earlier Choice")
                 wrong = [value for value in head.when.values if not 0 <= value < before.num]
                 if wrong:
                     raise ValueError(
@@ -247,9 +246,7 @@ class SeatKind:
     def legal_arrays(self) -> dict[str, ArraySpec]:
         """The bool mask of each masked head."""
         return {
-            name: _array((self.num_options(name),), "bool")
-            for name, head in self.action.heads.items()
-            if head.masked
+            name: _array((self.num_options(name),), "bool") for name, head in self.action.heads.items() if head.masked
         }
 
 
@@ -299,8 +296,7 @@ class GameSpec:
     def seats_of_kind(self) -> tuple[tuple[int, ...], ...]:
         """Per kind, its seats in order: the columns of that kind's arrays."""
         return tuple(
-            tuple(seat for seat, kind in enumerate(self.seats) if kind == index)
-            for index in range(len(self.kinds))
+            tuple(seat for seat, kind in enumerate(self.seats) if kind == index) for index in range(len(self.kinds))
         )
 
     @cached_property
@@ -311,8 +307,7 @@ class GameSpec:
     @cached_property
     def seats_of_team(self) -> tuple[tuple[int, ...], ...]:
         return tuple(
-            tuple(seat for seat, team in enumerate(self.teams) if team == index)
-            for index in range(self.num_teams)
+            tuple(seat for seat, team in enumerate(self.teams) if team == index) for index in range(self.num_teams)
         )
 
     @classmethod
@@ -342,3 +337,104 @@ class GameSpec:
             timed=timed,
             repeatable=repeatable,
         )
+
+
+def patterns_of_seats(patterns: Collection[str], seats: Sequence[Sequence[str]], setting: str) -> tuple[str, ...]:
+    """Per seat, given by its names, the first pattern that fits one of them. Every seat needs one, and every
+    pattern a seat."""
+    fitting = [
+        [pattern for pattern in patterns if any(fnmatchcase(name, pattern) for name in names)] for names in seats
+    ]
+    for names, found in zip(seats, fitting, strict=True):
+        if not found:
+            raise ValueError(
+                f"{setting}: no pattern fits {names[0]}, only {', '.join(patterns) or 'none'} given; "
+                "put '*' last for all other seats"
+            )
+    for pattern in patterns:
+        if not any(pattern in found for found in fitting):
+            shown = ", ".join(" = ".join(names) for names in seats)
+            raise ValueError(f"{setting}: {pattern!r} fits no seat; the seats are {shown}")
+        if not any(found[0] == pattern for found in fitting):
+            raise ValueError(f"{setting}: every seat that {pattern!r} fits has an earlier pattern; the first one holds")
+    return tuple(found[0] for found in fitting)
+
+
+_PARTS: Mapping[str, type[Part]] = {cls.__name__: cls for cls in (Vector, Planes, Entities)}
+_HEADS: Mapping[str, type[Head]] = {cls.__name__: cls for cls in (Choice, Pointer, Point)}
+
+
+def kind_to_json(kind: SeatKind) -> dict[str, Any]:
+    return {
+        "name": kind.name,
+        "observation": {name: _tagged(part) for name, part in kind.observation.parts.items()},
+        "critic": {name: _tagged(part) for name, part in kind.observation.critic.items()},
+        "action": {name: _tagged(head) for name, head in kind.action.heads.items()},
+        "rewards": list(kind.rewards),
+    }
+
+
+def kind_from_json(data: Mapping[str, Any]) -> SeatKind:
+    """Raises ValueError, TypeError or LookupError on what `kind_to_json` has not written."""
+    return SeatKind(
+        name=data["name"],
+        observation=ObservationSpec(
+            parts={name: _made(_PARTS, part) for name, part in data["observation"].items()},
+            critic={name: _made(_PARTS, part) for name, part in data["critic"].items()},
+        ),
+        action=ActionSpec(heads={name: _head(head) for name, head in data["action"].items()}),
+        rewards=tuple(data["rewards"]),
+    )
+
+
+def spec_to_json(spec: GameSpec) -> dict[str, Any]:
+    plain = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return plain | {
+        "kinds": [kind_to_json(kind) for kind in spec.kinds],
+        "seats": list(spec.seats),
+        "teams": list(spec.teams),
+    }
+
+
+def spec_from_json(data: Mapping[str, Any]) -> GameSpec:
+    """Raises ValueError, TypeError or LookupError on what `spec_to_json` has not written."""
+    kinds = tuple(kind_from_json(kind) for kind in data["kinds"])
+    return GameSpec(**{**data, "kinds": kinds, "seats": tuple(data["seats"]), "teams": tuple(data["teams"])})
+
+
+def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:
+    """Path of each fact in which the kinds differ, such as `observation.entities.features`, with both values
+    (None: it is not there). What a kind is called does not count; the order of heads does."""
+    left, right = (dict(_flat("", kind_to_json(kind))) for kind in (one, other))
+    paths = [path for path in dict.fromkeys([*left, *right]) if path != "name"]
+    found = {path: (left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)}
+    orders = tuple(list(kind.action.heads) for kind in (one, other))
+    if not found and orders[0] != orders[1]:
+        found["action"] = (orders[0], orders[1])
+    return found
+
+
+def _tagged(spec: Part | Head) -> dict[str, Any]:
+    facts = asdict(spec)
+    if facts.get("when") is not None:
+        facts["when"] = {"head": spec.when.head, "values": list(spec.when.values)}  # type: ignore[union-attr]
+    return {"type": type(spec).__name__, **facts}
+
+
+def _made(classes: Mapping[str, Any], data: Mapping[str, Any]) -> Any:
+    return classes[data["type"]](**{name: value for name, value in data.items() if name != "type"})
+
+
+def _head(data: Mapping[str, Any]) -> Head:
+    when = data["when"]
+    found = None if when is None else When(head=when["head"], values=tuple(when["values"]))
+    head: Head = _made(_HEADS, {**data, "when": found})
+    return head
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _flat(f"{path}.{name}" if path else name, item)
+    else:
+        yield path, value

@@ -101,9 +101,7 @@ class SlotPool:
         """
         return self._batch(self._copy(slots), oldest_version)
 
-    def stack_finite(
-        self, slots: IntArray, oldest_version: int = 0
-    ) -> tuple[Batch | None, NDArray[np.bool_]]:
+    def stack_finite(self, slots: IntArray, oldest_version: int = 0) -> tuple[Batch | None, NDArray[np.bool_]]:
         """`stack` without the slots that hold a NaN or an infinity, and which those without are."""
         copied = self._copy(slots)
         finite = self._are_finite(copied)
@@ -268,9 +266,7 @@ class TrajectoryWriter:
         self._pool.rows["over"][self.slot[streams], self.row[streams]] = True
         self._close(streams)
 
-    def truncate(
-        self, streams: IntArray, columns: Mapping[str, Array], clock: IntArray | None = None
-    ) -> None:
+    def truncate(self, streams: IntArray, columns: Mapping[str, Array], clock: IntArray | None = None) -> None:
         """The episode was cut; all these streams are open.
 
         `columns` hold the last observation and its value, for the bootstrap.
@@ -331,9 +327,7 @@ class TrajectoryWriter:
         self._free = saved["free"].tolist()
         self.dropped_reward = float(saved["dropped_reward"])
 
-    def _write(
-        self, slot: IntArray, row: IntArray, columns: Mapping[str, Array], first: NDArray[np.bool_]
-    ) -> None:
+    def _write(self, slot: IntArray, row: IntArray, columns: Mapping[str, Array], first: NDArray[np.bool_]) -> None:
         rows = self._pool.rows
         for name, values in columns.items():
             rows[name][slot, row] = values

@@ -139,3 +139,17 @@ class StrategyBot(ABC):
         edges = probs.cumsum(axis=1)
         draws = rng.random((len(rows), 1)) * edges[:, -1:]
         return {head: (draws >= edges).sum(axis=1).astype(np.int32)}
+
+
+class GreedyBot(StrategyBot):
+    """Plays a legal option of the highest value; ties are broken uniformly at random."""
+
+    @abstractmethod
+    def values(self, observation: Tree) -> Array:
+        """[rows, options]: what each option is worth; illegal ones may have any value."""
+
+    def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
+        values = np.where(legal, self.values(observation).astype(np.float64), -np.inf)
+        best = values == values.max(axis=1, keepdims=True)
+        probs: NDArray[np.float64] = best / best.sum(axis=1, keepdims=True)
+        return probs

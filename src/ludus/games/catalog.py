@@ -19,13 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.games import builtin
 from ludus.games.environments import environment_python
 from ludus.games.game import GameSource
-from ludus.games.isolation.source import Isolated
+from ludus.games.isolation.isolated import Isolated
 from ludus.games.lift import Lifted
 from ludus.games.pointing import REMOTE, remote_game, server_is_named
+from ludus.system.machine import install_command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +69,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.gymnasium:Gymnasium",
         argument="env_id",
         library="gymnasium",
-        install="pip install 'ludus[games]'",
+        install=install_command("games"),
         example="gymnasium:CartPole-v1",
         description="Any Gymnasium environment with discrete actions, as a game with one seat.",
     ),
@@ -84,7 +85,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.atari:Atari",
         argument="game",
         library="ale_py",
-        install="pip install 'ludus[atari]'",
+        install=install_command("atari"),
         example="atari:pong",
         description="Atari games with one player and the usual preprocessing: four grey frames of 84 x 84.",
     ),
@@ -92,7 +93,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.pettingzoo:PettingZoo",
         argument="env_name",
         library="pettingzoo",
-        install="pip install 'ludus[pettingzoo]'",
+        install=install_command("pettingzoo"),
         example="pettingzoo:classic.connect_four_v3",
         description="Any PettingZoo environment with discrete actions, agents in turn or all at once.",
     ),
@@ -100,7 +101,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.pettingzoo_atari:MultiAtari",
         argument="game",
         library="multi_agent_ale_py",
-        install="pip install 'ludus[multi-atari]'",
+        install=install_command("multi-atari"),
         example="multi_atari:pong_v3",
         description="Atari games with two to four players, as pictures of the screen.",
     ),
@@ -108,7 +109,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.openspiel:OpenSpiel",
         argument="name",
         library="pyspiel",
-        install="pip install 'ludus[openspiel]'",
+        install=install_command("openspiel"),
         example="openspiel:leduc_poker",
         description="Most games of OpenSpiel: in turn or all at once, with chance, for one or more players.",
     ),
@@ -116,7 +117,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.fightingice:FightingICE",
         argument=None,
         library="pyftg",
-        install="pip install 'ludus[fightingice]'",
+        install=install_command("fightingice"),
         example="fightingice",
         description="FightingICE: two fighters in real time. Needs the game itself, running.",
         needs="the game itself, running",
@@ -134,7 +135,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.pysc2:PySC2",
         argument="map_name",
         library="pysc2",
-        install="pip install 'ludus[sc2]'",
+        install=install_command("sc2"),
         example="pysc2:MoveToBeacon",
         description="StarCraft II: mini-games with one seat, ladder maps with two. Needs the game itself.",
         needs="the game itself",
@@ -151,7 +152,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.slimevolley:SlimeVolley",
         argument=None,
         library="slimevolleygym",
-        install="pip install 'ludus[slimevolley]'",
+        install=install_command("slimevolley"),
         example="slimevolley",
         description="SlimeVolley: volleyball of two slimes, one a side, with the game's own player as a bot.",
     ),
@@ -167,7 +168,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         source="ludus.games.adapters.vizdoom:ViZDoom",
         argument="scenario",
         library="vizdoom",
-        install="pip install 'ludus[vizdoom]'",
+        install=install_command("vizdoom"),
         example="vizdoom:duel",
         description="Doom: duels of two players, and ViZDoom's scenarios for one. Pictures of the screen.",
     ),

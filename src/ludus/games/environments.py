@@ -124,9 +124,7 @@ def install(name: str, folder: Path | None, say: Callable[[str], None]) -> Path:
     environment = ENVIRONMENTS[name]
     missing = missing_packages(environment)
     if missing:
-        raise InstallError(
-            f"{name} needs programs that are not installed: apt-get install {' '.join(missing)}"
-        )
+        raise InstallError(f"{name} needs programs that are not installed: apt-get install {' '.join(missing)}")
     place = (folder or environments_folder()) / name
     python, number = _python(place), len(environment.steps)
     done = _done(place, environment) if python.exists() else 0

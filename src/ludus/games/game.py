@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree, allocate
 
 Seat = int

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray
 from ludus.games.bots import RandomBot
 from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Seat, TableView, Turn
@@ -205,9 +205,7 @@ class LiftedBatch:
         for seat, row in rewards.items():
             names = spec.kinds[spec.seats[seat]].rewards if 0 <= seat < self._num_seats else ()
             if len(row) != len(names):
-                raise self._wrong(
-                    table, f"rewards of seat {seat} are {list(row)}, but it has {list(names) or 'none'}"
-                )
+                raise self._wrong(table, f"rewards of seat {seat} are {list(row)}, but it has {list(names) or 'none'}")
             self._view.rewards[spec.seats[seat]][table, spec.column_of_seat[seat]] = row
 
     def _end(self, table: int, turn: Turn) -> None:

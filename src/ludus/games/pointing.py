@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.games.game import GameSource
 from ludus.games.seat_rows import GameError
+from ludus.system.machine import install_command
 
 REMOTE = "remote://"
 SERVER_VARIABLE = "LUDUS_GAME_SERVER"
@@ -19,7 +20,7 @@ def server_is_named() -> bool:
     return bool(os.environ.get(SERVER_VARIABLE))
 
 
-def pointed(game: GameSource) -> GameSource:
+def pointed_at_server(game: GameSource) -> GameSource:
     """The game at the server that LUDUS_GAME_SERVER names; as it is if that names none."""
     return _of_remote("at_server")(game) if server_is_named() else game
 
@@ -38,4 +39,4 @@ def _of_remote(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "grpc":
             raise
-        raise GameError("a game on a server needs 'grpcio'; pip install 'ludus[server]' adds it") from error
+        raise GameError(f"a game on a server needs 'grpcio'; {install_command('server')} adds it") from error

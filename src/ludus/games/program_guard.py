@@ -35,9 +35,7 @@ def _descendants() -> Iterator[int]:
     while waiting:
         folder = Path(f"/proc/{waiting.pop()}/task")
         try:
-            children = [
-                int(pid) for task in folder.iterdir() for pid in (task / "children").read_text().split()
-            ]
+            children = [int(pid) for task in folder.iterdir() for pid in (task / "children").read_text().split()]
         except OSError:
             continue
         yield from children

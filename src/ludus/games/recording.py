@@ -2,20 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ast
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.replay import Packed, Replay, SeatPlayer
-from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.specs import GameSpec, length_name
+from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree, allocate
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, lost_tables
-from ludus.games.seen import Seen
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, lost_tables
+from ludus.games.lift import Lifted
+from ludus.games.seeding import mix
+
+_WORD = 8
+
+
+class ViewDigest:
+    """The digest of the running episode at each table. Guards against accidents, not against forgery."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self._kinds = [np.array(seats) for seats in spec.seats_of_kind]
+        self._digest = np.zeros(num_tables, np.uint64)
+
+    def reset(self, tables: IntArray) -> None:
+        self._digest[tables] = 0
+
+    def of(self, table: int) -> int:
+        return int(self._digest[table])
+
+    def add(self, view: TableView) -> None:
+        """Every seat that must act sees its observation and its masks."""
+        total = np.zeros_like(self._digest)
+        for kind, seats in enumerate(self._kinds):
+            tables, columns = np.nonzero(view.to_act[:, seats])
+            if not len(tables):
+                continue
+            observation, legal = view.observation[kind], view.legal[kind]
+            rows = seats[columns].astype(np.uint64)
+            for name, array in observation.items():
+                lengths = observation.get(length_name(name))
+                shown = array[tables, columns]
+                if lengths is not None:  # what lies behind the last entity is nobody's promise
+                    shown[np.arange(shown.shape[1]) >= lengths[tables, columns][:, None]] = 0
+                rows = mix(rows + _row_sums(shown), 0)
+            for mask in legal.values():
+                rows = mix(rows + _row_sums(mask[tables, columns]), 1)
+            np.add.at(total, tables, rows)
+        acting = view.to_act.any(axis=1)
+        self._digest[acting] = mix(self._digest[acting] + total[acting], 2)
+
+
+def _row_sums(rows: Array) -> NDArray[np.uint64]:
+    """Words of each row times odd weights: whichever single word changes, the sum does."""
+    flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
+    flat = flat.view(np.uint8) if flat.dtype != np.uint8 else flat
+    missing = -flat.shape[1] % _WORD
+    if missing:
+        flat = np.pad(flat, ((0, 0), (0, missing)))
+    words = flat.view(np.uint64)
+    sums: NDArray[np.uint64] = (words * _weights(words.shape[1])).sum(axis=1, dtype=np.uint64)
+    return sums
+
+
+@lru_cache(maxsize=64)
+def _weights(number: int) -> NDArray[np.uint64]:
+    return mix(np.arange(number, dtype=np.uint64), 3) | np.uint64(1)
+
 
 _FIRST_CAPACITY = 64
 """Decisions of a table that there is room for before the arrays grow."""
@@ -121,7 +183,7 @@ class RecordedTables:
         self._running = np.zeros(self.num_tables, np.bool_)
         self._decisions = _Log({"step": np.zeros(()), "seat": np.zeros(())}, self.num_tables)
         self._actions = [_Log(allocate(kind.action.arrays, ()), self.num_tables) for kind in game.spec.kinds]
-        self._seen = Seen(game.spec, self.num_tables)
+        self._seen = ViewDigest(game.spec, self.num_tables)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.game, name)
@@ -168,9 +230,7 @@ class RecordedTables:
             seen=self._seen.of(table),
             step=Packed.of(decisions["step"]),
             seat=Packed.of(decisions["seat"]),
-            action=tuple(
-                {head: Packed.of(array) for head, array in log.of(table).items()} for log in self._actions
-            ),
+            action=tuple({head: Packed.of(array) for head, array in log.of(table).items()} for log in self._actions),
         )
 
 
@@ -199,3 +259,57 @@ class _Log:
 
     def of(self, table: int) -> Tree:
         return {name: array[table, : self._length[table]] for name, array in self._rows.items()}
+
+
+_MAP_OPTIONS = ("map_name", "map", "mode")
+
+
+def game_version(source: GameSource) -> str:
+    """What the source states as its `version`; else a digest of its file and of the files beside it that
+    it imports, which changes with every letter of them."""
+    stated = getattr(source, "version", None)
+    if isinstance(stated, str | int):
+        return str(stated)
+    digest = hashlib.sha256()
+    for file in sorted(_files(_home(source)), key=lambda file: file.name):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return f"code-{digest.hexdigest()[:12]}"
+
+
+def map_name(source: GameSource) -> str:
+    """The option that chooses a map or a mode; the name of a game that has none."""
+    for option in _MAP_OPTIONS:
+        if isinstance(value := getattr(source, option, None), str):
+            return value
+    return source.spec.name
+
+
+def _home(source: GameSource) -> Path | None:
+    """The file that the game is written in."""
+    maker: Any = source.factory if isinstance(source, Lifted) else source
+    while isinstance(maker, functools.partial):
+        maker = maker.func
+    owner = maker if isinstance(maker, type | FunctionType) else type(maker)
+    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    return None if file is None else Path(file)
+
+
+def _files(start: Path | None) -> set[Path]:
+    found: set[Path] = set()
+    waiting = [] if start is None else [start]
+    while waiting:
+        file = waiting.pop()
+        if file not in found and file.is_file():
+            found.add(file)
+            waiting += [file.with_name(f"{name}.py") for name in _imported(file)]
+    return found
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """Names that may be those of files beside it."""
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.rpartition(".")[2] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").rpartition(".")[2]
+            yield from (alias.name for alias in node.names)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ludus.data.tree_game import CHANCE, OVER, TreeState
+from ludus.data.tree import CHANCE, OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.game import GameBatch, HasTrees, Seat
 
@@ -112,9 +112,7 @@ class PerfectBot(SearchBot):
     leaf score. Moves of exactly the same value are tied. Only for games of some thousand positions.
     """
 
-    values: dict[Hashable, dict[Seat, float]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    values: dict[Hashable, dict[Seat, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Position -> what it is worth to a seat."""
 
     def best_actions(self, state: TreeState, random: Random) -> Sequence[int]:

@@ -14,9 +14,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.seat_patterns import patterns_of_seats
-from ludus.data.specs import ArraySpec, GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.specs import ArraySpec, GameSpec, patterns_of_seats
+from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree, allocate, put, take
 from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions, lost_tables
 
@@ -90,9 +89,7 @@ def _grouped(spec: GameSpec, policies: SeatPolicies) -> GameSpec:
                 f"policies: {policy!r} cannot act for both {one_place} ({one.name}) and {other_place} "
                 f"({other.name}) of {spec.name}: they see or do different things"
             )
-    kinds = tuple(
-        replace(spec.kinds[spec.seats[first]], name=name) for name, first in zip(names, firsts, strict=True)
-    )
+    kinds = tuple(replace(spec.kinds[spec.seats[first]], name=name) for name, first in zip(names, firsts, strict=True))
     return replace(spec, kinds=kinds, seats=tuple(names.index(policy) for policy in policy_of))
 
 

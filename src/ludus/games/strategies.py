@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec, SeatKind, Vector
-from ludus.data.tree_game import TreeState
+from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree
-from ludus.games.edit_distances import EditDistances
 from ludus.games.game import (
     Actions,
     Bot,
@@ -33,6 +32,46 @@ from ludus.games.game import (
     lost_tables,
 )
 from ludus.games.seeding import mix, randbelow, uniform
+
+
+class EditDistances:
+    """Levenshtein distances at `shape` places, each between a sequence and as much of its goal as is as long.
+
+    Sequences and goals hold up to `size` items from 0 on, and -1 after the end. An item that was appended
+    stays, so that a new one costs a single row of the usual table.
+    """
+
+    def __init__(self, shape: tuple[int, ...], size: int) -> None:
+        self._goals = np.full((*shape, size), -1, np.int16)
+        self._goal_lengths = np.zeros(shape, np.int64)
+        self._lengths = np.zeros(shape, np.int64)
+        self._rows = np.zeros((*shape, size + 1), np.int16)
+        """Entry j: distance of the sequence to the first j items of the goal, as far as it has so many."""
+
+    def begin(self, places: IntArray, goals: NDArray[np.int16]) -> None:
+        """Empty sequences with these goals; `places` is an index of the first axis."""
+        self._goals[places] = goals
+        self._goal_lengths[places] = (goals >= 0).sum(-1)
+        self._lengths[places] = 0
+        self._rows[places] = np.arange(self._rows.shape[-1])
+
+    def of(self, sequences: NDArray[np.int16]) -> NDArray[np.int16]:
+        """The distances of sequences [*shape, size], each what it was or longer."""
+        lengths = (sequences >= 0).sum(-1)
+        while (behind := np.nonzero(self._lengths < lengths))[0].size:
+            self._append(behind, sequences[(*behind, self._lengths[behind])])
+        prefix = np.minimum(self._lengths, self._goal_lengths)
+        return np.take_along_axis(self._rows, prefix[..., None], -1)[..., 0]
+
+    def _append(self, places: tuple[IntArray, ...], items: NDArray[np.int16]) -> None:
+        before = self._rows[places]
+        replaced = before[:, :-1] + (self._goals[places] != items[:, None])
+        best = np.concatenate((before[:, :1] + 1, np.minimum(replaced, before[:, 1:] + 1)), 1)
+        # The least of best[k] + j - k over k <= j: items of the goal that the sequence leaves out.
+        steps = np.arange(best.shape[1])
+        self._rows[places] = np.minimum.accumulate(best - steps, 1) + steps
+        self._lengths[places] += 1
+
 
 PART = "z"
 REWARDS = ("build_order", "built")
@@ -183,9 +222,7 @@ class StrategyTables:
         """The tables as the game has them, for its bots."""
         self._source, self._known = source, source.known
         if not isinstance(game, HasStrategy):
-            raise ValueError(
-                f"WithStrategies: nothing is built in {game.spec.name}: its tables have no `strategy`"
-            )
+            raise ValueError(f"WithStrategies: nothing is built in {game.spec.name}: its tables have no `strategy`")
         if isinstance(game, HasPicture):
             self.render = game.render
         self._builders: HasStrategy = game
@@ -238,9 +275,7 @@ class StrategyTables:
         self._orders.begin(tables, self._known.build_order[number])
         self._distance[tables] = self._distances()[tables]
         self._steps[tables] = 0
-        for seats, seen, rewards in zip(
-            self.spec.seats_of_kind, self.view.observation, self.view.rewards, strict=True
-        ):
+        for seats, seen, rewards in zip(self.spec.seats_of_kind, self.view.observation, self.view.rewards, strict=True):
             chosen = number[:, seats].reshape(-1)
             features = source.features(self._known.build_order[chosen], self._known.built[chosen])
             shape = (len(tables), len(seats), -1)

@@ -8,9 +8,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.flat_tree import FlatTree
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import CHANCE, TreeState
+from ludus.data.tree import CHANCE, FlatTree, TreeState
 from ludus.data.trees import IntArray
 from ludus.games.game import Actions, TableView
 from ludus.games.seeding import uniform
@@ -120,9 +119,9 @@ class _Shown:
         legal = np.pad(tree.legal, ((0, 0), (0, kind.num_options(head) - tree.legal.shape[1])))
         return cls(
             reward=tree.returns.astype(np.float32),
-            score=np.stack(
-                [tree.returns[:, list(seats)].mean(axis=1) for seats in spec.seats_of_team], axis=1
-            ).astype(np.float32),
+            score=np.stack([tree.returns[:, list(seats)].mean(axis=1) for seats in spec.seats_of_team], axis=1).astype(
+                np.float32
+            ),
             to_act=to_act,
             legal=to_act[:, :, None] & legal[tree.infostate][:, None, :],
         )

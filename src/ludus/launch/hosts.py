@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from ludus.config import ConfigError
-from ludus.config.conversion import build_from
-from ludus.config.yaml_files import read_yaml
-from ludus.launch.ray_node import head_command, start_node
-from ludus.launch.training_command import TrainingCommand, beside, places
-from ludus.runtime.process import end_with_parent
-from ludus.runtime.token_file import make_token_file, read_token_file, with_token
+from ludus.config.conversion import build_from, read_yaml
+from ludus.launch.ray_node import TrainingCommand, beside, head_command, places, start_node
+from ludus.system.network import make_token_file, read_token_file, with_token
+from ludus.system.process import end_with_parent
 
 JOINED = "part of the cluster"
 """What `ludus join` prints when it is."""
@@ -107,9 +105,7 @@ class HostLaunch:
         self._plan = plan
         self._programs = programs
         has_learner = any(host.role == "learner" for host in plan.hosts)
-        self._head = head_command(
-            programs, plan.head, plan.port, places(plan.processes, learner=not has_learner)
-        )
+        self._head = head_command(programs, plan.head, plan.port, places(plan.processes, learner=not has_learner))
         words = training.words(runtime="ray", address=plan.address)
         self._train = [str(Path(programs) / words[0]), *words[1:]]
         self._token = beside(training.run, ".token")
@@ -129,9 +125,7 @@ class HostLaunch:
         head = start_node(self._head, environment, lambda: False)
         links: list[_Link] = []
         try:
-            links.extend(
-                _Link(host.address, self._plan.ssh_command(host), token, tell) for host in self._plan.hosts
-            )
+            links.extend(_Link(host.address, self._plan.ssh_command(host), token, tell) for host in self._plan.hosts)
             for link in links:
                 link.wait_joined(JOIN_S)
             if not any(link.has_joined for link in links):

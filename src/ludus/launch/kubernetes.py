@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from ludus.config import load_yaml
-from ludus.launch.training_command import TrainingCommand, places
+from ludus.launch.ray_node import TrainingCommand, places
 
 Manifest = dict[str, Any]
 
@@ -107,9 +107,7 @@ class KubernetesJob:
         texts = {one.name: one.read_text(encoding="utf-8") for one in files}
         size = sum(len(text.encode()) for text in texts.values())
         if size > OWN_CODE_BYTES:
-            raise ValueError(
-                f"{file}: {size} bytes, and a ConfigMap holds {OWN_CODE_BYTES}; put it into the image"
-            )
+            raise ValueError(f"{file}: {size} bytes, and a ConfigMap holds {OWN_CODE_BYTES}; put it into the image")
         return texts
 
     # --- the cluster ---

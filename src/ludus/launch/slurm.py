@@ -7,7 +7,7 @@ import json
 import shlex
 from dataclasses import dataclass, replace
 
-from ludus.launch.training_command import TrainingCommand, beside, places
+from ludus.launch.ray_node import TrainingCommand, beside, places
 
 WARNING_S = 120
 """Before the time limit the script hears of it, and the run has this long to save."""
@@ -62,9 +62,7 @@ class SlurmJob:
         }
         # Ray refuses to share a node with another Ray, and ends with a stop that spares none of them.
         flags = ["--requeue", "--exclusive", *self.directives]
-        given = [
-            f"--{name}={shlex.quote(str(value))}" for name, value in options.items() if value is not None
-        ]
+        given = [f"--{name}={shlex.quote(str(value))}" for name, value in options.items() if value is not None]
         lines = [f"#SBATCH {option}" for option in (*given, *flags)]
         return "\n".join(["#!/bin/bash", *lines, ""])
 
@@ -128,7 +126,7 @@ name=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 head=$(getent ahostsv4 "$name" | awk '$1 !~ /^127/ {{print $1; exit}}')
 export address="${{head:-$(hostname -I | cut -d ' ' -f 1)}}:$((20000 + SLURM_JOB_ID % 10000))"
 train() {{
-  python3 -m ludus.cluster.gathering "$address" {nodes} && touch "$mark.began" &&
+  python3 -m ludus.runtime.ray.connection "$address" {nodes} && touch "$mark.began" &&
     exec "$@" --address "$address"
 }}
 be_first() {{  # PLACES COMMAND...

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dger
+from scipy.special import logsumexp, softmax
+
+from ludus.data.tree import TIE, FlatTree, Probs
 
 Floats = NDArray[np.float64]
 
@@ -31,9 +35,7 @@ def nash_of_win_rates(win_rates: Any) -> Equilibrium:
     """The symmetric equilibrium of a league: payoff is the win rate minus 1/2, so the value is 0."""
     rates = _check_matrix(win_rates)
     if rates.shape[0] != rates.shape[1] or not np.allclose(rates + rates.T, 1.0, rtol=0.0, atol=1e-6):
-        raise ValueError(
-            f"win rates must be a square matrix with w(a, b) + w(b, a) = 1, got shape {rates.shape}"
-        )
+        raise ValueError(f"win rates must be a square matrix with w(a, b) + w(b, a) = 1, got shape {rates.shape}")
     strategy = _maximin((rates - rates.T) / 2)
     return Equilibrium(row=strategy, column=strategy, value=0.0)
 
@@ -75,3 +77,206 @@ def _check_matrix(payoff: Any) -> Floats:
         row, column = bad[0]
         raise ValueError(f"payoff[{row}, {column}] is {matrix[row, column]}; every entry must be finite")
     return matrix
+
+
+_TIGHT = 1e-9
+"""What is nearer to 0 than this share of the largest payoff is 0: rounding, not a difference."""
+
+
+def check_antisymmetric(payoff: Any) -> Floats:
+    """What each player (row) wins from each (column) on average: payoff[b, a] = -payoff[a, b]."""
+    matrix = np.asarray(payoff, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+        raise ValueError(f"a payoff must be a square matrix of at least one player, got shape {matrix.shape}")
+    bad = np.argwhere(~np.isfinite(matrix))
+    if len(bad):
+        row, column = bad[0]
+        raise ValueError(f"payoff[{row}, {column}] is {matrix[row, column]}; every entry must be finite")
+    sums = np.abs(matrix + matrix.T)
+    if sums.max() > 1e-6 * max(1.0, float(np.abs(matrix).max())):
+        row, column = np.unravel_index(int(sums.argmax()), sums.shape)
+        raise ValueError(
+            f"payoff[{row}, {column}] = {matrix[row, column]:g} and payoff[{column}, {row}] = "
+            f"{matrix[column, row]:g} must add up to 0; of win rates w take 2 w - 1"
+        )
+    return np.asarray((matrix - matrix.T) / 2)
+
+
+def symmetric_nash(payoff: Any) -> Floats:
+    """A mixture p with p >= 0, sum p = 1 and payoff @ p <= 0: no player wins against it.
+
+    Complementary pivoting (Lemke and Howson) on the one tableau of a symmetric game. A player that beats all
+    others is found in one pivot, the equilibrium of hundreds with small cycles in some dozens, so that one
+    equilibrium per resampled payoff and one per layer of a league cost less than a second together. Ties can
+    make it go round in circles: then, and whenever its answer does not check, the linear programme decides.
+    """
+    matrix = check_antisymmetric(payoff)
+    scale = float(np.abs(matrix).max()) or 1.0
+    mixture = _pivot(matrix / scale)
+    if mixture is None or (matrix @ mixture).max() > _TIGHT * scale:
+        mixture = nash_of_win_rates(0.5 + matrix / (2 * scale)).row
+    return mixture
+
+
+def zero_sum_value(payoff: Any) -> float:
+    """What the row side gets from payoff[row, column] when both sides play as well as they can.
+
+    The two sides and a third choice that keeps them apart make one symmetric game (Gale, Kuhn and Tucker),
+    whose equilibrium has that of either side in it.
+    """
+    matrix = np.asarray(payoff, np.float64)
+    low, spread = float(matrix.min()), float(np.ptp(matrix))
+    if spread == 0.0:
+        return low
+    rows, columns = matrix.shape
+    both = np.zeros((rows + columns + 1,) * 2)
+    both[:rows, rows:-1] = 1.0 + (matrix - low) / spread
+    both[:rows, -1] = -1.0
+    both[rows:-1, -1] = 1.0
+    mixture = symmetric_nash(both - both.T)
+    row, column = mixture[:rows], mixture[rows:-1]
+    return float(row @ matrix @ column / (row.sum() * column.sum()))
+
+
+def max_entropy_nash(payoff: Any) -> Floats:
+    """The equilibrium of largest entropy, the only one that does not depend on how ties are broken.
+
+    It shares alike between players that do alike, so that a copy of a player changes nobody else's share.
+    Where rounding stands in the way of the most even one, it is some other equilibrium.
+    """
+    matrix = check_antisymmetric(payoff)
+    scale = float(np.abs(matrix).max())
+    if scale == 0.0:
+        return np.full(len(matrix), 1.0 / len(matrix))
+    matrix = matrix / scale
+    mixture = symmetric_nash(matrix)
+    # Every player of any equilibrium breaks even against each of them, so the others can be left out.
+    even = np.flatnonzero(matrix @ mixture >= -_TIGHT)
+    block = matrix[np.ix_(even, even)]
+    if (mixture[even] > _TIGHT).all() and np.linalg.matrix_rank(block, tol=_TIGHT) >= len(even) - 1:
+        return mixture
+    shares = _widest(block)
+    if shares is None:  # the solver gave up, as it can on hundreds of near ties: any equilibrium will do then
+        return mixture
+    widest = np.zeros(len(matrix))
+    widest[even] = shares
+    support = np.flatnonzero(widest > _TIGHT)
+    binding = support  # their gains are 0 in every equilibrium
+    while True:
+        flattest = np.zeros(len(matrix))
+        flattest[support] = _flattest(matrix[np.ix_(binding, support)])
+        over = np.setdiff1d(np.flatnonzero(matrix @ flattest > _TIGHT), binding)
+        if not len(over):
+            break
+        binding = np.union1d(binding, over)
+    # A limit binding at the edge of what is possible can spoil the last step; any equilibrium will do then.
+    return flattest if (matrix @ flattest).max() <= 10 * _TIGHT else widest
+
+
+def _pivot(matrix: Floats) -> Floats | None:
+    """Follow the path of one missing label from the empty mixture; None if it does not end."""
+    size = len(matrix)
+    # Positive payoffs; Fortran order so that the rank-one update of a pivot is done in place.
+    tableau = np.empty((size, size + 1), order="F")
+    tableau[:, :size] = matrix + 1.5
+    tableau[:, size] = 1.0
+    # Variables: 0..size-1 shares of players, size..2 size - 1 their slacks.
+    basic, free = np.arange(size, 2 * size), np.arange(size)
+    missing = entering = int(matrix.sum(axis=1).argmax())
+    ratio = np.empty(size)
+    for _ in range(10 * size + 50):
+        column = tableau[:, entering].copy()
+        ratio.fill(np.inf)
+        np.divide(tableau[:, size], column, out=ratio, where=column > 1e-11)
+        at = int(ratio.argmin())
+        if not np.isfinite(ratio[at]):
+            return None
+        pivot = column[at]
+        row = tableau[at] / pivot
+        column[at] = 0.0
+        tableau = dger(-1.0, column, row, a=tableau, overwrite_a=1)
+        tableau[:, entering] = -column / pivot
+        tableau[at] = row
+        tableau[at, entering] = 1.0 / pivot
+        leaving = int(basic[at])
+        basic[at], free[entering] = free[entering], leaving
+        if leaving % size == missing:
+            shares = np.zeros(2 * size)
+            shares[basic] = tableau[:, size]
+            mixture = np.clip(shares[:size], 0.0, None)
+            return np.asarray(mixture / mixture.sum())
+        entering = int(np.flatnonzero(free == (leaving + size) % (2 * size))[0])
+    return None
+
+
+def _widest(block: Floats) -> Floats | None:
+    """An equilibrium of every player that is in any: as many shares as possible reach 1 before scaling.
+    None if the solver finds none."""
+    size = len(block)
+    from scipy.optimize import linprog  # seldom needed, and slow to import
+
+    solution = linprog(
+        c=np.repeat([-1.0, 0.0], size),
+        A_ub=np.hstack([block, block]),
+        b_ub=np.zeros(size),
+        bounds=[(0.0, 1.0)] * size + [(0.0, None)] * size,
+        method="highs",
+        options={
+            "primal_feasibility_tolerance": 1e-10,
+            "dual_feasibility_tolerance": 1e-10,
+            "maxiter": 10 * size,  # in near ties it would go on for seconds and then give up
+        },
+    )
+    if solution.status != 0 or solution.x is None:
+        return None
+    shares = np.clip(solution.x[:size] + solution.x[size:], 0.0, None)
+    return np.asarray(shares / shares.sum())
+
+
+def _flattest(rows: Floats) -> Floats:
+    """The mixture of largest entropy with rows @ mixture = 0, by Newton's method on the dual problem.
+
+    Its log shares are a sum of the rows; the weights of that sum minimise the logarithm of the total.
+    """
+    _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
+    basis = basis[sizes > _TIGHT]
+    weights = np.zeros(len(basis))
+    for _ in range(100):
+        shares = softmax(-weights @ basis)
+        gap = basis @ shares
+        if not len(gap) or np.abs(gap).max() < 1e-14:
+            break
+        curvature = (basis * shares) @ basis.T - np.outer(gap, gap)
+        step = np.linalg.solve(curvature + 1e-15 * np.eye(len(gap)), gap)
+        total, size = logsumexp(-weights @ basis), 1.0
+        while size > 1e-9 and logsumexp(-(weights + size * step) @ basis) > total:
+            size /= 2
+        weights = weights + size * step
+    return np.asarray(softmax(-weights @ basis), np.float64)
+
+
+def cfr_br(tree: FlatTree, iterations: int) -> list[float]:
+    """NashConv of the average policy after each iteration of CFR-BR.
+
+    In an iteration every seat matches its regrets against the best response to its current policy. Two seats.
+    """
+    if tree.num_seats != 2:
+        raise ValueError(f"CFR-BR needs 2 seats, this tree has {tree.num_seats}")
+    regrets = np.zeros(tree.legal.shape)
+    plan = np.zeros(tree.legal.shape)
+    current = tree.uniform()
+    nash_conv: list[float] = []
+    for _ in range(iterations):
+        plan += tree.plan(current)
+        for seat in range(tree.num_seats):
+            _, profile = tree.best_response(1 - seat, current)
+            values, expected = tree.action_values(seat, profile)
+            regrets += np.where(tree.legal, values - expected[:, None], 0.0)
+        current = _match_regrets(tree, regrets)
+        nash_conv.append(tree.nash_conv(tree.behaviour(plan)))
+    return nash_conv
+
+
+def _match_regrets(tree: FlatTree, regrets: Probs) -> Probs:
+    """Proportional to positive regret; uniform where there is none but rounding."""
+    return tree.behaviour(np.where(regrets > TIE, regrets, 0.0))

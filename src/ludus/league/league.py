@@ -31,11 +31,7 @@ from ludus.data.records import (
     SettingsChanged,
     Side,
 )
-from ludus.league.draws import match_generator
-from ludus.league.line_ups import check_line_up, make_sides, seat_players
-from ludus.league.lineage import LineageBook
-from ludus.league.match_checks import check_match
-from ludus.league.matches import MatchBook, changed_incarnation
+from ludus.league.matches import MatchBook, changed_incarnation, check_match
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
 from ludus.league.players import (
@@ -43,14 +39,15 @@ from ludus.league.players import (
     FROZEN,
     INITIAL,
     SCRIPTED,
+    LineageBook,
     Player,
     Standing,
+    match_generator,
 )
 from ludus.league.promotion import Snapshot
 from ludus.league.quality import QualityBook, quality_rules
-from ludus.league.roster import Roster
-from ludus.league.rules import LeagueRules, Role
-from ludus.league.turns import next_turns
+from ludus.league.roster import Roster, next_turns
+from ludus.league.rules import LeagueRules, Role, check_line_up, make_sides, seat_players
 
 LEAGUE_PATH = "league."
 """Where the rules of the league are in an experiment."""
@@ -90,9 +87,7 @@ class League:
         change_rules: ChangeRules = _no_change,
     ) -> None:
         if num_teams < 1 or len(seats_per_team) != num_teams or min(seats_per_team) < 1:
-            raise ValueError(
-                f"{num_teams} teams need as many seat counts of at least 1, got {seats_per_team}"
-            )
+            raise ValueError(f"{num_teams} teams need as many seat counts of at least 1, got {seats_per_team}")
         if not 0 <= seed < 2**64:
             raise ValueError(f"the run's seed must be from 0 to 2**64 - 1, got {seed}")
         self.rules = rules
@@ -287,9 +282,7 @@ class League:
         check_match(match, self.seats_per_team, self._roster)
         return match
 
-    def _seated(
-        self, role: Role, captain: str, is_opponent: bool, rng: np.random.Generator
-    ) -> tuple[str, ...]:
+    def _seated(self, role: Role, captain: str, is_opponent: bool, rng: np.random.Generator) -> tuple[str, ...]:
         line_up = {} if is_opponent and role.opponents == "repeated" else role.line_up
         return seat_players(line_up, captain, self.seats_per_team[0], self.candidates, self.payoff, rng)
 

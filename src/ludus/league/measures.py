@@ -10,16 +10,56 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from ludus.league.clusters import nash_clusters
-from ludus.league.meta_solvers import alpha_rank
+from ludus.league.equilibrium import check_antisymmetric, max_entropy_nash, symmetric_nash, zero_sum_value
 from ludus.league.payoff import Payoff
 from ludus.league.payoff_estimate import PayoffEstimate, Unidentified, estimate_payoff
-from ludus.league.symmetric_nash import (
-    check_antisymmetric,
-    max_entropy_nash,
-    symmetric_nash,
-    zero_sum_value,
-)
+from ludus.league.psro import alpha_rank
+
+_IN_SUPPORT = 1e-7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NashCluster:
+    """The players of an equilibrium of all that no layer above has taken."""
+
+    players: tuple[int, ...]
+    """Rows of the payoff, in their order."""
+    strength: float
+    """Mean payoff of the layer's players against the whole league: how far up the top it sits."""
+
+    @property
+    def size(self) -> int:
+        """How cyclic the league is at this strength: 1 where skill decides alone."""
+        return len(self.players)
+
+
+def nash_clusters(payoff: Any) -> tuple[NashCluster, ...]:
+    """Take the players of the equilibrium of largest entropy out of the league, again and again.
+
+    Every layer does at least as well against every layer below as the other way round, each playing its
+    equilibrium (Czarnecki et al. 2020). A league of pure skill has layers of one, rock-paper-scissors is one.
+    """
+    matrix = check_antisymmetric(payoff)
+    others = max(1, len(matrix) - 1)
+    left = np.arange(len(matrix))
+    clusters: list[NashCluster] = []
+    while len(left):
+        inside = _support(matrix[np.ix_(left, left)])
+        players = left[inside]
+        clusters.append(
+            NashCluster(
+                players=tuple(int(player) for player in players),
+                strength=float(matrix[players].sum(axis=1).mean() / others),
+            )
+        )
+        left = left[~inside]
+    return tuple(clusters)
+
+
+def _support(payoff: NDArray[np.float64]) -> NDArray[np.bool_]:
+    mixture = max_entropy_nash(payoff)
+    return np.asarray(mixture > _IN_SUPPORT * mixture.max())
+
 
 Floats = NDArray[np.float64]
 
@@ -161,9 +201,7 @@ def measure(
         drawn.append(_measure_draw(sample, [cluster.players for cluster in clusters]))
         if with_alpha_rank:
             rank_draws.append(alpha_rank(sample))
-    numbers, share_draws, skill_draws, strength_draws = (
-        np.array(column) for column in zip(*drawn, strict=True)
-    )
+    numbers, share_draws, skill_draws, strength_draws = (np.array(column) for column in zip(*drawn, strict=True))
     ranks: Iterable[Estimate | None] = [None] * len(shares)
     if with_alpha_rank:
         ranks = _intervals(alpha_rank(estimate.payoff), np.array(rank_draws), confidence)

@@ -13,9 +13,45 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ludus.data.records import Match, Result
-from ludus.league.pair_rows import FadedSums, PairRows
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class PairRows:
+    """What `pair_counts` makes of many finished matches, oldest first. Of two players it is always the same
+    one that comes first."""
+
+    first: NDArray[np.intp]
+    """Places in a list of names."""
+    second: NDArray[np.intp]
+    wins: Floats
+    draws: Floats
+    losses: Floats
+    margins: Floats
+    episodes: Floats
+    """Of the match, by which older games fade."""
+
+
+class FadedSums:
+    """Sums over the rows of each cell, in which every row counts what the later rows of its cell leave."""
+
+    def __init__(self, cells: NDArray[np.intp], log_fade: Floats) -> None:
+        """`log_fade`: logarithm of what a row leaves of those before it in its cell."""
+        self._order = np.argsort(cells, kind="stable")
+        self._starts = np.flatnonzero(np.diff(cells[self._order], prepend=-1))
+        ends = np.append(self._starts[1:], len(cells)) - 1
+        faded = np.cumsum(log_fade[self._order])
+        self._left = np.exp(np.repeat(faded[ends], ends - self._starts + 1) - faded)
+        self.cells = cells[self._order][self._starts]
+        """Each cell once."""
+        self.left_of_before = np.exp(faded[ends] - np.where(self._starts > 0, faded[self._starts - 1], 0.0))
+        """What all rows together leave of what was in each cell."""
+
+    def of(self, values: Floats) -> Floats:
+        return np.asarray(np.add.reduceat(values[self._order] * self._left, self._starts))
+
+
 PayoffView = Literal["training", "evaluation", "combined"]
 
 
@@ -253,9 +289,7 @@ class Payoff:
     def _row(self, player: str) -> int:
         row = self._index.setdefault(player, len(self._index))
         if row == len(self._wins) - 1:
-            self._wins, self._draws, self._margins = (
-                np.pad(table, (0, len(table))) for table in self._tables
-            )
+            self._wins, self._draws, self._margins = (np.pad(table, (0, len(table))) for table in self._tables)
         return row
 
     @property
@@ -305,3 +339,24 @@ class PayoffBook:
     @property
     def _all(self) -> tuple[Payoff, ...]:
         return self.training, self.evaluation, self.human, self.combined
+
+
+def groups(met: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Per player the number of its group, from a symmetric table of who has met whom. As scipy's
+    `connected_components`, which takes longer to import than a league to be rated."""
+    number = np.full(len(met), -1, np.intp)
+    for player in range(len(met)):
+        if number[player] < 0:
+            group = int(number.max()) + 1
+            reached = np.zeros(len(met), np.bool_)
+            reached[player] = True
+            while reached.any():
+                number[reached] = group
+                reached = met[reached].any(axis=0) & (number < 0)
+    return number
+
+
+def largest_group(met: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The players of the largest group, the first of several, in order."""
+    number = groups(met)
+    return np.flatnonzero(number == np.bincount(number).argmax())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
-from ludus.data.records import LearnerProgress, ModelId, PlayerReset
+import numpy as np
+
+from ludus.data.records import LearnerProgress, ModelId, PlayerAdded, PlayerReset, Settings
 
 FROZEN = "frozen"
 SCRIPTED = "scripted"
@@ -208,3 +212,68 @@ class Standing:
             score_episodes=0.0,
             value_only_until=self.decisions + event.value_only,
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Descent:
+    """The start of a learning player, or one of its resets."""
+
+    decisions: int
+    """That it had trained on by then."""
+    model: str | None
+    """What it went on from; None: fresh weights."""
+    donor: str | None
+    """The player that it took over from, if it was one."""
+    settings: Settings
+    """Of its own, from then on."""
+    reason: str
+
+
+class LineageBook:
+    """The descents of every learning player that ever was, oldest first."""
+
+    def __init__(self) -> None:
+        self._descents: dict[str, list[Descent]] = {}
+
+    def join(self, event: PlayerAdded) -> None:
+        first = Descent(decisions=0, model=event.model, donor=None, settings=dict(event.settings), reason=event.reason)
+        self._descents[event.player] = [first]
+
+    def reset(self, event: PlayerReset, decisions: int, settings: Settings) -> None:
+        descent = Descent(
+            decisions=decisions,
+            model=event.model,
+            donor=event.donor,
+            settings=dict(settings),
+            reason=event.reason,
+        )
+        self._descents[event.player].append(descent)
+
+    @property
+    def descents(self) -> Mapping[str, list[Descent]]:
+        return MappingProxyType(self._descents)
+
+
+_MATCH, _RESET, _MEMBER = 0, 1, 2
+"""Keys that keep the streams apart."""
+
+
+def match_generator(seed: int, match_id: int) -> np.random.Generator:
+    """All draws of one match."""
+    return _generator(seed, _MATCH, match_id)
+
+
+def reset_draw(seed: int, joined: int, snapshots: int) -> float:
+    """In [0, 1): whether the player that joined at event `joined` is reset after its n-th snapshot."""
+    return float(_generator(seed, _RESET, joined, snapshots).random())
+
+
+def member_generator(seed: int, player: str, takeovers: int, interval: int) -> np.random.Generator:
+    """All draws of one judgement of a member of a population; those of its start have the numbers 0 and 0."""
+    # By name, because a player's first settings are drawn before it has joined.
+    name = int.from_bytes(hashlib.blake2b(player.encode(), digest_size=8).digest())
+    return _generator(seed, _MEMBER, name, takeovers, interval)
+
+
+def _generator(seed: int, *key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)))

@@ -7,18 +7,144 @@ Here are its settings; `takeovers` decides with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from ludus.data.records import Settings
-from ludus.league.draws import member_generator
 from ludus.league.payoff import PayoffRules
-from ludus.league.players import unknown
+from ludus.league.players import member_generator, unknown
 from ludus.league.promotion import MAX_DECISIONS
-from ludus.league.search_spaces import SearchSpace
+
+Plain = bool | int | float | str
+
+
+class SearchSpace(Protocol):
+    """What one setting of the experiment may be."""
+
+    path: str
+
+    def begin(self, rng: np.random.Generator) -> Plain:
+        """For a new member."""
+
+    def draw(self, rng: np.random.Generator) -> Plain:
+        """Any value, whatever was there before."""
+
+    def near(self, value: Any, factors: Sequence[float], rng: np.random.Generator) -> Plain:
+        """A value close to that of a donor; a drawn one if that is none of this space's kind."""
+
+    def examples(self) -> tuple[Plain, ...]:
+        """Values that must all fit the experiment: the ends, or all of them."""
+
+
+def _pick(number: int, rng: np.random.Generator) -> int:
+    """One of `number` places. Uses one `random()`, whose stream numpy keeps the same between versions."""
+    return min(int(rng.random() * number), number - 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uniform(SearchSpace):
+    """A number from `low` to `high`, each alike. Near it: times one of the factors, inside the ends."""
+
+    path: str
+    low: float
+    high: float
+    start: float | None = None
+    """What every member begins with; None: each draws its own."""
+
+    def __post_init__(self) -> None:
+        _check_ends(self, self.low, self.high, self.start)
+
+    def begin(self, rng: np.random.Generator) -> float:
+        return self.draw(rng) if self.start is None else self.start
+
+    def draw(self, rng: np.random.Generator) -> float:
+        return min(max(self.low + (self.high - self.low) * rng.random(), self.low), self.high)
+
+    def near(self, value: Any, factors: Sequence[float], rng: np.random.Generator) -> float:
+        return _times(self, value, factors, rng)
+
+    def examples(self) -> tuple[float, ...]:
+        return self.low, self.high
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogUniform(SearchSpace):
+    """A number from `low` to `high`, each order of magnitude alike. Near it: times one of the factors, inside
+    the ends."""
+
+    path: str
+    low: float
+    high: float
+    start: float | None = None
+    """What every member begins with; None: each draws its own."""
+
+    def __post_init__(self) -> None:
+        _check_ends(self, self.low, self.high, self.start)
+        if not self.low > 0:
+            raise ValueError(f"LogUniform.low of {self.path!r} must be above 0, got {self.low}; or use Uniform")
+
+    def begin(self, rng: np.random.Generator) -> float:
+        return self.draw(rng) if self.start is None else self.start
+
+    def draw(self, rng: np.random.Generator) -> float:
+        low, high = math.log(self.low), math.log(self.high)
+        return min(max(math.exp(low + (high - low) * rng.random()), self.low), self.high)
+
+    def near(self, value: Any, factors: Sequence[float], rng: np.random.Generator) -> float:
+        return _times(self, value, factors, rng)
+
+    def examples(self) -> tuple[float, ...]:
+        return self.low, self.high
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OneOf(SearchSpace):
+    """One of `options`, each alike. Near it: itself or a neighbour, so that the order of numbers matters."""
+
+    path: str
+    options: tuple[Plain, ...]
+    start: Plain | None = None
+    """What every member begins with; None: each draws its own."""
+
+    def __post_init__(self) -> None:
+        if len(self.options) < 2:
+            raise ValueError(f"OneOf.options of {self.path!r} needs two or more, got {self.options}")
+        if self.start is not None and self.start not in self.options:
+            raise ValueError(f"OneOf.start of {self.path!r} must be one of {self.options}, got {self.start!r}")
+
+    def begin(self, rng: np.random.Generator) -> Plain:
+        return self.draw(rng) if self.start is None else self.start
+
+    def draw(self, rng: np.random.Generator) -> Plain:
+        return self.options[_pick(len(self.options), rng)]
+
+    def near(self, value: Any, factors: Sequence[float], rng: np.random.Generator) -> Plain:
+        if value not in self.options:
+            return self.draw(rng)
+        place = self.options.index(value) + _pick(3, rng) - 1
+        return self.options[min(max(place, 0), len(self.options) - 1)]
+
+    def examples(self) -> tuple[Plain, ...]:
+        return self.options
+
+
+def _times(space: Uniform | LogUniform, value: Any, factors: Sequence[float], rng: np.random.Generator) -> float:
+    """A schedule that somebody set by hand is no number to multiply."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return space.draw(rng)
+    return min(max(value * factors[_pick(len(factors), rng)], space.low), space.high)
+
+
+def _check_ends(space: object, low: float, high: float, start: float | None) -> None:
+    name, path = type(space).__name__, getattr(space, "path", "")
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"{name} of {path!r} needs finite low < high, got low={low}, high={high}")
+    if start is not None and not low <= start <= high:
+        raise ValueError(f"{name}.start of {path!r} must be from {low} to {high}, got {start}")
+
 
 Fitness = Literal["rating", "win_rate", "score", "evaluation"]
 
@@ -53,9 +179,7 @@ class Truncation(Selection):
     def __post_init__(self) -> None:
         for name in ("bottom", "top"):
             if not 0.0 < getattr(self, name) <= 0.5:
-                raise ValueError(
-                    f"Truncation.{name} must be above 0 and at most 0.5, got {getattr(self, name)}"
-                )
+                raise ValueError(f"Truncation.{name} must be above 0 and at most 0.5, got {getattr(self, name)}")
 
     def choose(self, leads: Mapping[str, Lead], rng: np.random.Generator) -> str | None:
         worse = sum(lead.by < 0 for lead in leads.values())
@@ -140,9 +264,7 @@ class Population:
         if not self.factors or not all(0.0 < factor < math.inf for factor in self.factors):
             raise ValueError(f"Population.factors must all be positive and finite, got {self.factors}")
         if not 0.0 <= self.resample_probability <= 1.0:
-            raise ValueError(
-                f"Population.resample_probability must be from 0 to 1, got {self.resample_probability}"
-            )
+            raise ValueError(f"Population.resample_probability must be from 0 to 1, got {self.resample_probability}")
 
     def check_memory(self, payoff: PayoffRules) -> None:
         """Refuse to wait for more games than are ever remembered."""

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ludus.league.matchmaking import PFSP, Live, Matchmaker, Mixture, SelfPlay, UniformPast
-from ludus.league.meta_strategy import MetaStrategy
+from ludus.league.matchmaking import (
+    PFSP,
+    ForgottenOrStrong,
+    Live,
+    LiveOrPast,
+    Matchmaker,
+    Mixture,
+    SelfPlay,
+    UniformPast,
+    Verification,
+)
 from ludus.league.payoff import PayoffRules
-from ludus.league.promotion import EVERYONE, AnyOf, BySteps, ByWinRate
+from ludus.league.promotion import EVERYONE, AfterReset, AnyOf, BySteps, ByWinRate
+from ludus.league.psro import MetaStrategy
 from ludus.league.quality import QualityScores
-from ludus.league.restarts import AfterReset
-from ludus.league.rivals import ForgottenOrStrong, LiveOrPast, Verification
 from ludus.league.rules import LeagueRules, Role
 
 Weights = Literal["live", "average"]
@@ -95,9 +103,7 @@ def alphastar_pseudocode(
     all_beaten = ByWinRate(min_decisions=period, max_decisions=2 * period)
     main = Role(
         count=mains,
-        matchmaking=Mixture(
-            branches=((0.5, PFSP(weighting="squared")), (0.15, verification), (0.35, self_play))
-        ),
+        matchmaking=Mixture(branches=((0.5, PFSP(weighting="squared")), (0.15, verification), (0.35, self_play))),
         promotion=all_beaten,
         start=start,
         snapshot_weights=snapshot_weights,
@@ -222,9 +228,7 @@ def pfsp(
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
     """Prioritised fictitious self-play: snapshots by how the player does against them."""
-    return _main_only(
-        _part(self_play, PFSP(weighting=weighting)), period, bots, snapshot_weights, reset_probability
-    )
+    return _main_only(_part(self_play, PFSP(weighting=weighting)), period, bots, snapshot_weights, reset_probability)
 
 
 def psro(
@@ -250,9 +254,7 @@ def psro(
 
 def _part(self_play: float, otherwise: Matchmaker) -> Matchmaker:
     """A share of self-play, and something else."""
-    return (
-        Mixture(branches=((self_play, SelfPlay()), (1.0 - self_play, otherwise))) if self_play else otherwise
-    )
+    return Mixture(branches=((self_play, SelfPlay()), (1.0 - self_play, otherwise))) if self_play else otherwise
 
 
 def _main_only(
@@ -305,6 +307,4 @@ def _with_exploiters(
     payoff: PayoffRules,
 ) -> LeagueRules:
     roles = {MAIN: main, MAIN_EXPLOITER: main_exploiter, LEAGUE_EXPLOITER: league_exploiter}
-    return LeagueRules(
-        roles={name: role for name, role in roles.items() if role is not None}, bots=bots, payoff=payoff
-    )
+    return LeagueRules(roles={name: role for name, role in roles.items() if role is not None}, bots=bots, payoff=payoff)

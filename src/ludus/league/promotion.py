@@ -140,9 +140,7 @@ class ByScore(Promotion):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.min_improvement) and self.min_improvement >= 0):
-            raise ValueError(
-                f"ByScore.min_improvement must be at least 0 and finite, got {self.min_improvement}"
-            )
+            raise ValueError(f"ByScore.min_improvement must be at least 0 and finite, got {self.min_improvement}")
         if self.min_episodes < 1:
             raise ValueError(f"ByScore.min_episodes must be at least 1, got {self.min_episodes}")
         if self.min_decisions < 0:
@@ -157,3 +155,33 @@ class ByScore(Promotion):
         if kept is not None and not score > kept + self.min_improvement:
             return None
         return Snapshot(reason=f"score {score:.6g}")
+
+
+class Restart(Protocol):
+    """Chooses the model that a reset player starts again from; None: fresh weights."""
+
+    def model(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> str | None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FromStart(Restart):
+    """What the player started from in the first place: the supervised model, or fresh weights."""
+
+    def model(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> str | None:
+        return standing.player.model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AfterReset:
+    """What happens to a player whose weights have started again."""
+
+    value_only_decisions: int = 0
+    """Decisions on which it trains its value alone, so that a value that knows nothing of these weights does
+    not spoil them. `Standing.value_only_left` counts down."""
+    clear_payoff: bool = True
+    """Forget its games: they say nothing about the weights of now, neither for its own decisions nor for
+    those of others about it. Games that are still open never count, whatever this says."""
+
+    def __post_init__(self) -> None:
+        if self.value_only_decisions < 0:
+            raise ValueError(f"AfterReset.value_only_decisions must be at least 0, got {self.value_only_decisions}")

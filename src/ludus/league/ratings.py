@@ -23,7 +23,7 @@ from ludus.data.records import (
     Result,
     RunStarted,
 )
-from ludus.league.groups import groups
+from ludus.league.payoff import groups
 from ludus.league.players import unknown
 
 Floats = NDArray[np.float64]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
+from itertools import islice
 from types import MappingProxyType
 
 from ludus.data.records import LearnerProgress, Match, PlayerAdded, PlayerReset, ScoreMeasured
-from ludus.league.draws import reset_draw
 from ludus.league.matchmaking import Candidates
 from ludus.league.players import (
     FROZEN,
@@ -17,6 +17,7 @@ from ludus.league.players import (
     Player,
     Standing,
     check_player_id,
+    reset_draw,
     unknown,
 )
 from ludus.league.rules import LeagueRules
@@ -193,3 +194,23 @@ class Roster:
             players=tuple(player for player in self._players.values() if player.id not in self._removed),
             roles=tuple(self._rules.roles),
         )
+
+
+def next_turns(
+    turns: Mapping[str, int], standings: Mapping[str, Standing], *, capacity: int, length: int
+) -> dict[str, int]:
+    """The turns that run from now on: at most `capacity`, by player, with what it had `trained` at the start.
+
+    A turn goes on until its player has trained `length` decisions. A free place goes to whoever has trained
+    least, which may be the player that has just left it; of equals, to the one that joined first. So what
+    two players have trained differs by about one turn, however long the league goes on.
+    """
+    going = {
+        player: start
+        for player, start in turns.items()
+        if player in standings and standings[player].trained - start < length
+    }
+    found = dict(islice(going.items(), capacity))
+    waiting = [standing for player, standing in standings.items() if player not in found]
+    waiting.sort(key=lambda standing: (standing.trained, standing.player.joined))
+    return found | {one.player.id: one.trained for one in waiting[: capacity - len(found)]}

@@ -10,16 +10,12 @@ from dataclasses import dataclass, field, fields
 import torch
 
 from ludus.data.specs import CRITIC_PREFIX, Choice, Entities, Part, Planes, Pointer, SeatKind, Vector
-from ludus.models.alphastar_critic import Baselines
-from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes
-from ludus.models.alphastar_heads import AlphaStarHeads, HeadSizes
-from ludus.models.memory import Memory
+from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, Scatter, SpatialSizes
+from ludus.models.alphastar_heads import AlphaStarHeads, Baselines, HeadSizes
+from ludus.models.encoders import check_vocabulary
 from ludus.models.network_policy import NetworkPolicy
-from ludus.models.operators import MLP
-from ludus.models.policy import ModelConfig
-from ludus.models.spatial_encoder import Scatter, SpatialSizes
-from ludus.models.value_scale import ValueScale
-from ludus.models.vocabulary import check_vocabulary
+from ludus.models.operators import MLP, Memory
+from ludus.models.policy import ModelConfig, ValueScale
 
 _MAY_BE_NONE = ("entity_layers", "map_blocks", "memory", "memory_layers", "action_blocks", "value_blocks")
 """Sizes that may be 0."""
@@ -206,8 +202,7 @@ class AlphaStar:
             features = entities[spec.entities].features
             if max(spec.x, spec.y) >= features:
                 raise ValueError(
-                    f"scatter: column {max(spec.x, spec.y)} is beyond the {features} features "
-                    f"of {spec.entities!r}"
+                    f"scatter: column {max(spec.x, spec.y)} is beyond the {features} features of {spec.entities!r}"
                 )
         if self.entity_types is not None:
             types = [part.types for part in parts.values() if isinstance(part, Entities)]

@@ -2,32 +2,197 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ludus.data.specs import Choice, Head, Point, Pointer, SeatKind
-from ludus.models.alphastar_encoder import AlphaStarEncoder
+from ludus.models.alphastar_encoder import AlphaStarEncoder, SpatialTower
 from ludus.models.decisions import (
     Chooser,
     Decision,
     Decisions,
     decide,
+    decide_several,
     head_in_use,
     num_draws,
 )
-from ludus.models.encoders import Encoded, EncodedEntities
+from ludus.models.encoders import Encoded, EncodedEntities, KnownActions
 from ludus.models.heads import PointEmbedding, PointHead, Question
-from ludus.models.operators import MLP, Embedding, Linear
-from ludus.models.place_head import PlaceHead, map_for
-from ludus.models.residual import GatedLinear, ResidualTower
-from ludus.models.tensors import few_sizes
-from ludus.models.units_head import UnitsEmbedding, UnitsHead
-from ludus.models.vocabulary import KnownActions
+from ludus.models.operators import (
+    LOWEST,
+    LSTM,
+    MLP,
+    Conv2d,
+    ConvTranspose2d,
+    Embedding,
+    GatedLinear,
+    Linear,
+    ResidualConv,
+    ResidualTower,
+)
+from ludus.models.tensors import round_up_rows
 
 _HEAD_GAIN = 0.01
+"""Small, so that a fresh policy is close to uniform."""
+
+
+class PlaceHead(nn.Module):
+    """Scores all places. The embedding of the situation is added at every cell and gates each block (FiLM);
+    the blocks take in the tower's features from the last to the first."""
+
+    def __init__(self, spec: Point, tower: SpatialTower, embedding_size: int, up: tuple[int, ...]) -> None:
+        super().__init__()
+        self.places = (spec.height, spec.width)
+        channels, num_blocks = tower.channels, max(1, len(tower.blocks))
+        self.inputs = Conv2d(channels, channels, kernel=1, padding=0)
+        self.context = Linear(embedding_size, channels, bias=False)
+        self.blocks = nn.ModuleList(
+            ResidualConv(channels, num_blocks=num_blocks, context_size=embedding_size) for _ in range(num_blocks)
+        )
+        doublings = _doublings(spec, tower)
+        assert doublings is not None
+        self.up = nn.ModuleList()
+        for out_channels in _channels_between(up, channels, doublings - 1):
+            self.up.append(ConvTranspose2d(channels, out_channels))
+            channels = out_channels
+        self.scores = (
+            ConvTranspose2d(channels, 1, gain=_HEAD_GAIN)
+            if doublings
+            else Conv2d(channels, 1, kernel=1, padding=0, gain=_HEAD_GAIN)
+        )
+
+    def forward(self, question: Question) -> Decision:
+        context = self.context(question.features)[..., None, None]
+        hidden: Tensor = torch.relu(self.inputs(torch.relu(question.maps[-1])) + context)
+        for block, skip in zip(self.blocks, reversed(question.maps), strict=True):
+            hidden = block(hidden + skip, question.features)
+        hidden = torch.relu(hidden)
+        for layer in self.up:
+            hidden = torch.relu(layer(hidden))
+        height, width = self.places
+        logits = question.tempered(self.scores(hidden).squeeze(-3)[..., :height, :width].flatten(-2))
+        return decide(question.name, logits, question.legal, question.in_use, question.chooser)
+
+
+def map_for(spec: Point, encoder: AlphaStarEncoder) -> str | None:
+    """The map whose cells become the head's places when they are halved so many times: the finest one."""
+    fitting = [name for name in encoder.planes_of_map if _doublings(spec, encoder.tower_of(name)) is not None]
+    return max(fitting, key=lambda name: encoder.tower_of(name).places, default=None)
+
+
+def _doublings(spec: Point, tower: SpatialTower) -> int | None:
+    """How often the tower's cells must be halved to be the head's places; None if they never are."""
+    for doublings in range(tower.halvings + 8):
+        # Cells of the map are counted up, so compare what each side would be without that.
+        sides = zip(tower.places, (spec.height, spec.width), strict=True)
+        if all(side << doublings == places << tower.halvings for side, places in sides):
+            return doublings
+    return None
+
+
+def _channels_between(up: tuple[int, ...], inputs: int, number: int) -> tuple[int, ...]:
+    """The last `number` of `up`, with its first as often as there are too few."""
+    if number <= 0:
+        return ()
+    up = up or (inputs,)
+    return (up[0],) * (number - len(up)) + up[max(0, len(up) - number) :]
+
+
+"""Small, so that a fresh policy is close to uniform."""
+
+
+class UnitsHead(nn.Module):
+    """Scores entities by how well their keys answer a query. With several picks, a small LSTM makes the
+    next query from the embedding and the mean key of those picked so far."""
+
+    def __init__(
+        self,
+        spec: Pointer,
+        maximum: int,
+        *,
+        entity_size: int,
+        embedding_size: int,
+        hidden: int,
+        key_size: int,
+    ) -> None:
+        super().__init__()
+        self.maximum = maximum
+        self.picks = spec.picks
+        self.scale = 1.0 / math.sqrt(key_size)
+        self.keys = Linear(entity_size, key_size, gain=1.0)
+        self.hidden = Linear(embedding_size, hidden)
+        if spec.picks > 1:
+            self.picked = Linear(key_size, hidden, gain=1.0, bias=False)
+            self.reduce = Linear(hidden, key_size, gain=1.0)
+            self.lstm = LSTM(key_size, key_size)
+            self.end = Linear(key_size, 1, gain=1.0)
+        query_inputs = key_size if spec.picks > 1 else hidden
+        self.query = Linear(query_inputs, key_size, gain=_HEAD_GAIN)
+
+    def forward(self, question: Question) -> Decision:
+        entities = question.entities
+        assert entities is not None
+        keys = self.keys(entities.embedding)
+        seen = entities.valid.shape[-1]
+        legal = functional.pad(entities.valid, (0, self.maximum - seen))
+        if question.legal is not None:
+            legal = legal & question.legal
+        scale = self.scale / question.temperature
+        hidden = self.hidden(question.features)
+
+        def scores(query: Tensor) -> Tensor:
+            """[..., maximum]: the cropped entities are not valid, so they get the lowest score."""
+            found = (keys @ (query * scale).unsqueeze(-1)).squeeze(-1)
+            return functional.pad(found, (0, self.maximum - seen), value=LOWEST)
+
+        if self.picks == 1:
+            logits = scores(self.query(torch.relu(hidden)))
+            return decide(question.name, logits, legal, question.in_use, question.chooser)
+        state = keys.new_zeros(2, *hidden.shape[:-1], keys.shape[-1]).unbind(0)
+
+        def scores_given(chosen: Tensor) -> Tensor:
+            """Called once for each pick, in order."""
+            nonlocal state
+            weights = chosen[..., :seen].to(keys.dtype)
+            mean = _weighted_mean(keys, weights)
+            inputs = self.reduce(torch.relu(hidden + self.picked(mean)))
+            state = self.lstm.step(self.lstm.project(inputs), *state)
+            query = self.query(state[0])
+            return torch.cat((scores(query), question.tempered(self.end(query))), -1)
+
+        return decide_several(question.name, scores_given, self.picks, legal, question.in_use, question.chooser)
+
+
+class UnitsEmbedding(nn.Module):
+    """What later heads see of a pointer: the mean of the entities that it picked."""
+
+    def __init__(self, spec: Pointer, entity_size: int, embedding_size: int) -> None:
+        super().__init__()
+        self.several = spec.picks > 1
+        self.outputs = Linear(entity_size, embedding_size, gain=1.0)
+
+    def forward(self, action: Tensor, question: Question) -> Tensor:
+        entities = question.entities
+        assert entities is not None
+        picks = action if self.several else action.unsqueeze(-1)
+        seen = entities.valid.shape[-1]
+        picks = torch.where((picks < 0) | (picks >= seen), seen, picks)
+        chosen = entities.embedding.new_zeros(*picks.shape[:-1], seen + 1).scatter(-1, picks, 1.0)
+        embedded: Tensor = self.outputs(_weighted_mean(entities.embedding, chosen[..., :seen]))
+        return embedded
+
+
+def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
+    """[..., N, size] and [..., N] to [..., size]; zero where all weights are."""
+    total = weights.sum(-1, keepdim=True).clamp(min=1.0)
+    return ((weights / total).unsqueeze(-2) @ vectors).squeeze(-2)
+
+
 """Small, so that a fresh policy is close to uniform."""
 
 
@@ -180,9 +345,7 @@ class AlphaStarHeads(nn.Module):
     def num_draws(self) -> int:
         return num_draws(self.specs)
 
-    def decide(
-        self, features: Tensor, encoded: Encoded, legal: Mapping[str, Tensor], chooser: Chooser
-    ) -> Decisions:
+    def decide(self, features: Tensor, encoded: Encoded, legal: Mapping[str, Tensor], chooser: Chooser) -> Decisions:
         decided: dict[str, Decision] = {}
         in_use: dict[str, Tensor | None] = {}
         embedding = features if self.start is None else self.start(features, encoded.context)
@@ -223,7 +386,7 @@ def _decide_where_used(head: nn.Module, spec: Head, question: Question) -> Decis
         question.chooser.skip(num_draws({question.name: spec}))
         return Decision(nothing, question.features.new_zeros(len(used)), None, None)
     few = len(rows)
-    filled = torch.cat((rows, rows[:1].expand(few_sizes(few) - few)))
+    filled = torch.cat((rows, rows[:1].expand(round_up_rows(few) - few)))
     try:
         made: Decision = head(question.at(filled))
     except ValueError:
@@ -255,3 +418,36 @@ def _exclude_each_other(one: Head, other: Head) -> bool:
     if one.when is None or other.when is None or one.when.head != other.when.head:
         return False
     return not set(one.when.values) & set(other.when.values)
+
+
+class Baselines(nn.Module):
+    """Reads the actor's features (with gradient) and, through encoders of its own, observations.
+
+    With `bounded`, the value of the main reward, which comes first, stays within -1 and 1.
+    """
+
+    def __init__(
+        self,
+        encoders: Sequence[AlphaStarEncoder],
+        feature_size: int,
+        *,
+        num_values: int,
+        size: int,
+        blocks: int,
+        bounded: bool,
+    ) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoders)
+        self.bounded = bounded
+        self.array_names = tuple(name for encoder in encoders for name in encoder.array_names)
+        in_size = feature_size + sum(encoder.size for encoder in encoders)
+        self.towers = nn.ModuleList(ResidualTower(in_size, size, blocks) for _ in range(num_values))
+        self.values = nn.ModuleList(Linear(size, 1, gain=1.0) for _ in range(num_values))
+
+    def forward(self, observation: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        read = [encoder(observation).features for encoder in self.encoders]
+        features = torch.cat((*read, features), -1) if read else features
+        values = [value(tower(features)) for tower, value in zip(self.towers, self.values, strict=True)]
+        if self.bounded:
+            values[0] = (2.0 / math.pi) * torch.atan((math.pi / 2.0) * values[0])
+        return torch.cat(values, -1)

@@ -193,9 +193,7 @@ def draw(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     return action.squeeze(-1), log_prob.squeeze(-1)
 
 
-def decide(
-    name: str, logits: Tensor, legal: Tensor | None, in_use: Tensor | None, chooser: Chooser
-) -> Decision:
+def decide(name: str, logits: Tensor, legal: Tensor | None, in_use: Tensor | None, chooser: Chooser) -> Decision:
     """One option per row. Rows that do not use the head get action 0, log-probability 0 and entropy 0."""
     if legal is None:
         decision = chooser.choose(name, logits, None)
@@ -270,9 +268,7 @@ def num_draws(specs: Mapping[str, Head]) -> int:
     return sum(spec.picks if isinstance(spec, Pointer) else 1 for spec in specs.values())
 
 
-def head_in_use(
-    spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str, Tensor | None]
-) -> Tensor | None:
+def head_in_use(spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str, Tensor | None]) -> Tensor | None:
     """Where the head counts, given the heads before it; None for everywhere."""
     if spec.when is None:
         return None
@@ -286,9 +282,7 @@ def _at(values: Tensor, index: Tensor) -> Tensor:
     return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
-def _require_legal(
-    name: str, decision: Decision, legal: Tensor, in_use: Tensor | None, chooser: Chooser
-) -> Decision:
+def _require_legal(name: str, decision: Decision, legal: Tensor, in_use: Tensor | None, chooser: Chooser) -> Decision:
     """Refuse illegal actions where they count; elsewhere, as in padding, their log-probability is 0.
 
     A drawn action is legal unless nothing is, so one look at the chosen option finds empty masks too.

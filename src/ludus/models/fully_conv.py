@@ -2,17 +2,155 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
 
-from ludus.data.specs import SeatKind
-from ludus.models.encoders import EncoderSizes
-from ludus.models.map_features import MapEncoder, MapHeads, map_sizes
-from ludus.models.memory import Memory
+from ludus.data.specs import Part, Planes, Point, Pointer, SeatKind
+from ludus.models.decisions import Decision, decide
+from ludus.models.encoders import Encoded, EncodedEntities, Encoder, EncoderSizes
+from ludus.models.heads import ActionHeads, Question
 from ludus.models.network_policy import Critic, NetworkPolicy
-from ludus.models.operators import ACTIVATIONS, MLP, Activation
-from ludus.models.value_scale import ValueScale
+from ludus.models.operators import ACTIVATIONS, MLP, Activation, Conv2d, Linear, Memory
+from ludus.models.policy import ValueScale
+from ludus.models.tensors import as_float
+
+_HEAD_GAIN = 0.01
+"""Small, so that a fresh policy is close to uniform."""
+
+MapSize = tuple[int, int]
+"""Height and width in places."""
+
+
+def map_sizes(kind: SeatKind) -> list[MapSize]:
+    """The sizes of the `Point` heads for which there are planes."""
+    seen = {(part.height, part.width) for part in kind.observation.parts.values() if isinstance(part, Planes)}
+    asked = [(head.height, head.width) for head in kind.action.heads.values() if isinstance(head, Point)]
+    return [size for size in dict.fromkeys(asked) if size in seen]
+
+
+class MapTower(nn.Module):
+    """3x3 convolutions over planes of one size. With a `stride` of 2 or more, the first ones halve the map
+    until a cell stands for `stride` x `stride` places."""
+
+    def __init__(self, in_channels: int, places: MapSize, stride: int, sizes: EncoderSizes) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[sizes.activation]
+        self.layers = nn.ModuleList()
+        self.channels, (self.height, self.width) = in_channels, places
+        for out_channels in sizes.channels:
+            step = 2 if stride > 1 else 1
+            self.layers.append(Conv2d(self.channels, out_channels, stride=step))
+            self.channels, stride = out_channels, stride // step
+            self.height, self.width = -(-self.height // step), -(-self.width // step)
+
+    def forward(self, planes: Tensor) -> Tensor:
+        """[..., channels, height, width] to [..., cells, channels]."""
+        if planes.dim() == 4:
+            planes = planes.contiguous(memory_format=torch.channels_last)
+        for layer in self.layers:
+            planes = self.activation(layer(planes))
+        return planes.movedim(-3, -1).flatten(-3, -2)
+
+
+class MapEncoder(Encoder):
+    """As `Encoder`, but planes of the given sizes become maps: their cells are both features and, under
+    `cells_of(size)`, entities."""
+
+    def __init__(self, parts: Mapping[str, Part], maps: list[MapSize], stride: int, sizes: EncoderSizes) -> None:
+        on_map: dict[MapSize, dict[str, Planes]] = {size: {} for size in maps}
+        others: dict[str, Part] = {}
+        for name, part in parts.items():
+            if isinstance(part, Planes) and (part.height, part.width) in on_map:
+                on_map[part.height, part.width][name] = part
+            else:
+                others[name] = part
+        super().__init__(others, sizes)
+        self.has_others = bool(others)
+        self.array_names += tuple(name for planes in on_map.values() for name in planes)
+        self.planes_of_map = {cells_of(size): tuple(planes) for size, planes in on_map.items()}
+        towers = [
+            MapTower(sum(part.channels for part in planes.values()), size, stride, sizes)
+            for size, planes in on_map.items()
+        ]
+        self.towers = nn.ModuleList(towers)
+        self.size += sum(tower.channels * tower.height * tower.width for tower in towers)
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Encoded:
+        features: list[Tensor] = []
+        entities: dict[str, EncodedEntities] = {}
+        for (cells_name, planes), tower in zip(self.planes_of_map.items(), self.towers, strict=True):
+            stacked = [as_float(observation[name]) for name in planes]
+            cells = tower(stacked[0] if len(stacked) == 1 else torch.cat(stacked, -3))
+            features.append(cells.flatten(-2))
+            valid = torch.ones(cells.shape[:-1], dtype=torch.bool, device=cells.device)
+            entities[cells_name] = EncodedEntities(cells, valid)
+        if self.has_others:
+            encoded = super().forward(observation)
+            features.append(encoded.features)
+            entities |= encoded.entities
+        return Encoded(features[0] if len(features) == 1 else torch.cat(features, -1), entities)
+
+
+class MapPointHead(nn.Module):
+    """Scores places by 1x1 convolutions over the map features and, at every cell alike, the features of the
+    whole. A place has the score of its cell, and one for where in the cell it is."""
+
+    def __init__(self, spec: Point, tower: MapTower, stride: int, size: int, activation: Activation) -> None:
+        super().__init__()
+        self.places = (spec.height, spec.width)
+        self.cells = (tower.height, tower.width)
+        self.stride = stride
+        self.activation = ACTIVATIONS[activation]
+        self.inputs = Linear(tower.channels, tower.channels)
+        self.context = Linear(size, tower.channels, bias=False)
+        # Without a score that all places of a cell share, each would learn from its own draws only.
+        self.scores = Linear(tower.channels, 1, gain=_HEAD_GAIN)
+        self.within = Linear(tower.channels, stride * stride, gain=_HEAD_GAIN) if stride > 1 else None
+
+    def forward(self, question: Question) -> Decision:
+        assert question.entities is not None
+        context = self.context(question.features).unsqueeze(-2)
+        hidden = self.activation(self.inputs(question.entities.embedding) + context)
+        scores = self.scores(hidden)
+        if self.within is not None:
+            scores = scores + self.within(hidden)
+        scores = scores.unflatten(-1, (self.stride, self.stride)).unflatten(-3, self.cells)
+        # From [row, column, row within, column within] to places; a cell at the edge may stand for fewer.
+        scores = scores.transpose(-3, -2).flatten(-2).flatten(-3, -2)
+        logits = scores[..., : self.places[0], : self.places[1]].flatten(-2)
+        return decide(question.name, logits, question.legal, question.in_use, question.chooser)
+
+
+class MapHeads(ActionHeads):
+    """As `ActionHeads`, but a `Point` head whose map the encoder keeps is scored on it."""
+
+    def __init__(
+        self,
+        kind: SeatKind,
+        encoder: MapEncoder,
+        stride: int,
+        size: int,
+        entity_size: int,
+        activation: Activation,
+    ) -> None:
+        super().__init__(kind, size, entity_size, activation)
+        towers = dict(zip(encoder.planes_of_map, encoder.towers, strict=True))
+        for index, (name, spec) in enumerate(kind.action.heads.items()):
+            if not isinstance(spec, Point):
+                continue
+            cells = cells_of((spec.height, spec.width))
+            tower = towers.get(cells)
+            if isinstance(tower, MapTower):
+                self.heads[index] = MapPointHead(spec, tower, stride, size, activation)
+                self.specs[name] = Pointer(into=cells, when=spec.when, masked=spec.masked)
+
+
+def cells_of(size: MapSize) -> str:
+    """What the cells of a map are called among the entities."""
+    return f"cells of {size[0]}x{size[1]}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,9 +225,7 @@ class FullyConv:
             trunk=trunk,
             memory=Memory(trunk.size, self.memory) if self.memory else None,
             heads=MapHeads(kind, encoder, self.stride, size, self.entity_size, self.activation),
-            critic=Critic(
-                None, MLP(size, (), self.activation), reads_features=True, further=len(kind.rewards)
-            ),
+            critic=Critic(None, MLP(size, (), self.activation), reads_features=True, further=len(kind.rewards)),
             value_scale=ValueScale() if self.value_normalisation else None,
             signature=repr(self),
         )

@@ -132,9 +132,7 @@ class PointerHead(nn.Module):
     With several picks the query changes with the entities picked so far.
     """
 
-    def __init__(
-        self, spec: Pointer, maximum: int, size: int, entity_size: int, activation: Activation
-    ) -> None:
+    def __init__(self, spec: Pointer, maximum: int, size: int, entity_size: int, activation: Activation) -> None:
         super().__init__()
         self.maximum = maximum
         self.picks = spec.picks
@@ -168,9 +166,7 @@ class PointerHead(nn.Module):
         if self.picks == 1:
             logits = scores(self.query(question.features))
             return decide(question.name, logits, legal, question.in_use, question.chooser)
-        return decide_several(
-            question.name, scores_given, self.picks, legal, question.in_use, question.chooser
-        )
+        return decide_several(question.name, scores_given, self.picks, legal, question.in_use, question.chooser)
 
 
 class PointerEmbedding(nn.Module):
@@ -233,9 +229,7 @@ class ActionHeads(nn.Module):
                 seen = self.activation(self.mixes[index - 1](context))
             around = encoded.entities[spec.into] if isinstance(spec, Pointer) else None
             used = in_use[name] = head_in_use(spec, decided, in_use)
-            decision: Decision = self.heads[index](
-                Question(name, seen, around, legal.get(name), used, chooser)
-            )
+            decision: Decision = self.heads[index](Question(name, seen, around, legal.get(name), used, chooser))
             decided[name] = decision
             if index < len(self.embeddings):
                 embedded: Tensor = self.embeddings[index](decision.action, around)

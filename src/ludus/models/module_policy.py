@@ -85,9 +85,7 @@ class ModulePolicy(nn.Module):
 
         def rows(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
             tensors = {name: share(array) for name, array in arrays.items()}
-            return {
-                name: tensor.reshape(-1, *tensor.shape[len(leading) :]) for name, tensor in tensors.items()
-            }
+            return {name: tensor.reshape(-1, *tensor.shape[len(leading) :]) for name, tensor in tensors.items()}
 
         observation = rows(batch.observation)
         if self.state_arrays:
@@ -99,10 +97,7 @@ class ModulePolicy(nn.Module):
 
     def _run(self, observation: Observation, state: State) -> tuple[dict[str, Tensor], Tensor, State]:
         """Rows through the module, with what it returns put into one form and checked."""
-        seen = {
-            name: tensor if name in self._lengths else as_float(tensor)
-            for name, tensor in observation.items()
-        }
+        seen = {name: tensor if name in self._lengths else as_float(tensor) for name, tensor in observation.items()}
         if self.state_arrays:
             logits, value, state = self.module(seen, state)
         else:
@@ -122,9 +117,7 @@ class ModulePolicy(nn.Module):
     def _run_in_time(self, batch: Batch, leading: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:
         """[T+1, B] step by step, with the state zeroed where `first`; the results as rows."""
         if len(leading) != 2:
-            raise ValueError(
-                f"a policy with memory unrolls trajectories [T+1, B], got leading axes {leading}"
-            )
+            raise ValueError(f"a policy with memory unrolls trajectories [T+1, B], got leading axes {leading}")
         state = {name: share(array) for name, array in batch.state.items()}
         first = share(batch.first)
         steps = []

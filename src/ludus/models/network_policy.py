@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ludus.data.batch import Batch
-from ludus.data.specs import ArraySpec, SeatKind
+from ludus.data.specs import CRITIC_PREFIX, ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, allocate
 from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded
-from ludus.models.encoders import Encoded, Encoder
-from ludus.models.memory import Memory
-from ludus.models.operators import MLP, Linear, stack_modules
-from ludus.models.policy import Acted, Unrolled
+from ludus.models.encoders import Encoded, Encoder, EncoderSizes
+from ludus.models.heads import ActionHeads
+from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear, Memory, stack_modules
+from ludus.models.policy import Acted, Unrolled, ValueScale, architecture_digest
 from ludus.models.tensors import on_device, share
-from ludus.models.value_scale import ValueScale
-from ludus.models.weights import architecture_digest
 
 Observation = Mapping[str, Tensor]
 
@@ -57,9 +56,7 @@ class Critic(nn.Module):
     A separate critic also reads the actor's memory (with gradient), so that it has no state of its own.
     """
 
-    def __init__(
-        self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool, further: int = 0
-    ) -> None:
+    def __init__(self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool, further: int = 0) -> None:
         super().__init__()
         self.encoder = encoder
         self.trunk = trunk
@@ -145,9 +142,7 @@ class NetworkPolicy(nn.Module):
 
         def rows(arrays: Mapping[str, Array | Tensor]) -> dict[str, Tensor]:
             tensors = {name: share(array) for name, array in arrays.items()}
-            return {
-                name: tensor.reshape(flat + tensor.shape[len(leading) :]) for name, tensor in tensors.items()
-            }
+            return {name: tensor.reshape(flat + tensor.shape[len(leading) :]) for name, tensor in tensors.items()}
 
         observation = rows(batch.observation)
         encoded = self.encoder(observation)
@@ -189,15 +184,11 @@ def stack_policies(policies: Sequence[NetworkPolicy]) -> NetworkPolicy:
         raise ValueError("stack_policies needs at least one policy")
     for index, policy in enumerate(policies):
         if not can_stack(policy):
-            raise ValueError(
-                f"policy {index} is a {type(policy).__name__}; only a single NetworkPolicy can be stacked"
-            )
+            raise ValueError(f"policy {index} is a {type(policy).__name__}; only a single NetworkPolicy can be stacked")
     digests = [architecture_digest(policy) for policy in policies]
     for index, digest in enumerate(digests):
         if digest != digests[0]:
-            raise ValueError(
-                f"policy {index} has another architecture ({digest}) than policy 0 ({digests[0]})"
-            )
+            raise ValueError(f"policy {index} has another architecture ({digest}) than policy 0 ({digests[0]})")
     stacked = stack_modules(policies)
     stacked.num_models = len(policies)
     return stacked
@@ -205,3 +196,87 @@ def stack_policies(policies: Sequence[NetworkPolicy]) -> NetworkPolicy:
 
 def _placed(tree: Tree, names: Iterable[str], device: torch.device) -> dict[str, Tensor]:
     return {name: on_device(tree[name], device) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActorCritic:
+    """An encoder for each part of the observation, a trunk, optional memory, heads in order, and a critic."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    """Sizes of the trunk's layers."""
+    activation: Activation = "tanh"
+    """Between layers."""
+    memory: int = 0
+    """Size of the LSTM after the trunk; 0 for none."""
+    separate_critic: bool = True
+    """The critic has an encoder and a trunk of its own instead of reading the actor's features."""
+    central_critic: bool = False
+    """The critic also reads the critic-only parts of the observation."""
+    value_normalisation: bool = False
+    """The critic predicts in units of the running deviation of its targets."""
+    channels: tuple[int, ...] = (32, 32)
+    """Output channels of the 3x3 convolutions over planes."""
+    entity_size: int = 64
+    """Length of the embedding of an entity."""
+    entity_heads: int = 2
+    """Attention heads among entities."""
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+        for name in ("hidden", "channels"):
+            wrong = [size for size in getattr(self, name) if size < 1]
+            if wrong:
+                raise ValueError(f"{name} must be sizes of at least 1, got {wrong[0]}")
+        if self.memory < 0:
+            raise ValueError(f"memory must be at least 0, got {self.memory}")
+        if self.entity_heads < 1 or self.entity_size < 1 or self.entity_size % self.entity_heads:
+            raise ValueError(
+                f"entity_size ({self.entity_size}) must be a multiple of entity_heads ({self.entity_heads})"
+            )
+        if self.central_critic and not self.separate_critic:
+            raise ValueError("central_critic needs separate_critic: a shared trunk must not see critic-only parts")
+
+    def check(self, kind: SeatKind) -> None:
+        if self.central_critic and not kind.observation.critic:
+            raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
+
+    def build(self, kind: SeatKind, seed: int) -> NetworkPolicy:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._build(kind)
+
+    def _build(self, kind: SeatKind) -> NetworkPolicy:
+        self.check(kind)
+        sizes = EncoderSizes(
+            channels=self.channels,
+            entity_size=self.entity_size,
+            entity_heads=self.entity_heads,
+            activation=self.activation,
+        )
+        encoder = Encoder(kind.observation.parts, sizes)
+        trunk = MLP(encoder.size, self.hidden, self.activation)
+        memory = Memory(trunk.size, self.memory) if self.memory else None
+        size = self.memory or trunk.size
+        return NetworkPolicy(
+            kind,
+            encoder=encoder,
+            trunk=trunk,
+            memory=memory,
+            heads=ActionHeads(kind, size, self.entity_size, self.activation),
+            critic=self._critic(kind, sizes, size),
+            value_scale=ValueScale() if self.value_normalisation else None,
+            signature=repr(self),
+        )
+
+    def _critic(self, kind: SeatKind, sizes: EncoderSizes, feature_size: int) -> Critic:
+        if not self.separate_critic:
+            trunk = MLP(feature_size, (), self.activation)
+            return Critic(None, trunk, reads_features=True, further=len(kind.rewards))
+        parts = dict(kind.observation.parts)
+        if self.central_critic:
+            parts |= {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
+        encoder = Encoder(parts, sizes)
+        in_size = encoder.size + (feature_size if self.memory else 0)
+        trunk = MLP(in_size, self.hidden, self.activation)
+        return Critic(encoder, trunk, reads_features=bool(self.memory), further=len(kind.rewards))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from ludus.data.specs import ArraySpec
 
 _MINUS_ONE = torch.tensor(-1.0)
 
@@ -77,9 +80,7 @@ class Linear(nn.Module):
 
     bias: nn.Parameter | None
 
-    def __init__(
-        self, in_size: int, out_size: int, *, gain: float = math.sqrt(2.0), bias: bool = True
-    ) -> None:
+    def __init__(self, in_size: int, out_size: int, *, gain: float = math.sqrt(2.0), bias: bool = True) -> None:
         super().__init__()
         self.weight = _orthogonal(out_size, in_size, gain=gain)
         self.bias = nn.Parameter(torch.zeros(out_size)) if bias else None
@@ -267,9 +268,7 @@ class MLP(nn.Module):
         widths = (in_size, *sizes)
         self.size = widths[-1]
         self.activation = ACTIVATIONS[activation]
-        self.layers = nn.ModuleList(
-            Linear(before, after) for before, after in zip(widths, sizes, strict=False)
-        )
+        self.layers = nn.ModuleList(Linear(before, after) for before, after in zip(widths, sizes, strict=False))
 
     def forward(self, inputs: Tensor) -> Tensor:
         for layer in self.layers:
@@ -298,3 +297,128 @@ def stack_modules(modules: Sequence[ModuleT]) -> ModuleT:
             else:
                 owner._buffers[name] = joint
     return stacked
+
+
+class GatedLinear(nn.Module):
+    """A linear layer whose inputs are let through as far as a context says (GLU); without one it is plain."""
+
+    def __init__(self, in_size: int, context_size: int, out_size: int, *, gain: float = math.sqrt(2.0)) -> None:
+        super().__init__()
+        self.gate = Linear(context_size, in_size, gain=1.0) if context_size else None
+        self.outputs = Linear(in_size, out_size, gain=gain)
+
+    def forward(self, inputs: Tensor, context: Tensor | None) -> Tensor:
+        if self.gate is not None:
+            inputs = torch.sigmoid(self.gate(context)) * inputs
+        outputs: Tensor = self.outputs(inputs)
+        return outputs
+
+
+class ResidualBlock(nn.Module):
+    """x + f(x), where f is two linear layers, each after layer norm and ReLU."""
+
+    def __init__(self, size: int, *, gain: float) -> None:
+        super().__init__()
+        self.norm = LayerNorm(size)
+        self.inputs = Linear(size, size)
+        self.mix_norm = LayerNorm(size)
+        self.mix = Linear(size, size, gain=gain)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        entered = self.inputs(torch.relu(self.norm(inputs)))
+        hidden: Tensor = self.mix(torch.relu(self.mix_norm(entered)))
+        return inputs + hidden
+
+
+class ResidualTower(nn.Module):
+    """A linear layer to `size`, then residual blocks; after a ReLU, features to be read off linearly."""
+
+    def __init__(self, in_size: int, size: int, blocks: int) -> None:
+        super().__init__()
+        self.size = size
+        self.inputs = Linear(in_size, size)
+        self.blocks = nn.ModuleList(ResidualBlock(size, gain=_gain_of_one(blocks)) for _ in range(blocks))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.inputs(inputs)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return torch.relu(hidden)
+
+
+class ResidualConv(nn.Module):
+    """x + f(x) over maps, where f is two 3x3 convolutions, each after a ReLU.
+
+    With a context, each channel of f is scaled and shifted as the context says (FiLM).
+    """
+
+    def __init__(self, channels: int, *, num_blocks: int, context_size: int = 0) -> None:
+        super().__init__()
+        self.inputs = Conv2d(channels, channels)
+        self.mix = Conv2d(channels, channels, gain=_gain_of_one(num_blocks))
+        self.film = Linear(context_size, 2 * channels, gain=1.0) if context_size else None
+
+    def forward(self, planes: Tensor, context: Tensor | None = None) -> Tensor:
+        hidden: Tensor = self.mix(torch.relu(self.inputs(torch.relu(planes))))
+        if self.film is not None:
+            scale, shift = self.film(context)[..., None, None].chunk(2, -3)
+            hidden = torch.addcmul(hidden + shift, hidden, scale)
+        return planes + hidden
+
+
+def _gain_of_one(num_blocks: int) -> float:
+    """Of the last layer of each of so many blocks, so that together they add about what came in."""
+    return 1.0 / math.sqrt(num_blocks)
+
+
+State = dict[str, Tensor]
+
+
+class Memory(nn.Module):
+    """An LSTM over the decisions of one seat, of one or more layers; their states lie side by side."""
+
+    def __init__(self, in_size: int, size: int, *, layers: int = 1, layer_norm: bool = False) -> None:
+        super().__init__()
+        self.size = size
+        cell = NormalisedLSTM if layer_norm else LSTM
+        self.lstm = cell(in_size, size)
+        self.above = nn.ModuleList(cell(size, size) for _ in range(layers - 1))
+        spec = ArraySpec(shape=(layers * size,), dtype=np.dtype("float32"))
+        self.state_arrays = {"h": spec, "c": spec}
+
+    def step(self, inputs: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+        """One decision per row: what is remembered now, and the state to come back with."""
+        layers = self._layers
+        if len(layers) == 1:
+            hidden, cell = self.lstm.step(self.lstm.project(inputs), state["h"], state["c"])
+            return hidden, {"h": hidden, "c": cell}
+        states = []
+        for lstm, before in zip(layers, self._split(state), strict=True):
+            states.append(lstm.step(lstm.project(inputs), *before))
+            inputs = states[-1][0]
+        hiddens, cells = zip(*states, strict=True)
+        return inputs, {"h": torch.cat(hiddens, -1), "c": torch.cat(cells, -1)}
+
+    def unroll(self, inputs: Tensor, first: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """`inputs` [..., T, B, in_size] to [..., T, B, size]; the state is zeroed where `first`."""
+        keep = (~first).unsqueeze(-1).to(inputs.dtype)
+        any_first = first.movedim(-2, 0).flatten(1).any(-1).tolist()
+        for lstm, (hidden, cell) in zip(self._layers, self._split(state), strict=True):
+            projected = lstm.project(inputs)
+            outputs = []
+            for t, zero_some in enumerate(any_first):
+                if zero_some:
+                    hidden, cell = hidden * keep.select(-3, t), cell * keep.select(-3, t)
+                hidden, cell = lstm.step(projected.select(-3, t), hidden, cell)
+                outputs.append(hidden)
+            inputs = torch.stack(outputs, -3)
+        return inputs
+
+    @property
+    def _layers(self) -> list[LSTM | NormalisedLSTM]:
+        return [self.lstm, *self.above]
+
+    def _split(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """(hidden, cell) of each layer."""
+        hiddens, cells = (torch.split(state[name], self.size, -1) for name in ("h", "c"))
+        return list(zip(hiddens, cells, strict=True))

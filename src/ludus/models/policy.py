@@ -3,15 +3,21 @@ while learning. `NetworkPolicy` (models/network_policy.py) is ours; a user's own
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from ludus.data.batch import Batch
 from ludus.data.specs import ArraySpec, SeatKind
-from ludus.data.trees import Array, Tree
+from ludus.data.trees import Array, Tree, under
+from ludus.models.tensors import share
 
 _VALUE_NAMES = frozenset(("value", "critic"))
 
@@ -94,7 +100,7 @@ def value_parameters(policy: Policy) -> list[int]:
     return [index for index, name in enumerate(names) if _VALUE_NAMES & set(name.split("."))]
 
 
-def convolves(policy: Policy) -> bool:
+def uses_convolutions(policy: Policy) -> bool:
     """Whether it has convolutions, of which it is cheaper to see few different numbers of rows."""
     return any(parameter.dim() >= 4 for parameter in policy.parameters())
 
@@ -112,3 +118,206 @@ class ChecksKind(Protocol):
 
     def check(self, kind: SeatKind) -> None:
         """A ValueError that names the setting if it does not."""
+
+
+def weights_of(policy: Policy) -> Tree:
+    """Copies of all parameters and buffers by name."""
+    return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in policy.state_dict().items()}
+
+
+def replace_weights(policy: Policy, weights: Mapping[str, Array], *, model: int | None = None) -> None:
+    """Copy `weights` into the policy in place, all or none; `model` names one of a stack."""
+    own = policy.state_dict()
+    if model is not None:
+        own = {name: tensor[model] for name, tensor in own.items()}
+    for name, tensor in own.items():
+        if name not in weights:
+            raise ValueError(f"weight {name!r} is missing{_nearest(name, weights)}")
+        given, needed = tuple(weights[name].shape), tuple(tensor.shape)
+        if given != needed:
+            raise ValueError(f"weight {name!r} has shape {given}, the policy needs {needed}")
+    for name in weights:
+        if name not in own:
+            raise ValueError(f"weight {name!r} is not one of the policy's{_nearest(name, own)}")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(share(weights[name]))
+
+
+def join_kinds(policies: Sequence[Policy], trees: Iterable[Tree]) -> Tree:
+    """The weights of a player, named KIND/PARAMETER, from those of its policies."""
+    return {
+        f"{policy.kind.name}/{name}": array
+        for policy, tree in zip(policies, trees, strict=True)
+        for name, array in tree.items()
+    }
+
+
+def load_weights(policies: Sequence[Policy], weights: Mapping[str, Array]) -> None:
+    """Copy the weights of a player into its policies; the way back from `join_kinds`."""
+    for policy in policies:
+        replace_weights(policy, under(f"{policy.kind.name}/", weights))
+
+
+def architecture_digest(policy: Policy) -> str:
+    """Equal for policies whose weights fit each other and mean the same: the key of stacks."""
+    described = [type(policy).__qualname__, getattr(policy, "signature", ""), repr(policy.kind)]
+    for name, tensor in policy.state_dict().items():
+        described.append(f"{name} {tuple(tensor.shape)} {tensor.dtype}")
+    return hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
+
+
+def _nearest(name: str, names: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; the nearest name is {close[0]!r}" if close else ""
+
+
+_UPDATES = "updates"
+_PREFIX = "average."
+
+
+class WeightAverage:
+    """Follows all parameters and buffers of `policy`.
+
+    After n updates the newest weights count (1 - decay) / (1 - decay^n): the first update copies, and the
+    start from nothing leaves no bias.
+    """
+
+    def __init__(self, policy: Policy, *, decay: float = 0.99) -> None:
+        if not 0.0 <= decay < 1.0:
+            raise ValueError(f"decay must be in [0, 1), got {decay}")
+        self.decay = decay
+        self.num_updates = 0
+        self._live: dict[str, torch.Tensor] = policy.state_dict()
+        self._average = {name: tensor.clone() for name, tensor in self._live.items()}
+        floating = [name for name, tensor in self._live.items() if tensor.is_floating_point()]
+        self._pairs = [self._average[name] for name in floating], [self._live[name] for name in floating]
+        self._counters = [name for name in self._live if name not in set(floating)]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the policy's present weights."""
+        self.num_updates += 1
+        share_of_newest = (1.0 - self.decay) / (1.0 - self.decay**self.num_updates)
+        averages, live = self._pairs
+        torch._foreach_lerp_(averages, live, share_of_newest)
+        for name in self._counters:
+            self._average[name].copy_(self._live[name])
+
+    def weights(self) -> Tree:
+        """Copies by name, as `weights_of` gives; before the first update, the weights at construction."""
+        return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self._average.items()}
+
+    def state(self) -> Tree:
+        """Everything that `load` needs to go on."""
+        averages = {_PREFIX + name: array for name, array in self.weights().items()}
+        return {_UPDATES: np.array(self.num_updates, np.int64), **averages}
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Array]) -> None:
+        missing = [name for name in self._average if _PREFIX + name not in state]
+        if missing or _UPDATES not in state:
+            raise ValueError(f"the state of a weight average lacks {[*missing, _UPDATES][0]!r}")
+        self.num_updates = int(state[_UPDATES])
+        for name, tensor in self._average.items():
+            tensor.copy_(share(state[_PREFIX + name]))
+
+
+class ValueScale(nn.Module):
+    """A running mean and deviation of the value targets, corrected for its start from nothing."""
+
+    mean: Tensor
+    mean_square: Tensor
+    weight: Tensor
+
+    def __init__(self, *, decay: float = 0.99999, smallest_deviation: float = 0.1) -> None:
+        super().__init__()
+        self.decay = decay
+        self.smallest_deviation = smallest_deviation
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("mean_square", torch.zeros(()))
+        self.register_buffer("weight", torch.zeros(()))
+
+    @torch.no_grad()
+    def update(self, targets: Tensor) -> None:
+        """Take in value targets in units of reward: [...] for one model, [M, ...] for a stack."""
+        targets = targets.flatten(self.mean.dim())
+        self.update_moments(targets.mean(-1), targets.square().mean(-1))
+
+    @torch.no_grad()
+    def update_moments(self, mean: Tensor, mean_square: Tensor) -> None:
+        """The same from the means of the targets and of their squares."""
+        self.mean.lerp_(mean.to(self.mean), 1.0 - self.decay)
+        self.mean_square.lerp_(mean_square.to(self.mean), 1.0 - self.decay)
+        self.weight.lerp_(torch.ones_like(self.weight), 1.0 - self.decay)
+
+    def normalise(self, values: Tensor) -> Tensor:
+        mean, deviation = self._moments(values.dim())
+        return (values - mean) / deviation
+
+    def denormalise(self, values: Tensor) -> Tensor:
+        mean, deviation = self._moments(values.dim())
+        return values * deviation + mean
+
+    def _moments(self, dim: int) -> tuple[Tensor, Tensor]:
+        """Mean and deviation, shaped to meet values of `dim` axes; 0 and 1 before the first update."""
+        weight = self.weight.clamp(min=torch.finfo(torch.float32).tiny)
+        mean = self.mean / weight
+        variance = self.mean_square / weight - mean.square()
+        deviation = variance.clamp(min=self.smallest_deviation**2).sqrt()
+        deviation = torch.where(self.weight > 0, deviation, 1.0)
+        shape = (*self.mean.shape, *(1,) * (dim - self.mean.dim()))
+        return mean.reshape(shape), deviation.reshape(shape)
+
+
+_FORMS = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def require_device_name(setting: str, asked: str) -> None:
+    """Whether the name has a known form; whether this machine has the device is for `find_device` to say."""
+    if not _FORMS.fullmatch(asked):
+        raise ValueError(f"{setting} must be auto, cpu, cuda or cuda:N, got {asked!r}")
+
+
+class NoSuchDeviceError(ValueError):
+    """A device was asked for that this machine does not have."""
+
+
+def find_device(asked: str, setting: str = "learner.device") -> torch.device:
+    """The device that `asked` names; "auto" is a GPU if there is one. `setting` is for the error."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked == "auto":
+        return torch.device("cuda" if count else "cpu")
+    require_device_name(setting, asked)
+    device = torch.device(asked)
+    if device.type == "cuda" and (device.index or 0) >= count:
+        there = f"{count} GPU{'s' * (count > 1)} (cuda:0 to cuda:{count - 1})" if count else "no usable GPU"
+        raise NoSuchDeviceError(f"{asked} was asked for; this machine has {there}: use {setting}=cpu or auto")
+    return device
+
+
+def device_of_rank(asked: str, rank: int) -> str:
+    """Ranks of a learner that may use any GPU take one each, in turn."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return f"cuda:{rank % count}" if asked in ("auto", "cuda") and count > 1 else asked
+
+
+def has_gpu_each(asked: str, ranks: int) -> bool:
+    """Whether each of so many ranks has a GPU that no other uses."""
+    return len({device_of_rank(asked, rank) for rank in range(ranks)}) == ranks > 1
+
+
+def placed(policy: Policy, device: torch.device, setting: str = "learner.device") -> Policy:
+    """The policy with its weights on the device."""
+    if isinstance(policy, nn.Module):
+        policy.to(device)
+    elif device.type != "cpu":
+        raise ValueError(
+            f"{type(policy).__name__} is no torch.nn.Module, so it cannot go to {device}: use {setting}=cpu"
+        )
+    return policy
+
+
+def use_threads(count: int) -> None:
+    """Pin torch to so many threads: on small networks more of them are slower, and results vary with them."""
+    torch.set_num_threads(count)

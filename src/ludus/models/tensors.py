@@ -24,7 +24,7 @@ def share(array: Array | Tensor) -> Tensor:
     return torch.from_numpy(array)
 
 
-def few_sizes(rows: int) -> int:
+def round_up_rows(rows: int) -> int:
     """So many rows or somewhat more: four sizes from one power of two to the next. Libraries for convolutions
     make code for each number of rows that they see, and keep it."""
     step = 1 << max(0, (rows - 1).bit_length() - 3)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ludus.config import ConfigError
 from ludus.store.files import atomic_write, make_folder
+from ludus.system.machine import install_command
 
 Documents = Mapping[str, Any]
 Cell = str | float | int | None
@@ -27,7 +28,7 @@ MOST_IN_TABLE = 40
 
 def require_matplotlib() -> None:
     if find_spec("matplotlib") is None:
-        raise ConfigError("--export needs matplotlib: pip install 'ludus[report]'")
+        raise ConfigError(f"--export needs matplotlib: {install_command('report')}")
 
 
 def export_run(documents: Documents, folder: Path) -> list[str]:
@@ -71,9 +72,7 @@ def league_table(documents: Documents) -> Table | None:
 def _by_strength(league: Mapping[str, Any]) -> tuple[list[Any], list[int]]:
     """The players, the strongest first and those without a rating last, and their places in the document."""
     players = league["players"]
-    order = sorted(
-        range(len(players)), key=lambda one: (players[one]["elo"] is None, -(players[one]["elo"] or 0.0))
-    )
+    order = sorted(range(len(players)), key=lambda one: (players[one]["elo"] is None, -(players[one]["elo"] or 0.0)))
     return [players[one] for one in order], order
 
 

@@ -25,8 +25,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ludus.data.moments import Moment, colour_of_team, written_score
-from ludus.observe.captions import png_address, state_of_play
+from ludus.games.pictures import Moment, colour_of_team, written_score
+from ludus.observe.pictures import png_address, state_of_play
 
 WEB = Path(__file__).parent / "web"
 FILES = {"/": "live.html", "/theme.css": "static/theme.css", "/live.css": "live.css", "/live.js": "live.js"}

@@ -56,8 +56,7 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
         for player, reason in self.never_finished.items():
             by_reason.setdefault(reason, []).append(player)
         found += [
-            f"{_named(players)} never finished a match: {shortened(reason)}"
-            for reason, players in by_reason.items()
+            f"{_named(players)} never finished a match: {shortened(reason)}" for reason, players in by_reason.items()
         ]
         return found
 

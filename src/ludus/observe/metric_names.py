@@ -37,15 +37,11 @@ class Found:
 
 METRICS = (
     Metric("time", "Unix time, s", "When the row was written."),
-    Metric(
-        "decisions", "decisions", "All learning players have trained on so many: the x-axis.", counts=True
-    ),
+    Metric("decisions", "decisions", "All learning players have trained on so many: the x-axis.", counts=True),
     Metric("decisions_per_s", "decisions/s", "Of the last ten seconds."),
     Metric("episodes", "episodes", "Played in finished matches (serial runtime: in all).", counts=True),
     Metric("matches", "matches", "Finished.", counts=True),
-    Metric(
-        "updates", "updates", "Of all learning players, by the batches that they trained on.", counts=True
-    ),
+    Metric("updates", "updates", "Of all learning players, by the batches that they trained on.", counts=True),
     Metric("restarts", "restarts", "Of workers that died or hung.", counts=True),
     Metric("dropped_reward", "reward", "Sum of |reward| that came before a seat's first decision."),
     Metric("queue_wait", "s", "The learner waited so long for trajectories before this update."),
@@ -72,9 +68,7 @@ METRICS = (
     Metric("PLAYER/teacher_loss", "", "Distance from the teacher, weighted."),
     Metric("PLAYER/teacher_kl.HEAD", "nats", "Distance from the teacher, by head."),
     Metric("PLAYER/magnet_kl", "nats", "Distance from the magnet."),
-    Metric(
-        "PLAYER/entropy", "nats", "How undecided the policy is; 0: always the same action. AlphaStar: shares."
-    ),
+    Metric("PLAYER/entropy", "nats", "How undecided the policy is; 0: always the same action. AlphaStar: shares."),
     Metric("PLAYER/entropy.HEAD", "share of the most", "By head, where it is in use."),
     Metric("PLAYER/kl", "nats", "How far the policy moved from the one that acted."),
     Metric("PLAYER/clip_fraction", "share", "Of decisions whose ratio was clipped."),
@@ -112,8 +106,7 @@ def _pattern(name: str) -> re.Pattern[str]:
         return f"(?P<{word[0].lower()}>{_PARTS.get(word[0], '.+')})"
 
     escaped = "".join(
-        piece if _WORD.fullmatch(piece) else re.escape(piece)
-        for piece in re.split(f"({_WORD.pattern})", name)
+        piece if _WORD.fullmatch(piece) else re.escape(piece) for piece in re.split(f"({_WORD.pattern})", name)
     )
     return re.compile(_WORD.sub(part, escaped))
 

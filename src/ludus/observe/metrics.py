@@ -6,20 +6,25 @@ or a full disk does there, training goes on, and what could not be handed on now
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from ludus.config import ConfigError, encode
-from ludus.data.speed import Speed
-from ludus.store.metrics_file import MetricsFile
-from ludus.store.run_folder import RunFolder
+from ludus.data.schedules import Speed
+from ludus.store.files import atomic_write
+from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
+from ludus.system.machine import install_command
 
 Row = Mapping[str, float | None]
 """Names and values of one moment; what is no number is None."""
@@ -61,7 +66,7 @@ def require_library(output: str, library: str, extra: str) -> None:
     from importlib.util import find_spec
 
     if find_spec(library) is None:
-        raise ConfigError(f"metrics: {output} needs {library}: pip install 'ludus[{extra}]'")
+        raise ConfigError(f"metrics: {output} needs {library}: {install_command(extra)}")
 
 
 def _tell(line: str) -> None:
@@ -100,9 +105,7 @@ class RunMetrics:
 class Sender:
     """The process of the outputs, from the side of the training, which goes on without it: nothing raises."""
 
-    def __init__(
-        self, folder: RunFolder, outputs: Sequence[MetricsOutput], tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: RunFolder, outputs: Sequence[MetricsOutput], tell: Callable[[str], None]) -> None:
         self._folder = folder
         self._outputs = json.dumps(encode(tuple(outputs)))
         self._tell = tell
@@ -136,9 +139,7 @@ class Sender:
         with suppress(OSError):
             process.stdin.close()  # it hands on the rest and ends
         try:
-            deadline = (
-                time.monotonic() + CLOSE_WITHIN_S + 2
-            )  # it knows the limit itself, and says what failed
+            deadline = time.monotonic() + CLOSE_WITHIN_S + 2  # it knows the limit itself, and says what failed
             while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
             self._hear(process)
@@ -187,3 +188,57 @@ class Sender:
                 *lines, self._heard = (self._heard + content).split(b"\n")
                 for line in lines:
                     self._tell(f"metrics: {line.decode(errors='replace')}")
+
+
+FILE = "train.csv"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CSV:
+    """Keeps `metrics/train.csv` like `metrics/train.jsonl`. A new name is a new column: then all is written
+    anew."""
+
+    from_start: ClassVar[bool] = True
+
+    def open(self, folder: RunFolder, tell: Callable[[str], None]) -> CSVSink:
+        return CSVSink(folder.metrics / FILE, folder.metrics / TRAIN)
+
+    def require(self) -> None:
+        """Nothing to install."""
+
+    def where(self, folder: RunFolder) -> str:
+        return f"CSV: {folder.metrics / FILE}"
+
+
+class CSVSink:
+    def __init__(self, path: Path, source: Path) -> None:
+        self._path = path
+        self._source = source
+        self._names: dict[str, None] = {}
+        self._written = 0
+
+    def write(self, rows: Sequence[Row]) -> None:
+        known = len(self._names)
+        self._names |= dict.fromkeys(name for row in rows for name in row)
+        if len(self._names) == known:
+            with self._path.open("a", encoding="utf-8", newline="") as file:
+                file.write(self._lines(rows))
+        else:
+            before = read_metrics(self._source)[0][: self._written]
+            header = ",".join(_quoted(name) for name in self._names) + "\n"
+            atomic_write(self._path, (header + self._lines([*before, *rows])).encode(), sync=False)
+        self._written += len(rows)
+
+    def close(self) -> None:
+        """Every write has ended with a whole file."""
+
+    def _lines(self, rows: Iterable[Row]) -> str:
+        text = io.StringIO(newline="")
+        csv.DictWriter(text, list(self._names), lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+def _quoted(name: str) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="").writerow([name])
+    return text.getvalue()

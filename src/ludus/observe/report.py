@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from ludus.observe.secrets import without_logins
+from ludus.observe.run_state import without_logins
 from ludus.store.files import UNREADABLE
 from ludus.store.run_folder import RunFacts, RunFolder
 

@@ -22,10 +22,9 @@ import msgspec
 
 from ludus.config import decode
 from ludus.observe.metrics import CLOSE_WITHIN_S, RETRY_S, TRAIN, MetricsOutput, Sink
-from ludus.observe.secrets import without_secrets
+from ludus.observe.run_state import without_secrets
 from ludus.store.files import UNREADABLE, atomic_write
-from ludus.store.metrics_file import read_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import RunFolder, read_metrics
 
 LOOK_EVERY_S = 0.5
 
@@ -47,7 +46,7 @@ class Positions:
         atomic_write(self._path, msgspec.json.encode(self._positions) + b"\n", sync=False)
 
 
-class Delivery:
+class OutputSender:
     """Hands rows to one output. When that fails, it says so once, and tries again from the same row."""
 
     def __init__(
@@ -106,9 +105,7 @@ class Delivery:
         if not self._failed:
             self._failed = True
             said = without_secrets(" ".join(str(error).split()) or type(error).__name__)
-            self._tell(
-                f"{self.name} does not work: {said}; training goes on, tried again every {RETRY_S:g} s"
-            )
+            self._tell(f"{self.name} does not work: {said}; training goes on, tried again every {RETRY_S:g} s")
 
 
 def send(
@@ -119,7 +116,7 @@ def send(
 ) -> None:
     """`is_over` waits so many seconds for the end of the training."""
     positions = Positions(folder.metrics / "outputs.json")
-    deliveries = [Delivery(folder, output, positions, tell) for output in outputs]
+    deliveries = [OutputSender(folder, output, positions, tell) for output in outputs]
     while not is_over(LOOK_EVERY_S):
         for delivery in deliveries:
             delivery.step()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ludus.algorithms.a2c import A2C
+from ludus.algorithms.actor_critic import A2C
 from ludus.experiment import Experiment
 from ludus.recipes import beacon
 

@@ -9,7 +9,7 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.recipes import connect_four
 
 

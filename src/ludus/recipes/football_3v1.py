@@ -10,10 +10,10 @@ from ludus.algorithms.ppo import PPO
 from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.games.catalog import resolve
-from ludus.games.isolation.source import Isolation, isolate
+from ludus.games.isolation.isolated import Isolation, isolate
 from ludus.league.promotion import ByScore
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig

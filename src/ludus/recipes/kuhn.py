@@ -10,7 +10,7 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -32,11 +32,7 @@ def experiment() -> Experiment:
             max_gradient_norm=5.0,
         ),
         league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=SelfPlay(), promotion=BySteps(every=500_000), snapshot_weights="average"
-                )
-            },
+            roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=500_000), snapshot_weights="average")},
             bots=("random", "equilibrium"),
         ),
         evaluation=EvaluationConfig(opponents=("random", "equilibrium"), episodes=4_096),

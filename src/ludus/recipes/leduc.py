@@ -9,7 +9,7 @@ from ludus.games.builtin.leduc import Leduc
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -38,9 +38,7 @@ def experiment() -> Experiment:
         ),
         league=LeagueRules(
             roles={
-                "main": Role(
-                    matchmaking=SelfPlay(), promotion=BySteps(every=2_000_000), snapshot_weights="average"
-                )
+                "main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=2_000_000), snapshot_weights="average")
             },
             bots=("random", "rules"),
         ),

@@ -1,6 +1,6 @@
 """Atari Pong between two players, from pixels: self-play mixed with play against its own past.
 
-The second player sees the screen mirrored, so that one policy plays both sides. Needs `ludus[multi-atari]`.
+The second player sees the screen mirrored, so that one policy plays both sides. Needs the extra `multi-atari`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ludus.games.adapters.pettingzoo_atari import MultiAtari
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig

@@ -10,12 +10,11 @@ from dataclasses import replace
 from ludus.algorithms.alphastar import AlphaStarGradient, RewardWeights
 from ludus.experiment import Experiment
 from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
-from ludus.league.matchmaking import PFSP, Live, Mixture
+from ludus.league.matchmaking import PFSP, ForgottenOrStrong, Live, Mixture
 from ludus.league.presets import MAIN, MAIN_EXPLOITER, alphastar
-from ludus.league.rivals import ForgottenOrStrong
 from ludus.league.rules import LeagueRules
 from ludus.models.alphastar import AlphaStar
-from ludus.models.spatial_encoder import Scatter
+from ludus.models.alphastar_encoder import Scatter
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -39,9 +38,7 @@ def experiment() -> Experiment:
             max_delay=32,
         ),
         budget=20_000_000,
-        model=AlphaStar(
-            scatter=(Scatter(entities="units", onto="minimap", x=UNIT_X, y=UNIT_Y),), bounded_value=True
-        ),
+        model=AlphaStar(scatter=(Scatter(entities="units", onto="minimap", x=UNIT_X, y=UNIT_Y),), bounded_value=True),
         algorithm=AlphaStarGradient(main=RewardWeights(policy=1.0, value=0.5), teacher=None),
         actor=ActorConfig(num_tables=8, matches=4, episodes_per_table=2, unroll_length=32),
         learner=LearnerConfig(

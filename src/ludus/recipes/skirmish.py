@@ -21,7 +21,7 @@ from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.alphastar import AlphaStar
-from ludus.models.spatial_encoder import Scatter
+from ludus.models.alphastar_encoder import Scatter
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig

@@ -6,11 +6,11 @@ from ludus.algorithms.ppo import mappo
 from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Skirmish
-from ludus.games.builtin.skirmish_hero_bots import HERO_STRATEGIES
+from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig

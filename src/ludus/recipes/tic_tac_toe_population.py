@@ -7,11 +7,10 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.league.matchmaking import Live, Mixture, UniformPast
 from ludus.league.players import SCRIPTED
-from ludus.league.population import Population
+from ludus.league.population import LogUniform, Population
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.search_spaces import LogUniform
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig
 from ludus.workers.trained_player import LearnerConfig
@@ -30,9 +29,7 @@ def experiment() -> Experiment:
             roles={
                 "main": Role(
                     count=4,
-                    matchmaking=Mixture(
-                        branches=((0.5, Live(role="main")), (0.5, UniformPast(over=SCRIPTED)))
-                    ),
+                    matchmaking=Mixture(branches=((0.5, Live(role="main")), (0.5, UniformPast(over=SCRIPTED)))),
                     promotion=BySteps(every=75_000),
                     population=Population(
                         search=(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from ludus.runtime.program import Middleware, Progress, StopTraining, Worker, wrap
+from ludus.workers.worker import Middleware, Progress, StopTraining, Worker, wrap
 
 FINISHED = "finished"
 INTERRUPTED = "interrupted"

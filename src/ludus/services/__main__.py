@@ -13,13 +13,12 @@ from typing import Any
 
 import msgspec
 
-from ludus.data.files import load_address
-from ludus.runtime.process import end_with_parent, settle_in
-from ludus.services.addresses import listen_tcp, listen_unix
-from ludus.services.launch import BEAT_EVERY_S, FAILED_TO_START, Said, ServiceLaunch
-from ludus.services.registry import Instance, Registry, here
+from ludus.data.addresses import load_address
+from ludus.services.registry import Instance, Registry, here, listen_tcp, listen_unix
 from ludus.services.remote_registry import ANNOUNCE_EVERY_S, open_registry
 from ludus.services.server import Server
+from ludus.services.starter import BEAT_EVERY_S, FAILED_TO_START, ServiceLaunch, ServiceNews
+from ludus.system.process import end_with_parent, settle_in
 
 
 def main(launch: ServiceLaunch) -> None:
@@ -31,7 +30,7 @@ def main(launch: ServiceLaunch) -> None:
         server = Server(launch.name, made, registry.token if launch.host else "")
     except Exception as error:
         traceback.print_exc()
-        os.write(launch.control_fd, Said(failed=f"{type(error).__name__}: {error}").line())
+        os.write(launch.control_fd, ServiceNews(failed=f"{type(error).__name__}: {error}").line())
         raise SystemExit(FAILED_TO_START) from None
     asyncio.run(_serve(launch, server, registry, made))
 
@@ -42,20 +41,18 @@ async def _serve(launch: ServiceLaunch, server: Server, registry: Registry, made
     else:
         listening, address = listen_unix(Path(launch.folder) / f"{launch.name}.sock")
     await server.start(listening)
-    instance = Instance(
-        service=launch.service, name=launch.name, address=address, host=here(), pid=os.getpid()
-    )
+    instance = Instance(service=launch.service, name=launch.name, address=address, host=here(), pid=os.getpid())
     control = socket.socket(fileno=launch.control_fd)
     control.setblocking(False)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(control, ended.set)  # the parent says nothing: it can only end
     registry.announce(instance)
-    control.send(Said(ready_at=address).line())
+    control.send(ServiceNews(ready_at=address).line())
     announcing = loop.create_task(_announce(registry, instance))
     while not ended.is_set():
         with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            control.send(Said().line())
+            control.send(ServiceNews().line())
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), BEAT_EVERY_S)
     announcing.cancel()

@@ -7,19 +7,122 @@ dies is replaced. No process outlives the host, however that ends.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ludus.services.errors import ServiceError
-from ludus.services.places import InstanceStatus, Place
+from ludus.services.endpoints import ServiceError
 from ludus.services.registry import FileRegistry, Registry
-from ludus.services.starter import STOP_WITHIN_S, LocalStarter, Starter
-from ludus.services.user_services import UserService, instance_name
+from ludus.services.resources import UserService, instance_name
+from ludus.services.starter import FAILED_TO_START, STOP_WITHIN_S, LocalStarter, Running, Starter
+
+START_UP_S = 120.0
+"""How long a service may take from its start until it can be called."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstanceStatus:
+    """How one process of a service is."""
+
+    name: str
+    state: str
+    """working, starting, waiting (for a node that has what it needs), ended"""
+    pid: int | None
+    node: str
+    """Empty until it is known."""
+    started: float
+    """Unix time."""
+    restarts: int
+    address: str
+    """Where it can be called; empty: it cannot yet."""
+
+
+@dataclass(eq=False)
+class ProcessSlot:
+    service: str
+    name: str
+    described: UserService
+    starter: Starter
+    running: Running | None = None
+    started: float = 0.0
+    started_time: float = 0.0
+    """The same as Unix time."""
+    starts: int = 0
+    beat: float = 0.0
+    """When it last showed life."""
+    address: str = ""
+    """Where it can be called; empty: it cannot yet."""
+    last_words: str = ""
+    """Why it could not start."""
+    failures: int = 0
+    start_at: float = 0.0
+    given_up: bool = False
+
+    def start(self) -> None:
+        self.address = self.last_words = ""
+        self.starts += 1
+        self.started = self.beat = time.monotonic()
+        self.started_time = time.time()
+        self.running = self.starter.start(self.service, self.name, self.described)
+
+    def hear(self) -> None:
+        """Signs of life that have come in."""
+        assert self.running is not None
+        for said in self.running.hear():
+            self.beat = time.monotonic()
+            self.address = said.ready_at or self.address
+            self.last_words += said.failed
+
+    def problem(self) -> str | None:
+        """What is wrong with its process, if anything is."""
+        assert self.running is not None
+        if self.running.lost is not None:
+            return self.running.lost
+        code = self.running.exit_code
+        if code == FAILED_TO_START:
+            return f"does not start: {self.last_words}"
+        if code is not None:
+            return f"ended with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
+        limit = self.described.hung_after_s if self.address else START_UP_S
+        if time.monotonic() - self.beat <= limit:
+            return None
+        if self.running.waits_for:
+            return f"has waited {limit:g} s for {self.running.waits_for}"
+        return f"has shown no sign of life for {limit:g} s"
+
+    @property
+    def status(self) -> InstanceStatus:
+        """May be asked for in any thread: whoever has the place is looked at once."""
+        running, address = self.running, self.address
+        if running is None:
+            state = "ended" if self.given_up else "starting"
+        elif running.waits_for:
+            state = "waiting"
+        else:
+            state = "working" if address else "starting"
+        return InstanceStatus(
+            name=self.name,
+            state=state,
+            pid=None if running is None else running.pid,
+            node="" if running is None else running.node,
+            started=self.started_time,
+            restarts=max(0, self.starts - 1),
+            address=address,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
+
 
 BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 30.0
@@ -68,7 +171,7 @@ class ServiceHost:
             for name, one in services.items()
         }
         self._places = [
-            Place(name, instance_name(name, number), described, starters[name])
+            ProcessSlot(name, instance_name(name, number), described, starters[name])
             for name, described in services.items()
             for number in range(described.count)
         ]
@@ -113,7 +216,7 @@ class ServiceHost:
         """Of all, those included that have ended."""
         return [place.status for place in self._places]
 
-    def _kill(self, place: Place, within_s: float = 0.0) -> None:
+    def _kill(self, place: ProcessSlot, within_s: float = 0.0) -> None:
         running, place.running, place.address = place.running, None, ""
         assert running is not None
         pid, host = running.pid, running.host
@@ -159,7 +262,7 @@ class ServiceHost:
                     print(f"services: {place.name}: {error}", file=sys.stderr)
             looked = now
 
-    def _look_at(self, place: Place, now: float) -> None:
+    def _look_at(self, place: ProcessSlot, now: float) -> None:
         if place.running is None:
             if not place.given_up and now >= place.start_at:
                 place.start()
@@ -198,9 +301,7 @@ class ServiceHost:
 
 
 @contextmanager
-def serving(
-    services: Mapping[str, UserService], folder: str | Path, host: str = ""
-) -> Iterator[FileRegistry]:
+def serving(services: Mapping[str, UserService], folder: str | Path, host: str = "") -> Iterator[FileRegistry]:
     """Services outside of a run, for a look or a measurement: gives the registry to be handed to `Solver`.
     Sockets and logs go into the folder; with a `host`, they listen there on TCP."""
     place = Path(folder).resolve()
@@ -208,7 +309,5 @@ def serving(
     logs = place / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     address = f"file:{registry.folder}"
-    with ServiceHost(
-        services, registry, address, folder=registry.folder, logs=logs, run=place.name, host=host
-    ):
+    with ServiceHost(services, registry, address, folder=registry.folder, logs=logs, run=place.name, host=host):
         yield registry

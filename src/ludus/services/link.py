@@ -12,18 +12,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.services.addresses import connect
-from ludus.services.errors import (
+from ludus.services.endpoints import (
     BadFrame,
     CallFailed,
+    CallRefused,
     InstanceLost,
-    Refused,
     TimeLimit,
     UnknownService,
     offer,
 )
-from ludus.services.registry import Instance
-from ludus.services.wire import PROTOCOL, Answer, Call, Failure, FrameReader, Hello, Unwelcome, Welcome, pack
+from ludus.services.registry import Instance, connect
+from ludus.services.wire import (
+    PROTOCOL,
+    Call,
+    CallerHello,
+    CallFailure,
+    CallResult,
+    FrameReader,
+    ServiceWelcome,
+    Unwelcome,
+    pack,
+)
 
 CONNECT_S = 5.0
 
@@ -48,7 +57,7 @@ class NotSent(Exception):  # noqa: N818
     """The call has not reached the instance: it can be made elsewhere."""
 
 
-class Link:
+class InstanceConnection:
     """Sends calls from any thread; one thread of its own takes the answers.
 
     `on_loss` gets the calls that were sent and not answered when the connection ends, in that thread.
@@ -58,7 +67,7 @@ class Link:
         self,
         instance: Instance,
         token: str,
-        on_loss: Callable[[Link, list[PendingCall]], None],
+        on_loss: Callable[[InstanceConnection, list[PendingCall]], None],
         send_within_s: float,
     ) -> None:
         self.instance = instance
@@ -97,9 +106,7 @@ class Link:
         facts = self.methods.get(call.method)
         if facts is None:
             service = self.instance.service
-            raise UnknownService(
-                f"service {service!r} has no method {call.method!r}{offer(call.method, self.methods)}"
-            )
+            raise UnknownService(f"service {service!r} has no method {call.method!r}{offer(call.method, self.methods)}")
         number = next(_numbers)
         call.instance = self.instance.name
         pieces = pack(Call(number, call.method, list(call.args), call.kwargs))
@@ -130,18 +137,18 @@ class Link:
 
     def _greet(self, token: str) -> list[Any]:
         """Say hello and wait for the welcome; whatever came with it is not lost."""
-        for piece in pack(Hello(PROTOCOL, token)):
+        for piece in pack(CallerHello(PROTOCOL, token)):
             self._socket.sendall(piece)
         while True:
             count = self._socket.recv_into(self._frames.room())
             if not count:
                 raise ConnectionError(f"{self.instance.name} closed the connection")
             first, *more = list(self._frames.take(count)) or [None]
-            if isinstance(first, Welcome):
+            if isinstance(first, ServiceWelcome):
                 self.methods = first.methods
                 return more
             if isinstance(first, Unwelcome):
-                raise Refused(f"{self.instance.address}: {first.reason}")
+                raise CallRefused(f"{self.instance.address}: {first.reason}")
             if first is not None:
                 raise BadFrame(f"{self.instance.address} answers hello with {type(first).__name__}")
 
@@ -166,12 +173,12 @@ class Link:
     def _take(self, message: Any) -> None:
         if isinstance(message, Unwelcome):
             raise BadFrame(message.reason)
-        if not isinstance(message, Answer | Failure):
+        if not isinstance(message, CallResult | CallFailure):
             raise BadFrame(f"did not expect {type(message).__name__}")
         call = self._pending.pop(message.id, None)
         if call is None or not call.answer.set_running_or_notify_cancel():
             return  # nobody waits for it any more
-        if isinstance(message, Answer):
+        if isinstance(message, CallResult):
             call.answer.set_result(message.value)
         else:
             place = f" ({message.place})" if message.place else ""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from ludus.services.errors import ServiceError
+from ludus.services.endpoints import ServiceError
 
 REGISTRY_VARIABLE = "LUDUS_SERVICES"
 """The environment variable by which workers find the registry of their run."""
@@ -114,9 +115,7 @@ class FileRegistry:
         return []
 
     def _path(self, instance: Instance) -> Path:
-        return (
-            self.folder / check_service_name(instance.service) / f"{check_service_name(instance.name)}.json"
-        )
+        return self.folder / check_service_name(instance.service) / f"{check_service_name(instance.name)}.json"
 
 
 def _read(path: Path) -> Instance | None:
@@ -128,9 +127,7 @@ def _read(path: Path) -> Instance | None:
 def check_service_name(name: str) -> str:
     """It names files and folders."""
     if not _NAME.fullmatch(name):
-        raise ValueError(
-            f"{name!r} cannot name a service: use letters, digits, _ . and -, at most 64 of them"
-        )
+        raise ValueError(f"{name!r} cannot name a service: use letters, digits, _ . and -, at most 64 of them")
     return name
 
 
@@ -152,3 +149,76 @@ def registry_address(environment: Mapping[str, str]) -> str:
             f"and tells its workers; elsewhere set {REGISTRY_VARIABLE}, or hand a registry to Solver"
         )
     return address
+
+
+LONGEST_SOCKET_PATH = 100
+"""The system allows 107 bytes, on some systems 103."""
+
+
+def listen_unix(path: Path) -> tuple[socket.socket, str]:
+    """A socket at `path` that only this user may connect to, and its address."""
+    path = path.absolute()
+    path.unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        with _short(path) as short:
+            server.bind(short)
+            os.chmod(short, 0o600)  # before it listens: nobody has connected yet
+        server.listen(128)
+    except OSError as error:
+        server.close()
+        raise OSError(error.errno, f"cannot listen: {error.strerror}", str(path)) from error
+    return server, f"unix:{path}"
+
+
+def listen_tcp(host: str, token: str) -> tuple[socket.socket, str]:
+    """A socket at a free port of `host`, and its address. Other machines are let in by token only."""
+    if not token and not is_loopback(host):
+        raise ValueError(f"refused to listen on {host} without a token: other machines could connect")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = socket.create_server((host, 0), family=family, backlog=128)
+    return server, f"tcp:{host}:{server.getsockname()[1]}"
+
+
+def connect(address: str, timeout_s: float) -> socket.socket:
+    """Raises OSError with the address in it."""
+    kind, _, place = address.partition(":")
+    try:
+        if kind == "unix":
+            link = socket.socket(socket.AF_UNIX)
+            try:
+                link.settimeout(timeout_s)
+                with _short(Path(place)) as short:
+                    link.connect(short)
+            except BaseException:
+                link.close()
+                raise
+        elif kind == "tcp":
+            host, _, port = place.rpartition(":")
+            link = socket.create_connection((host, int(port)), timeout=timeout_s)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        else:
+            raise ValueError(f"{address!r} is no address of a service: unix:PATH or tcp:HOST:PORT")
+    except OSError as error:
+        raise OSError(error.errno, f"cannot connect: {error.strerror or error}", address) from error
+    return link
+
+
+def is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """The path, or a shorter way to it: run folders lie deeper than the name of a socket may be long."""
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ludus.services.endpoints import service
-from ludus.services.errors import CallFailed, ServiceError, TimeLimit
-from ludus.services.link import Link, NotSent, PendingCall, lost
+from ludus.services.endpoints import CallFailed, ServiceError, TimeLimit, service
+from ludus.services.link import InstanceConnection, NotSent, PendingCall, lost
 from ludus.services.registry import TOKEN_VARIABLE, FileRegistry, Instance, MemoryRegistry, Registry
 
 FORGET_AFTER_S = 30.0
@@ -59,7 +58,7 @@ class RemoteRegistry:
         self.token = token
         self._instance = Instance(service="registry", name="registry", address=address, host="", pid=0)
         self._lock = threading.Lock()
-        self._link: Link | None = None
+        self._link: InstanceConnection | None = None
 
     def declare(self, service: str) -> None:
         self._ask("declare", service)
@@ -99,17 +98,17 @@ class RemoteRegistry:
         except TimeoutError:
             raise TimeLimit(f"the registry at {self._instance.address} does not answer") from None
 
-    def _connected(self) -> Link:
+    def _connected(self) -> InstanceConnection:
         with self._lock:
             if self._link is None or not self._link.is_open:
                 try:
-                    self._link = Link(self._instance, self.token, _give_up, PATIENCE_S)
+                    self._link = InstanceConnection(self._instance, self.token, _give_up, PATIENCE_S)
                 except OSError as error:
                     raise ServiceError(f"the registry of services cannot be reached: {error}") from error
             return self._link
 
 
-def _give_up(link: Link, calls: list[PendingCall]) -> None:
+def _give_up(link: InstanceConnection, calls: list[PendingCall]) -> None:
     for call in calls:
         if call.answer.set_running_or_notify_cancel():
             call.answer.set_exception(lost(call, link.problem))

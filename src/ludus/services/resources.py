@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ludus.services.endpoints import ServiceError
+from ludus.services.registry import check_service_name
+from ludus.system.machine import usable_cores, usable_memory, visible_gpus
 
 RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_mb"}
 """Names that Ray has for what has a field here."""
@@ -26,9 +31,7 @@ class Resources:
     def __post_init__(self) -> None:
         for name in ("cpus", "gpus", "memory_mb"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"resources.{name} must be 0 or more, and finite, got {getattr(self, name):g}"
-                )
+                raise ValueError(f"resources.{name} must be 0 or more, and finite, got {getattr(self, name):g}")
         if self.gpus > 1 and self.gpus % 1:
             raise ValueError(f"resources.gpus must be a whole number above 1, got {self.gpus:g}")
         for name, amount in self.custom.items():
@@ -41,3 +44,155 @@ class Resources:
         """As in 2 cpus, 1 gpus, 500 memory_mb."""
         amounts = {"cpus": self.cpus, "gpus": self.gpus, "memory_mb": self.memory_mb, **self.custom}
         return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount) or "nothing"
+
+
+Option = str | int | float | bool | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserService:
+    """A class whose methods are marked with `@service`, in processes of its own."""
+
+    address: str
+    """FILE.py:CLASS or PACKAGE.MODULE:CLASS."""
+    count: int = 1
+    """Processes, each with an object of its own."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """What the class is made with, by name."""
+    resources: Resources | None = None
+    """What each process needs; None: nothing in particular. On a Ray cluster, processes that say what they
+    need go to a node that has it, the others run beside `ludus train`."""
+    restart: bool = True
+    """Whether a process that has ended is started again, after a pause that doubles."""
+    hung_after_s: float = 120.0
+    """A process that does nothing but one call for so long is ended. Calls of `async def` that wait do not
+    count."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count must be at least 1, got {self.count}")
+        if not 0 < self.hung_after_s < math.inf:
+            raise ValueError(f"hung_after_s must be above 0 and finite, got {self.hung_after_s}")
+        place, colon, name = self.address.rpartition(":")
+        if not (place and colon and name):
+            raise ValueError(f"address must be FILE.py:CLASS or PACKAGE.MODULE:CLASS, got {self.address!r}")
+
+
+def instance_name(service: str, number: int) -> str:
+    return f"{service}-{number}"
+
+
+def cpus_of(services: Mapping[str, UserService]) -> float:
+    """Cores that all processes together ask for."""
+    return sum(one.count * one.resources.cpus for one in services.values() if one.resources is not None)
+
+
+def custom_of(services: Mapping[str, UserService]) -> dict[str, float]:
+    """The same of resources that have names of their own."""
+    found: dict[str, float] = {}
+    for one in services.values():
+        for name, amount in one.resources.custom.items() if one.resources is not None else ():
+            found[name] = found.get(name, 0.0) + one.count * amount
+    return found
+
+
+def bytes_of(services: Mapping[str, UserService]) -> int:
+    """The same of memory."""
+    asked = [(one.count, one.resources) for one in services.values()]
+    return sum(count * math.ceil(1e6 * each.memory_mb) for count, each in asked if each is not None)
+
+
+def check_services(services: Mapping[str, UserService]) -> None:
+    for name in services:
+        check_service_name(name)
+
+
+def with_fixed_addresses(services: Mapping[str, UserService]) -> dict[str, UserService]:
+    """The same by addresses that hold in any folder. Raises ValueError if a file is not there."""
+    fixed = {}
+    for name, one in services.items():
+        place, _, cls = one.address.rpartition(":")
+        if place.endswith(".py"):
+            if not Path(place).is_file():
+                raise ValueError(f"services.{name}: there is no file {place!r}")
+            one = replace(one, address=f"{Path(place).resolve()}:{cls}")
+        fixed[name] = one
+    return fixed
+
+
+_SLACK = 1e-6
+"""Shares of a GPU are fractions: three times a third is one."""
+
+
+class NotEnough(ServiceError, ValueError):  # noqa: N818
+    """A service asks for more than there is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What there is for services."""
+
+    cores: float
+    memory_mb: float
+    gpus: tuple[str, ...]
+    """As CUDA_VISIBLE_DEVICES takes them."""
+
+    @classmethod
+    def here(cls, services: Mapping[str, UserService]) -> Machine:
+        """GPUs are looked for only if one of the services asks for some: that takes a moment."""
+        wanted = any(one.resources is not None and one.resources.gpus for one in services.values())
+        return cls(cores=usable_cores(), memory_mb=usable_memory() / 1e6, gpus=visible_gpus() if wanted else ())
+
+
+def allot(services: Mapping[str, UserService], machine: Machine | None = None) -> dict[str, tuple[str, ...]]:
+    """The GPUs of each process that has asked for some, by its name. Raises `NotEnough`, which names the
+    service and what is missing. `machine`: this one.
+
+    From the last GPU on: what uses GPUs without saying so, such as the learner, begins with the first.
+    """
+    machine = machine or Machine.here(services)
+    left = dict.fromkeys(reversed(machine.gpus), 1.0)
+    cores, memory = machine.cores, machine.memory_mb
+    allotted = {}
+    for name, described in services.items():
+        needed = described.resources or Resources()
+        cores -= described.count * needed.cpus
+        memory -= described.count * needed.memory_mb
+        if cores < -_SLACK:
+            raise _missing(name, described, "cpus", machine.cores, cores)
+        if memory < -_SLACK:
+            raise _missing(name, described, "memory_mb", machine.memory_mb, memory)
+        for number in range(described.count if needed.gpus else 0):
+            found = _take(needed.gpus, left)
+            if found is None:
+                left_over = sum(left.values()) - (described.count - number) * needed.gpus
+                raise _missing(name, described, "gpus", len(machine.gpus), left_over)
+            allotted[instance_name(name, number)] = found
+    return allotted
+
+
+def _take(gpus: float, left: dict[str, float]) -> tuple[str, ...] | None:
+    """Whole GPUs that nobody has, or a share of the one that has the least left but enough."""
+    if gpus >= 1:
+        free = [gpu for gpu, share in left.items() if share == 1][: int(gpus)]
+        if len(free) < gpus:
+            return None
+        left.update(dict.fromkeys(free, 0.0))
+        return tuple(free)
+    enough = [gpu for gpu, share in left.items() if share >= gpus - _SLACK]
+    if not enough:
+        return None
+    chosen = min(enough, key=lambda gpu: left[gpu])
+    left[chosen] -= gpus
+    return (chosen,)
+
+
+def _missing(name: str, described: UserService, what: str, there: float, over: float) -> NotEnough:
+    """`over`: what would be left, which is less than nothing, or no whole GPU."""
+    assert described.resources is not None
+    each = getattr(described.resources, what)
+    asked = f"{each:g}" if described.count == 1 else f"{described.count} x {each:g}"
+    others = there - over - described.count * each
+    by_others = f", of which services before it take {others:g}" if others > _SLACK else ""
+    has = f"{there:g}" if there else "none"
+    return NotEnough(f"services.{name} asks for {asked} {what}, but this machine has {has}{by_others}")

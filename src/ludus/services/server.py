@@ -15,21 +15,20 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ludus.services.endpoints import Endpoint, endpoints_of
-from ludus.services.errors import BadFrame, offer
+from ludus.services.endpoints import BadFrame, Endpoint, endpoints_of, offer
 from ludus.services.wire import (
     HELLO_BYTES,
     MOST_BYTES,
     PROTOCOL,
-    Answer,
     Call,
-    Failure,
+    CallerHello,
+    CallFailure,
+    CallResult,
     FrameReader,
-    Hello,
     Message,
     MethodFacts,
+    ServiceWelcome,
     Unwelcome,
-    Welcome,
     pack,
 )
 
@@ -76,7 +75,7 @@ class Server:
         endpoint = self.endpoints.get(call.method)
         if endpoint is None:
             text = f"{self.name} has no method {call.method!r}{offer(call.method, self.endpoints)}"
-            peer.send(Failure(call.id, "UnknownMethod", text, ""))
+            peer.send(CallFailure(call.id, "UnknownMethod", text, ""))
         elif (gatherer := self._gatherers.get(call.method)) is not None:
             gatherer.add(peer, call)
         else:
@@ -86,9 +85,7 @@ class Server:
                 failed=lambda error: self.fail(endpoint, peer, call.id, error),
             )
 
-    def run(
-        self, work: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Exception], None]
-    ) -> None:
+    def run(self, work: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Exception], None]) -> None:
         """Now, or, if it has to wait for something, as a task beside others."""
         try:
             value = work()
@@ -150,7 +147,7 @@ class _Peer(asyncio.BufferedProtocol):
             for message in self._frames.take(nbytes):
                 if self._welcome and isinstance(message, Call):
                     self._server.take(self, message)
-                elif not self._welcome and isinstance(message, Hello):
+                elif not self._welcome and isinstance(message, CallerHello):
                     self._greet(message)
                 else:
                     raise BadFrame(f"did not expect {type(message).__name__}")
@@ -158,7 +155,7 @@ class _Peer(asyncio.BufferedProtocol):
             self.send(Unwelcome(str(error)))
             self.transport.close()
 
-    def _greet(self, hello: Hello) -> None:
+    def _greet(self, hello: CallerHello) -> None:
         if hello.protocol != PROTOCOL:
             self._turn_away(f"{self._server.name} speaks protocol {PROTOCOL}, the caller {hello.protocol}")
         elif not secrets.compare_digest(hello.token.encode(), self._server.token.encode()):
@@ -168,7 +165,7 @@ class _Peer(asyncio.BufferedProtocol):
             self._welcome = True
             self._patience.cancel()
             self._frames.most_bytes = MOST_BYTES
-            self.send(Welcome(self._server.name, self._server.facts))
+            self.send(ServiceWelcome(self._server.name, self._server.facts))
 
     def _turn_away(self, reason: str) -> None:
         self.send(Unwelcome(reason))
@@ -183,7 +180,7 @@ class _Peer(asyncio.BufferedProtocol):
 
     def answer(self, number: int, value: Any) -> None:
         try:
-            pieces = pack(Answer(number, value))
+            pieces = pack(CallResult(number, value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             pieces = pack(failure(number, error))
         self._write(pieces)
@@ -252,10 +249,10 @@ class _Gatherer:
             self._server.fail(self._endpoint, peer, number, error)
 
 
-def failure(number: int, error: Exception) -> Failure:
+def failure(number: int, error: Exception) -> CallFailure:
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
-    return Failure(number, type(error).__name__, str(error), place)
+    return CallFailure(number, type(error).__name__, str(error), place)
 
 
 class ServerThread:
@@ -264,9 +261,7 @@ class ServerThread:
     def __init__(self, server: Server, listening: socket.socket) -> None:
         self.server = server
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name=f"serve {server.name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self.loop.run_forever, name=f"serve {server.name}", daemon=True)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(server.start(listening), self.loop).result()
 

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from ludus.services.errors import NoInstance, Refused, UnknownService, offer
-from ludus.services.link import Link, NotSent, PendingCall, late, lost
+from ludus.services.endpoints import CallRefused, NoInstance, UnknownService, offer
+from ludus.services.link import InstanceConnection, NotSent, PendingCall, late, lost
 from ludus.services.registry import Instance, Registry, can_reach, registry_address
 from ludus.services.remote_registry import RemoteRegistry, open_registry
 
@@ -51,7 +51,7 @@ class Solver:
         self._lock = threading.Lock()
         """Never held while anybody is waited for but for `_looked`."""
         self._looked = threading.Condition(self._lock)
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, InstanceConnection] = {}
         """By address."""
         self._connecting: set[str] = set()
         """Addresses that are being connected to."""
@@ -142,8 +142,7 @@ class Solver:
                 left = call.deadline - time.monotonic()
                 if left <= 0:
                     raise NoInstance(
-                        f"no instance of service {self.service!r} within {self.time_limit_s:g} s: "
-                        f"{self._problem}"
+                        f"no instance of service {self.service!r} within {self.time_limit_s:g} s: {self._problem}"
                     )
                 if not self._wait_for_look(left):
                     time.sleep(min(nap, left))
@@ -156,7 +155,7 @@ class Solver:
                 self._problem = str(problem)
                 self._forget(link)
 
-    def _choose(self) -> Link | None:
+    def _choose(self) -> InstanceConnection | None:
         """Does not wait: an instance that this is connected to, if any; looks for others where it is time."""
         with self._lock:
             if self._is_closed:
@@ -222,9 +221,7 @@ class Solver:
             now = time.monotonic()
             for instance in found:
                 if not can_reach(instance):
-                    self._problem = (
-                        f"{instance.name} has a unix socket on {instance.host}, which is another machine"
-                    )
+                    self._problem = f"{instance.name} has a unix socket on {instance.host}, which is another machine"
             joined = [
                 instance
                 for instance in found
@@ -256,8 +253,8 @@ class Solver:
         assert self._registry is not None
         try:
             token = self._registry.token if address.startswith("tcp:") else ""
-            link = Link(instance, token, self._lose, self.time_limit_s)
-        except Refused as error:
+            link = InstanceConnection(instance, token, self._lose, self.time_limit_s)
+        except CallRefused as error:
             refusal = error
         except Exception as error:  # whatever it is, the address can be tried again
             self._problem = str(error)
@@ -273,12 +270,12 @@ class Solver:
         if link is not None:  # too late, or gone
             link.close()
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: InstanceConnection) -> None:
         with self._lock:
             if self._links.get(link.instance.address) is link:
                 del self._links[link.instance.address]
 
-    def _lose(self, link: Link, calls: list[PendingCall]) -> None:
+    def _lose(self, link: InstanceConnection, calls: list[PendingCall]) -> None:
         """In the thread of the link: an instance is gone with these calls."""
         self._problem = f"{link.instance.name} is gone: {link.problem}"
         self._forget(link)

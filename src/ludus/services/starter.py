@@ -14,13 +14,59 @@ from typing import Protocol
 
 import msgspec
 
-from ludus.runtime.guard import Guard
-from ludus.runtime.log_keeper import LogKeeper
-from ludus.runtime.machine import GPUS_VARIABLE
-from ludus.services.allotment import allot
-from ludus.services.launch import HeardLines, Said, ServiceLaunch
 from ludus.services.registry import here
-from ludus.services.user_services import UserService
+from ludus.services.resources import Option, UserService, allot
+from ludus.system.guard import Guard
+from ludus.system.log_keeper import LogKeeper
+from ludus.system.machine import GPUS_VARIABLE
+
+RUN_VARIABLE = "LUDUS_RUN"
+"""The environment variable by which a service finds the folder of its run."""
+BEAT_EVERY_S = 1.0
+"""How often a service process shows that its loop turns."""
+FAILED_TO_START = 78
+"""Its exit code if its class cannot be loaded or made."""
+
+
+class ServiceLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+    name: str
+    address: str
+    """Of the class."""
+    options: dict[str, Option]
+    registry: str
+    """Its address."""
+    folder: str
+    """For the socket."""
+    host: str
+    """Listen on TCP at this address of the machine; empty: on a unix socket."""
+    control_fd: int = -1
+    parent: int = -1
+    """These two are known once it starts."""
+
+
+class ServiceNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sign of life, with what is new."""
+
+    ready_at: str = ""
+    """It can be called at this address."""
+    failed: str = ""
+    """Why its class cannot be loaded or made."""
+
+    def line(self) -> bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+
+class HeardLines:
+    """What comes in pieces, put together."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, content: bytes) -> list[ServiceNews]:
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        return [msgspec.json.decode(line, type=ServiceNews) for line in lines]
+
 
 STOP_WITHIN_S = 3.0
 """How long a process that was asked to end may take for it."""
@@ -53,7 +99,7 @@ class Running(Protocol):
     def waits_for(self) -> str:
         """What it needs before it can start; empty: nothing any more."""
 
-    def hear(self) -> list[Said]:
+    def hear(self) -> list[ServiceNews]:
         """What it has said since it was last asked."""
 
     def leave(self) -> None:
@@ -84,9 +130,7 @@ class ServiceProcess:
     waits_for = ""
     lost: str | None = None
 
-    def __init__(
-        self, launch: ServiceLaunch, output: int, environment: Mapping[str, str], guard: Guard
-    ) -> None:
+    def __init__(self, launch: ServiceLaunch, output: int, environment: Mapping[str, str], guard: Guard) -> None:
         """`output`: the descriptor that it prints to. Of `launch`, the numbers are filled in here."""
         self.host = self.node = here()
         self._guard = guard
@@ -115,8 +159,8 @@ class ServiceProcess:
     def exit_code(self) -> int | None:
         return self._process.poll()
 
-    def hear(self) -> list[Said]:
-        heard: list[Said] = []
+    def hear(self) -> list[ServiceNews]:
+        heard: list[ServiceNews] = []
         with suppress(BlockingIOError, ConnectionResetError):
             while content := self._control.recv(4096):
                 heard += self._lines.take(content)

@@ -13,8 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ludus.services.endpoints import service
-from ludus.services.errors import InstanceLost, NoInstance, TimeLimit
+from ludus.services.endpoints import InstanceLost, NoInstance, TimeLimit, service
 from ludus.services.registry import Registry
 from ludus.services.solver import Solver
 
@@ -25,7 +24,7 @@ _NAP_S = 0.02
 """Between two tries to ask, for who waits while the service is being started again."""
 
 
-class Published(NamedTuple):
+class PublishedValue(NamedTuple):
     version: int
     """Counts up with every value that is published under the topic."""
     value: Any
@@ -35,7 +34,7 @@ class Topics:
     """Keeps the newest value of each topic. Has one instance: two would know different values."""
 
     def __init__(self) -> None:
-        self._newest: dict[str, Published] = {}
+        self._newest: dict[str, PublishedValue] = {}
         self._changed: dict[str, asyncio.Event] = {}
 
     @service(idempotent=True)
@@ -43,18 +42,18 @@ class Topics:
         """Gives the version of the value, which is greater than `above`, what its publisher knows of."""
         known = self._newest.get(topic)
         version = max(above, known.version if known else 0) + 1
-        self._renew(topic, Published(version, value))
+        self._renew(topic, PublishedValue(version, value))
         return version
 
     @service(idempotent=True)
-    async def next(self, topic: str, known: int, wait_s: float) -> Published | None:
+    async def next(self, topic: str, known: int, wait_s: float) -> PublishedValue | None:
         """The newest value, once it is newer than what the subscriber knows; None if that takes longer."""
         until = time.monotonic() + min(wait_s, WAIT_S)
         while True:
             newest = self._newest.get(topic)
             if newest is not None and newest.version < known:
                 # Only a service that was started again knows less than its subscribers.
-                newest = Published(known + 1, newest.value)
+                newest = PublishedValue(known + 1, newest.value)
                 self._renew(topic, newest)
             if newest is not None and newest.version > known:
                 return newest
@@ -65,7 +64,7 @@ class Topics:
             except TimeoutError:
                 return None
 
-    def _renew(self, topic: str, newest: Published) -> None:
+    def _renew(self, topic: str, newest: PublishedValue) -> None:
         self._newest[topic] = newest
         self._changed.pop(topic, asyncio.Event()).set()
 
@@ -104,10 +103,10 @@ class Subscriber:
     def __init__(self, topic: str, *, registry: Registry | None = None, time_limit_s: float = 30.0) -> None:
         self.topic = topic
         self._solver = Solver(SERVICE, registry=registry, time_limit_s=time_limit_s)
-        self._latest: Published | None = None
+        self._latest: PublishedValue | None = None
         self._asked: Future[Any] | None = None
 
-    def newest(self) -> Published | None:
+    def newest(self) -> PublishedValue | None:
         """The newest value that has come in; None before the first. Does not wait, not even for a service
         that is being started again."""
         if self._asked is None:
@@ -116,7 +115,7 @@ class Subscriber:
             self._ask()
         return self._latest
 
-    def wait(self, time_limit_s: float) -> Published:
+    def wait(self, time_limit_s: float) -> PublishedValue:
         """The first value that is newer than the last one that was given out."""
         before = self._latest.version if self._latest else 0
         until = time.monotonic() + time_limit_s
@@ -126,9 +125,7 @@ class Subscriber:
                 return newest
             left = until - time.monotonic()
             if left <= 0:
-                raise TimeLimit(
-                    f"topic {self.topic!r} has nothing newer than version {before} in {time_limit_s:g} s"
-                )
+                raise TimeLimit(f"topic {self.topic!r} has nothing newer than version {before} in {time_limit_s:g} s")
             if self._asked is None:
                 time.sleep(min(_NAP_S, left))
                 continue
@@ -162,5 +159,5 @@ class Subscriber:
         if answer is None:
             self._ask()
             return False
-        self._latest = Published(*answer)
+        self._latest = PublishedValue(*answer)
         return True

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.services.errors import BadFrame
+from ludus.services.endpoints import BadFrame
 
 PROTOCOL = 1
 """Counts up when a message, or how arrays lie, changes its meaning."""
@@ -50,14 +50,14 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="message")
     pass
 
 
-class Hello(Message, frozen=True, array_like=True, tag="hello"):
+class CallerHello(Message, frozen=True, array_like=True, tag="hello"):
     """The first thing a caller says."""
 
     protocol: int
     token: str
 
 
-class Welcome(Message, frozen=True, array_like=True, tag="welcome"):
+class ServiceWelcome(Message, frozen=True, array_like=True, tag="welcome"):
     instance: str
     methods: dict[str, MethodFacts]
 
@@ -69,7 +69,7 @@ class Unwelcome(Message, frozen=True, array_like=True, tag="unwelcome"):
 
 
 class Call(Message, frozen=True, array_like=True, tag="call"):
-    """Answered by `Answer` or `Failure` with the same id, unless the method has no reply."""
+    """Answered by `CallResult` or `CallFailure` with the same id, unless the method has no reply."""
 
     id: int
     method: str
@@ -77,12 +77,12 @@ class Call(Message, frozen=True, array_like=True, tag="call"):
     kwargs: dict[str, Any]
 
 
-class Answer(Message, frozen=True, array_like=True, tag="answer"):
+class CallResult(Message, frozen=True, array_like=True, tag="answer"):
     id: int
     value: Any
 
 
-class Failure(Message, frozen=True, array_like=True, tag="failure"):
+class CallFailure(Message, frozen=True, array_like=True, tag="failure"):
     id: int
     kind: str
     """The class of the error."""
@@ -91,7 +91,7 @@ class Failure(Message, frozen=True, array_like=True, tag="failure"):
     """The line that raised it."""
 
 
-AnyMessage = Hello | Welcome | Unwelcome | Call | Answer | Failure
+AnyMessage = CallerHello | ServiceWelcome | Unwelcome | Call | CallResult | CallFailure
 
 _header = msgspec.msgpack.Encoder()
 _outline = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], int])

@@ -2,24 +2,146 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import safetensors
+import safetensors.numpy
 from numpy.typing import NDArray
 
-from ludus.store.files import StoreError, atomic_write, clean_temporaries, make_folder, sync_folder
-from ludus.store.tensors import (
-    Arrays,
-    BadTensorFile,
-    canonical,
-    content_digest,
-    encode_tensors,
-    read_tensors,
+from ludus.store.files import (
+    UNREADABLE,
+    StoreError,
+    atomic_write,
+    clean_temporaries,
+    make_folder,
+    sync_folder,
 )
+
+Arrays = dict[str, NDArray[Any]]
+
+_DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "C64": "<c8", "BOOL": "|b1",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1",
+}  # fmt: skip
+_KNOWN_DTYPES = frozenset(_DTYPES.values())
+_LENGTH_BYTES = 8
+_LONGEST_HEADER = 100_000_000
+_METADATA = "__metadata__"
+
+
+class BadTensorFile(StoreError, ValueError):  # noqa: N818
+    """Not a safetensors file, cut short, or one whose header says what the file does not hold."""
+
+
+class _Tensor(msgspec.Struct):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def canonical(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The same arrays, little-endian and contiguous: safetensors writes the memory as it lies."""
+    result = {}
+    for name, given in arrays.items():
+        array = np.asarray(given)
+        array = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+        if array.dtype.newbyteorder("<").str not in _KNOWN_DTYPES:
+            kinds = ", ".join(np.dtype(kind).name for kind in sorted(_KNOWN_DTYPES))
+            raise TypeError(f"array {name!r} is of {array.dtype}, which weights cannot be; use one of {kinds}")
+        if name == _METADATA:
+            raise ValueError(f"an array cannot be called {name!r}")
+        result[name] = array
+    return result
+
+
+def architecture_digest(arrays: Arrays) -> str:
+    """The same for weights that fit the same network: names, dtypes and shapes."""
+    return hashlib.sha256(_outline(arrays)).hexdigest()
+
+
+def content_digest(arrays: Arrays, *more: str) -> str:
+    """Of every name, dtype, shape and value, and of the texts that belong to them."""
+    digest = hashlib.sha256()
+    for part in (_outline(arrays), *(text.encode() for text in more)):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    for name in sorted(arrays):
+        digest.update(arrays[name].reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def encode_tensors(arrays: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
+    content: bytes = safetensors.numpy.save(arrays, dict(metadata) if metadata else None)
+    return content
+
+
+def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """The arrays and metadata of a file; nothing larger than the file itself is ever allocated."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(_LENGTH_BYTES)
+        length = int.from_bytes(start, "little")
+        if len(start) < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _LONGEST_HEADER):
+            raise BadTensorFile(_not_safetensors(start, size))
+        file.seek(0)
+        return decode_tensors(file.read())
+
+
+def decode_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
+    """The arrays and metadata of a whole file; what its header declares must be there."""
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    if len(content) < _LENGTH_BYTES or length > min(len(content) - _LENGTH_BYTES, _LONGEST_HEADER):
+        raise BadTensorFile(_not_safetensors(content[:_LENGTH_BYTES], len(content)))
+    header = content[_LENGTH_BYTES : _LENGTH_BYTES + length]
+    metadata = _check_header(header, len(content) - _LENGTH_BYTES - length)
+    try:
+        return safetensors.numpy.load(content), metadata
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise BadTensorFile(f"it is not a safetensors file: {error}") from error
+
+
+def _check_header(header: bytes, data_bytes: int) -> dict[str, str]:
+    """Compares what the header declares with the bytes that follow it, and gives its metadata."""
+    try:
+        parts = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        metadata = msgspec.json.decode(parts.pop(_METADATA, b"{}"), type=dict[str, str])
+        tensors = {name: msgspec.json.decode(part, type=_Tensor) for name, part in parts.items()}
+    except UNREADABLE as error:
+        raise BadTensorFile(f"its header does not read: {error}") from error
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES:
+            raise BadTensorFile(f"array {name!r} has dtype {tensor.dtype!r}; known are {', '.join(_DTYPES)}")
+        begin, end = tensor.data_offsets
+        declared = math.prod(tensor.shape) * np.dtype(_DTYPES[tensor.dtype]).itemsize
+        if min(tensor.shape, default=0) < 0 or not 0 <= begin <= end <= data_bytes or end - begin != declared:
+            raise BadTensorFile(
+                f"array {name!r} declares {declared:,} bytes at {begin}:{end}, the file holds {data_bytes:,}"
+            )
+    held = max((tensor.data_offsets[1] for tensor in tensors.values()), default=0)
+    if held != data_bytes:
+        raise BadTensorFile(f"its header declares {held:,} bytes of arrays, it holds {data_bytes:,}")
+    return metadata
+
+
+def _not_safetensors(start: bytes, size: int) -> str:
+    if start[:1] == b"\x80" or start[:4] == b"PK\x03\x04":
+        return "it is a pickle or an archive, which can execute; convert it to safetensors where it comes from"
+    return f"it is empty, cut short or not a safetensors file ({size:,} bytes)"
+
+
+def _outline(arrays: Arrays) -> bytes:
+    return json.dumps([(name, arrays[name].dtype.str, arrays[name].shape) for name in sorted(arrays)]).encode()
+
 
 _FORMAT = "ludus-checkpoint-1"
 
@@ -74,9 +196,7 @@ class Checkpoints:
                 damaged[path] = str(error)
                 continue
             self._damaged.update(damaged)
-            return Checkpoint(
-                step=step, arrays=arrays, facts=facts, damaged=tuple(path.name for path in damaged)
-            )
+            return Checkpoint(step=step, arrays=arrays, facts=facts, damaged=tuple(path.name for path in damaged))
         if damaged:
             reasons = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
             raise DamagedCheckpoints(
@@ -111,7 +231,5 @@ def _read(path: Path) -> tuple[int, Arrays, dict[str, Any]]:
     if digest != content_digest(arrays, *covered):
         raise BadTensorFile("its content does not match its digest")
     if metadata["format"] != _FORMAT:
-        raise BadTensorFile(
-            f"it has format {metadata['format']!r}, this ludus reads {_FORMAT!r}: update ludus"
-        )
+        raise BadTensorFile(f"it has format {metadata['format']!r}, this ludus reads {_FORMAT!r}: update ludus")
     return int(metadata["step"]), arrays, json.loads(metadata["facts"])

@@ -109,16 +109,12 @@ def safe_name(name: str, what: str) -> str:
     for character in name:
         if unicodedata.category(character).startswith("C"):
             called = unicodedata.name(character, "a control character")
-            raise BadName(
-                f"{what} {shown} contains U+{ord(character):04X}, {called}; use printable characters"
-            )
+            raise BadName(f"{what} {shown} contains U+{ord(character):04X}, {called}; use printable characters")
     escaped = quote(name, safe=" ")
     if escaped.startswith("."):
         escaped = "%2E" + escaped[1:]
     if len(escaped) > _LONGEST_NAME_BYTES:
-        raise BadName(
-            f"{what} {shown} is too long: {len(escaped)} bytes when escaped, at most {_LONGEST_NAME_BYTES}"
-        )
+        raise BadName(f"{what} {shown} is too long: {len(escaped)} bytes when escaped, at most {_LONGEST_NAME_BYTES}")
     return escaped
 
 

@@ -39,10 +39,8 @@ _SCHEMA = (
     " kind TEXT NOT NULL, match_id INTEGER NULL, body BLOB NOT NULL)",
     f"CREATE UNIQUE INDEX issued_once ON rows (match_id) WHERE {_ISSUED}",
     f"CREATE UNIQUE INDEX ended_once ON rows (match_id) WHERE {_ENDED}",
-    "CREATE TRIGGER never_changed BEFORE UPDATE ON rows"
-    " BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
-    "CREATE TRIGGER never_removed BEFORE DELETE ON rows"
-    " BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER never_changed BEFORE UPDATE ON rows BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER never_removed BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
 )
 _BUSY_TIMEOUT_S = 30.0
 _PAGE_ROWS = 4096
@@ -208,8 +206,7 @@ class Ledger:
         version = self._pragma("user_version")
         if version > SCHEMA_VERSION:
             raise LedgerError(
-                f"ledger {self.path} has schema {version}, this ludus reads up to {SCHEMA_VERSION};"
-                " update ludus"
+                f"ledger {self.path} has schema {version}, this ludus reads up to {SCHEMA_VERSION}; update ludus"
             )
         if not self._read_only:
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -257,8 +254,7 @@ class Ledger:
         match_id = _match_id(event)
         if isinstance(event, MatchIssued):
             return DuplicateMatch(
-                f"ledger {self.path}: match {match_id} is issued already; the next free id is"
-                f" {self.next_match_id()}"
+                f"ledger {self.path}: match {match_id} is issued already; the next free id is {self.next_match_id()}"
             )
         assert match_id is not None
         first = self.end_of(match_id)
@@ -278,9 +274,7 @@ class Ledger:
             body = self._encoder.encode(event)
             self._decoder.decode(body)
         except (*UNREADABLE, TypeError, ValueError, OverflowError) as error:
-            raise InvalidEvent(
-                f"ledger {self.path}: refused {event!r}, it does not read back: {error}"
-            ) from error
+            raise InvalidEvent(f"ledger {self.path}: refused {event!r}, it does not read back: {error}") from error
         match_id = _match_id(event)
         if match_id is not None and not 1 <= match_id < 2**63:
             raise InvalidEvent(f"ledger {self.path}: match id {match_id} is not between 1 and 2**63 - 1")
@@ -323,9 +317,7 @@ class Ledger:
 
 
 def _open_uri(uri: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-    )
+    return sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
 
 def _kind(event: AnyEvent) -> str:

@@ -19,6 +19,15 @@ import msgspec
 from numpy.typing import NDArray
 
 from ludus.data.records import ModelId
+from ludus.store.checkpoints import (
+    Arrays,
+    BadTensorFile,
+    architecture_digest,
+    canonical,
+    content_digest,
+    decode_tensors,
+    encode_tensors,
+)
 from ludus.store.files import (
     UNREADABLE,
     StoreError,
@@ -28,15 +37,6 @@ from ludus.store.files import (
     make_folder,
     safe_name,
     sync_folder,
-)
-from ludus.store.tensors import (
-    Arrays,
-    BadTensorFile,
-    architecture_digest,
-    canonical,
-    content_digest,
-    decode_tensors,
-    encode_tensors,
 )
 
 Variant = Literal["live", "average"]
@@ -175,9 +175,7 @@ class ModelPool:
         except FileNotFoundError:
             self._latest(player)  # an unknown player is the error to name first
             known = sorted(file.name for file in path.parent.glob("[!.]*"))
-            raise UnknownModel(
-                f"player {player!r} has no tag {tag!r}{nearest(tag, [*known, LATEST])}"
-            ) from None
+            raise UnknownModel(f"player {player!r} has no tag {tag!r}{nearest(tag, [*known, LATEST])}") from None
         except UNREADABLE as error:
             raise DamagedModel(f"tag {path} does not read: {error}") from error
 
@@ -346,15 +344,11 @@ def checked_weights(content: bytes, entry: ModelEntry, place: str) -> Arrays:
     except BadTensorFile as error:
         raise DamagedModel(f"weights of {entry.model} in {place} do not open: {error}") from error
     if content_digest(weights) != entry.digest:
-        raise DamagedModel(
-            f"weights of {entry.model} in {place} do not match their digest {entry.digest[:12]}"
-        )
+        raise DamagedModel(f"weights of {entry.model} in {place} do not match their digest {entry.digest[:12]}")
     return weights
 
 
-def lineage_in(
-    model: ModelId, parent_of: Callable[[ModelId], ModelId | None], place: str
-) -> tuple[ModelId, ...]:
+def lineage_in(model: ModelId, parent_of: Callable[[ModelId], ModelId | None], place: str) -> tuple[ModelId, ...]:
     line = [model]
     while (parent := parent_of(line[-1])) is not None:
         if parent in line:

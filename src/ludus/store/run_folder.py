@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import platform
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from ludus.store.checkpoints import Checkpoints
 from ludus.store.files import (
@@ -26,8 +33,47 @@ from ludus.store.files import (
 )
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool
-from ludus.store.provenance import describe_machine, source_commit, torch_version
-from ludus.store.run_lock import Holder, read_holder, run_lock
+from ludus.store.run_control import Holder, read_holder, run_lock
+from ludus.system.machine import installed_version
+
+GIT_S = 5.0
+
+
+def torch_version() -> str:
+    """ "" where there is none; without loading it."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
+
+
+@cache
+def source_commit() -> str:
+    """The commit of Ludus' own code, with + if files were changed since; "" if it is no checkout."""
+    package = Path(__file__).parent.parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(package), *words], capture_output=True, text=True, timeout=GIT_S, check=True
+        ).stdout.strip()
+
+    try:
+        # A folder that only happens to lie in somebody else's checkout says nothing about this code.
+        if not git("ls-files", "--", "__init__.py"):
+            return ""
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def describe_machine() -> str:
+    """In words; not which one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = ""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB of memory"
+    return f"{platform.system()} {platform.release()} on {platform.machine()}, {cores} cores{memory}"
+
 
 FORMAT = 1
 _RUN_FILE = "run.json"
@@ -83,7 +129,7 @@ class RunFolder:
             raise ValueError(f"seed {seed} is not between 0 and 2**64 - 1")
         facts = RunFacts(
             format=FORMAT,
-            ludus=version("ludus"),
+            ludus=installed_version(),
             python=platform.python_version(),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seed=seed,
@@ -107,15 +153,13 @@ class RunFolder:
         try:
             content = (path / _RUN_FILE).read_bytes()
         except FileNotFoundError:
-            raise RunFolderError(
-                f"{path} is not a run folder, it has no {_RUN_FILE}{_nearest_runs(path)}"
-            ) from None
+            raise RunFolderError(f"{path} is not a run folder, it has no {_RUN_FILE}{_nearest_runs(path)}") from None
         try:
             stamp = msgspec.json.decode(content, type=_Stamp)
             if stamp.format > FORMAT:
                 raise RunFolderError(
                     f"run {path} has format {stamp.format} (ludus {stamp.ludus}), this ludus"
-                    f" {version('ludus')} reads up to {FORMAT}: update ludus"
+                    f" {installed_version()} reads up to {FORMAT}: update ludus"
                 )
             return cls(path, msgspec.json.decode(content, type=RunFacts))
         except UNREADABLE as error:
@@ -220,9 +264,7 @@ def _refuse_occupied(path: Path) -> None:
     # Our own empty subfolders are what a creation that died half way leaves.
     foreign = [entry.name for entry in path.glob("*") if entry.name not in _SUBFOLDERS]
     if foreign:
-        raise RunFolderError(
-            f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder"
-        )
+        raise RunFolderError(f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder")
 
 
 def _nearest_runs(place: Path) -> str:
@@ -232,3 +274,61 @@ def _nearest_runs(place: Path) -> str:
         return "; start one with `ludus train`"
     more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
     return f"; runs there are {', '.join(found[:_MOST_NAMED])}{more}"
+
+
+class MetricsFile:
+    """Appends one line per record, in one write each. NaN and infinities are written as null."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._encoder = msgspec.json.Encoder(enc_hook=_plain_scalar)
+        self.path.parent.mkdir(exist_ok=True)
+        self._file = self.path.open("ab+", buffering=0)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        line = self._torn_line_end() + self._encoder.encode(dict(record)) + b"\n"
+        try:
+            written = self._file.write(line)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
+        if written != len(line):
+            raise OSError(errno.ENOSPC, f"cannot write: {os.strerror(errno.ENOSPC)}", str(self.path))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> MetricsFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _torn_line_end(self) -> bytes:
+        """Keeps what a killed writer or a full disk left unfinished from swallowing the next record."""
+        if self._file.seek(0, os.SEEK_END) == 0:
+            return b""
+        self._file.seek(-1, os.SEEK_END)
+        return b"" if self._file.read(1) == b"\n" else b"\n"
+
+
+def read_metrics(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The records from byte `offset` on, and the offset to go on from; an unfinished line is left over."""
+    with Path(path).open("rb") as file:
+        file.seek(offset)
+        content = file.read()
+    whole = content[: content.rfind(b"\n") + 1]
+    records = []
+    for line in whole.split(b"\n")[:-1]:
+        try:
+            records.append(msgspec.json.decode(line, type=dict[str, Any]))
+        except UNREADABLE:
+            continue  # torn by a writer that was killed, and ended by the next one
+    return records, offset + len(whole)
+
+
+def _plain_scalar(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a metric cannot be a {type(value).__name__}: {value!r}")

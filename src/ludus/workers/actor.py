@@ -3,24 +3,70 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ludus.data.specs import GameSpec
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
-from ludus.games.game import GameBatch, allocate_actions, lost_tables
+from ludus.games.game import Actions, GameBatch, allocate_actions, lost_tables
 from ludus.games.seeding import mix
-from ludus.runtime.program import IDLE, Progress
-from ludus.workers.devices import require_device_name
-from ludus.workers.inference import Answer, Group, Inference, Rows
-from ludus.workers.seat_memory import SeatMemory
-from ludus.workers.seat_recorder import CutShort, SeatRecorder, TrajectoryDesk
-from ludus.workers.seating import MatchDesk, Seating
-from ludus.workers.table_history import TableHistory
+from ludus.models.policy import require_device_name
+from ludus.workers.inference import ActingRows, Group, Inference, InferenceResult
+from ludus.workers.seat_recorder import CutShort, SeatMemory, SeatRecorder, TrajectoryClient
+from ludus.workers.seating import MatchClient, Seating
+from ludus.workers.worker import IDLE, Progress
+
+
+class TableHistory:
+    """A table depends on its seed and its actions only, so no game has to know how to save itself."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self._blank = allocate_actions(spec, num_tables)
+        self._actions: deque[Actions] = deque(maxlen=spec.max_length)
+        self._seeds = np.zeros(num_tables, np.uint64)
+
+    def begin(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        """New episodes start at these tables."""
+        self._seeds[tables] = seeds
+
+    def played(self, actions: Actions) -> None:
+        """All tables are stepped with these actions."""
+        self._actions.append(tuple({name: array.copy() for name, array in tree.items()} for tree in actions))
+
+    def replay(self, game: GameBatch, steps: IntArray) -> None:
+        """Play every table again up to now, `steps[table]` steps after its reset.
+
+        A table with fewer steps starts later, so that all arrive at the present together.
+        """
+        num_steps = int(steps.max(initial=0))
+        for ago in range(num_steps, -1, -1):
+            starting = np.nonzero(steps == ago)[0]
+            if len(starting):
+                game.reset(starting, self._seeds[starting])
+            if ago:
+                game.step(self._actions[-ago])
+
+    def save(self) -> Tree:
+        saved = {"table_seeds": self._seeds}
+        for kind, tree in enumerate(self._blank):
+            for head, blank in tree.items():
+                played = [actions[kind][head] for actions in self._actions]
+                saved[f"history.{kind}.{head}"] = np.stack(played) if played else blank[None][:0]
+        return saved
+
+    def load(self, saved: Mapping[str, Array]) -> None:
+        self._seeds[...] = saved["table_seeds"]
+        history = tuple(under(f"history.{kind}.", saved) for kind in range(len(self._blank)))
+        num_steps = len(next(iter(history[0].values())))
+        self._actions.clear()
+        self._actions.extend(tuple(take(tree, step) for tree in history) for step in range(num_steps))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,9 +103,7 @@ class ActorConfig:
                 "do so on the CPU: set inference=worker too"
             )
         if not 0 <= self.inference_delay_ms < math.inf:
-            raise ValueError(
-                f"inference_delay_ms must be at least 0 and finite, got {self.inference_delay_ms}"
-            )
+            raise ValueError(f"inference_delay_ms must be at least 0 and finite, got {self.inference_delay_ms}")
 
 
 @dataclass(slots=True)
@@ -80,10 +124,10 @@ class Actor:
         name: str,
         game: GameBatch,
         config: ActorConfig,
-        desk: MatchDesk,
+        desk: MatchClient,
         inference: Inference,
         pools: tuple[SlotPool, ...],
-        trajectories: TrajectoryDesk,
+        trajectories: TrajectoryClient,
         hand_over_after: int | None,
         seed: int,
         slots: Sequence[range] | None = None,
@@ -179,7 +223,7 @@ class Actor:
             self._take_answer(one, answer)
         return total
 
-    def _decide(self, requests: Sequence[Rows]) -> Sequence[Answer]:
+    def _decide(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
         began = monotonic()
         answers = self._inference.act_all(requests)
         self.times.inference += monotonic() - began
@@ -235,7 +279,7 @@ class Actor:
         draws = self._inference.num_draws(kind)
         uniforms = self._rng.random((len(tables), draws), dtype=np.float32)
         observation, legal = self._look(kind, tables, columns)
-        rows = Rows(
+        rows = ActingRows(
             kind=kind,
             groups=groups,
             observation=observation,
@@ -245,7 +289,7 @@ class Actor:
         )
         return _Asked(rows, tables, columns)
 
-    def _take_answer(self, asked: _Asked, answer: Answer) -> None:
+    def _take_answer(self, asked: _Asked, answer: InferenceResult) -> None:
         """Act as the policies have decided, and record what is trained on."""
         rows, tables, columns = asked.rows, asked.tables, asked.columns
         kind = rows.kind
@@ -294,7 +338,7 @@ class Actor:
         observation, legal = self._look(kind, tables, columns)
         for mask in legal.values():
             mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
-        rows = Rows(
+        rows = ActingRows(
             kind=kind,
             groups=groups,
             observation=observation,
@@ -367,6 +411,6 @@ class Actor:
 class _Asked:
     """Rows that policies decide on, and the places they come from."""
 
-    rows: Rows
+    rows: ActingRows
     tables: IntArray
     columns: IntArray

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import IntArray
-from ludus.workers.buffer_requests import Recomputing
+from ludus.workers.buffer_worker import Recomputing
 
 _KIND, _SLOT, _ACTOR, _DECISIONS, _VERSION, _USES = range(6)
 """Columns of the table of trajectories that wait. The version is that of the newest decision."""
 
 
-class Lead:
+class ActorLead:
     """How far an actor is ahead of the learner with one player, counted in decisions.
 
     The actor and the learner both keep one, from the same hand-overs. An actor may be `max_lag` hand-overs
@@ -94,7 +94,7 @@ class Buffer:
         self._pieces: list[IntArray] = []
         """Rows of the table, oldest first; joined when somebody looks."""
         self._taken = _EMPTY
-        self._leads = [Lead(max_lag) for _ in range(num_actors)]
+        self._leads = [ActorLead(max_lag) for _ in range(num_actors)]
         self.consumed = np.zeros(num_actors, np.int64)
         """By actor: decisions that do not wait for their first use any more, whatever became of them."""
         self.decisions = 0
@@ -127,10 +127,7 @@ class Buffer:
     def held_up(self) -> NDArray[np.bool_]:
         """By actor: whether it waits for the learner because of this player."""
         return np.array(
-            [
-                lead.is_too_long(consumed)
-                for lead, consumed in zip(self._leads, self.consumed.tolist(), strict=True)
-            ]
+            [lead.is_too_long(consumed) for lead, consumed in zip(self._leads, self.consumed.tolist(), strict=True)]
         )
 
     # --- what goes out ---
@@ -206,7 +203,7 @@ class Buffer:
         table = self._table()
         self._retract(table[table[:, _ACTOR] == actor])
         self._keep(table[table[:, _ACTOR] != actor])
-        self._leads[actor] = Lead(self._max_lag)
+        self._leads[actor] = ActorLead(self._max_lag)
         self.consumed[actor] = 0
 
     # --- what survives a stop ---

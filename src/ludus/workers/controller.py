@@ -4,6 +4,7 @@ ledger first; the league follows from it."""
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -33,15 +34,38 @@ from ludus.league.matches import MatchConflictError, check_result
 from ludus.league.players import BY_HAND, FINAL, POPULATION
 from ludus.league.promotion import Snapshot
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
-from ludus.runtime.program import IDLE, Progress
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError
-from ludus.workers.episode_statistics import EpisodeStatistics
-from ludus.workers.evaluation_book import EvaluationBook
-from ludus.workers.evaluator import EvaluationConfig, Evaluator
+from ludus.workers.evaluator import EvaluationBook, EvaluationConfig, Evaluator
+from ludus.workers.worker import IDLE, Progress
 
 
-class LearnerDesk(Protocol):
+class EpisodeStatistics:
+    """Means over the episodes of matches that have ended since they were last taken."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        """By name: a sum, and the episodes that it is over."""
+
+    def note(self, match: Match, result: Result) -> None:
+        """Evaluation counts for nobody: it trains nobody."""
+        for index, side in enumerate(match.sides):
+            measured = {"episode_score": result.score_sum[index], "episode_length": float(result.steps)}
+            if result.reward_sum:
+                measured["episode_reward"] = result.reward_sum[index]
+            for player in set(side.trainees):
+                for name, value in measured.items():
+                    total, episodes = self._sums[f"{player}/{name}"]
+                    self._sums[f"{player}/{name}"] = (total + value, episodes + result.episodes)
+
+    def take(self) -> dict[str, float]:
+        """By name; nothing of players that have ended no episode since."""
+        found = {name: total / episodes for name, (total, episodes) in self._sums.items()}
+        self._sums.clear()
+        return found
+
+
+class LearnerClient(Protocol):
     """What the controller asks of a learner."""
 
     def report(self, player: str) -> LearnerProgress: ...
@@ -64,7 +88,7 @@ class Controller:
         league: League,
         ledger: Ledger,
         models: ModelPool,
-        learner: LearnerDesk,
+        learner: LearnerClient,
         evaluator: Evaluator,
         evaluations: EvaluationBook,
         episodes_per_table: int,

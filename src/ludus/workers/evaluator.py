@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from ludus.data.records import Match
+from ludus.data.batch import Batch
+from ludus.data.records import Match, ModelId, Result
+from ludus.data.tree import FlatTree, TreeState
+from ludus.league.equilibrium import nash
 from ludus.league.league import League
-from ludus.league.least_known import least_known_pair
 from ludus.league.matches import first_players
-from ludus.league.meta_strategy import reads_every_pair
+from ludus.league.payoff import wilson_interval
+from ludus.league.payoff_estimate import least_known_pair
+from ludus.league.psro import reads_every_pair
 from ludus.league.rules import LeagueRules
+from ludus.league.summary import best_snapshot
+from ludus.models.policy import Policy
+from ludus.store.model_pool import BEST
+from ludus.store.run_folder import MetricsFile, RunFolder
 
 MOST_FAILURES = 3
 """A match that ends without a result is tried again, but not for ever."""
@@ -165,3 +176,140 @@ class Evaluator:
         if len(sides) == 1:
             return sides[0] in self._league.scores
         return self._league.payoffs.evaluation.games(sides[0], sides[1]) > 0
+
+
+Source = Literal["train", "eval"]
+"""Whether a match was one of the run's own evaluations, or of a command."""
+
+
+class EvaluationBook:
+    """Follows the evaluations of a run. The ledger holds them all; this can be made again from it."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._best: dict[str, ModelId] = {}
+
+    def note(self, league: League, match: Match, result: Result) -> None:
+        """Write down an evaluation that the league has folded, and move the tags of those it measured."""
+        sides = first_players(match)
+        weights = [None if (one := league.players[side]).scripted else one.weights for side in sides]
+        row = {"match": match.id, **evaluation_row("train", sides, weights, result)}
+        keep_rows(self._folder, [row])
+        self.move_best(league, [parent for side in sides if (parent := league.players[side].parent)])
+
+    def move_best(self, league: League, players: Iterable[str]) -> None:
+        """Let `PLAYER@best` be the snapshot that has measured best."""
+        for player in dict.fromkeys(players):
+            snapshot = best_snapshot(league, player)
+            model = league.players[snapshot].model if snapshot else None
+            if model is not None and self._best.get(player) != ModelId.parse(model):
+                self._best[player] = ModelId.parse(model)
+                self._folder.models.tag(BEST, self._best[player])
+
+
+def keep_rows(folder: RunFolder, rows: Iterable[dict[str, Any]]) -> None:
+    """Add evaluations to the run's metrics."""
+    with MetricsFile(folder.metrics / "evaluations.jsonl") as kept:
+        for row in rows:
+            kept.append(row)
+
+
+def evaluation_row(
+    source: Source,
+    players: Sequence[str],
+    weights: Sequence[str | None],
+    result: Result,
+    *,
+    greedy: bool = False,
+) -> dict[str, Any]:
+    """A result as plain values: win rate (or score) of the first side with a 95 % interval, and the models
+    that were measured. `weights` says which of a model's two sets each side used; None for a bot."""
+    mean, standard_error = result.mean_score(0)
+    row: dict[str, Any] = {
+        "source": source,
+        "players": list(players),
+        "models": list(result.last_models),
+        "weights": list(weights),
+        "greedy": greedy,
+        "episodes": result.episodes,
+        "score": mean,
+        "score_standard_error": standard_error,
+        "steps_per_episode": result.steps / result.episodes,
+    }
+    if result.pairs:
+        pair = result.pairs[0]
+        points = pair.wins + pair.draws / 2
+        row |= {
+            "wins": pair.wins,
+            "draws": pair.draws,
+            "losses": pair.losses,
+            "win_rate": points / result.episodes,
+            "win_rate_interval": list(wilson_interval(points, result.episodes)),
+        }
+    return row
+
+
+Probs = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ExactGame:
+    """A game tree and the tables of action probabilities that policies give on it."""
+
+    root: TreeState
+
+    @cached_property
+    def tree(self) -> FlatTree:
+        return FlatTree.build(self.root)
+
+    def probabilities(self, policy: Policy) -> Probs:
+        """[information states, actions]. Only for policies without memory."""
+        if policy.state_arrays:
+            raise ValueError(
+                "exact exploitability needs a policy without memory: it asks about every information state by itself"
+            )
+        (head,) = policy.kind.action.heads
+        num = len(self.tree.legal)
+        rows = torch.zeros(num)
+        batch = Batch(
+            observation={
+                name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in self.tree.observations.items()
+            },
+            legal={head: torch.from_numpy(self.tree.legal)},
+            action={head: torch.from_numpy(self.tree.legal.argmax(1).astype(np.int32))},
+            log_prob=rows[:, None],
+            value=rows,
+            reward=rows,
+            elapsed=rows,
+            over=rows,
+            valid=rows > 0,
+            follows=rows > 0,
+            first=rows > 0,
+            version=rows,
+            state={},
+        )
+        with torch.no_grad():
+            probs = policy.unroll(batch).log_probs[head].double().exp().numpy()
+        probs = np.where(self.tree.legal, probs, 0.0)
+        return np.asarray(probs / probs.sum(1, keepdims=True))
+
+    def nash_conv(self, probs: Probs) -> float:
+        """Sum over the seats of what a best response gains; 0 for a policy that nobody can beat."""
+        return self.tree.nash_conv(probs)
+
+    def mixture(self, tables: Sequence[Probs], weights: NDArray[np.float64]) -> Probs:
+        """The policy of somebody who draws one of the tables before each game and then follows it."""
+        return self.tree.mixture(np.stack(tables), weights)
+
+    def equilibrium_mixture(self, tables: Sequence[Probs]) -> tuple[Probs, NDArray[np.float64]]:
+        """The mixture of these policies that none of them beats, and its weights; for two seats."""
+        scores = np.array([[self._mean_score(row, column) for column in tables] for row in tables])
+        weights = nash(scores).row
+        return self.mixture(tables, weights), weights
+
+    def _mean_score(self, table: Probs, other: Probs) -> float:
+        """Expected score against the other, averaged over both seats."""
+        first = self.tree.infostate_seat[:, None] == 0
+        as_first = self.tree.values(np.where(first, table, other))[0]
+        as_second = self.tree.values(np.where(first, other, table))[1]
+        return float(as_first + as_second) / 2

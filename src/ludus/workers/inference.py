@@ -1,15 +1,20 @@
-"""Who turns an actor's observations into actions: the actor's own process, or a policy worker that serves
-several actors."""
+"""Inference in the process that holds the models: one dense call for a learning player, one stacked call
+for all pinned players of an architecture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
-from ludus.data.trees import Array, IntArray, Tree
+import numpy as np
+
+from ludus.data.trees import Array, IntArray, Tree, take
 from ludus.games.game import Bot
-from ludus.models.policy import Acted
+from ludus.models.network_policy import NetworkPolicy, stack_policies
+from ludus.models.policy import Acted, Policy, replace_weights, weights_of
+from ludus.workers.player_cache import Players, SeatedPlayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class ActingRows:
     """Seats of one kind that must act now, by player."""
 
     kind: int
@@ -38,7 +43,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class InferenceResult:
     """What was decided, row by row."""
 
     acted: Acted
@@ -58,7 +63,7 @@ class Inference(Protocol):
     def refresh(self) -> None:
         """Take newer weights, if there are any: called before every step of the tables."""
 
-    def act_all(self, requests: Sequence[Rows]) -> Sequence[Answer]:
+    def act_all(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
         """Decide for all rows, at most one request for each kind of seat, in as few calls as possible.
 
         The answers hold until the next call.
@@ -66,3 +71,184 @@ class Inference(Protocol):
 
     def model_name(self, player: str) -> str:
         """The id of the weights that a player decides with now; "" for a bot."""
+
+
+class InlineInference:
+    """An `Inference` from players in memory."""
+
+    def __init__(self, players: Players, draws: Sequence[int]) -> None:
+        """`draws`: per kind of seat, the uniform numbers that one row uses up."""
+        self._players = players
+        self._draws = draws
+        self._stacks: dict[tuple[int, str], PolicyStack] = {}
+
+    def bot(self, player: str) -> Bot | None:
+        return self._players.bot(player)
+
+    def num_draws(self, kind: int) -> int:
+        return self._draws[kind]
+
+    def refresh(self) -> None:
+        self._players.refresh()
+
+    def model_name(self, player: str) -> str:
+        return self._players.model_name(player)
+
+    def act_all(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
+        return [self.act(rows) for rows in requests]
+
+    def act(self, rows: ActingRows) -> InferenceResult:
+        if len(rows.groups) == 1:
+            return self._alone(rows, rows.groups[0])
+        together: dict[str, list[Group]] = {}
+        alone: list[Group] = []
+        for group in rows.groups:
+            key = None if group.want_value else self._players.get(group.player).stack_key(rows.kind)
+            if key is None:
+                alone.append(group)
+            else:
+                together.setdefault(key, []).append(group)
+        answers: list[tuple[slice | IntArray, InferenceResult]] = []
+        for key, groups in together.items():
+            if len(groups) == 1:
+                alone += groups
+            else:
+                answers.append((_where(groups), self._together(rows, key, groups)))
+        answers += [(slice(group.start, group.stop), self._alone(rows, group)) for group in alone]
+        return _joined(answers, rows.groups[-1].stop)
+
+    def _alone(self, rows: ActingRows, group: Group) -> InferenceResult:
+        """One call for one model."""
+        seated = self._players.get(group.player)
+        count = group.stop - group.start
+        asked = seated.num_rows(count)
+        here: slice | IntArray = slice(group.start, group.stop)
+        if asked > count:
+            here = _filled(group, asked)
+        acted = _act_on_finite(
+            seated.policies[rows.kind],
+            take(rows.observation, here),
+            take(rows.legal, here),
+            take(rows.state, here),
+            rows.uniforms[here],
+            greedy=seated.greedy,
+            want_value=group.want_value,
+        )
+        if asked > count:
+            acted = _of_rows(acted, slice(count))
+        return InferenceResult(acted=acted, version=np.full(count, seated.step, np.int64))
+
+    def _together(self, rows: ActingRows, key: str, groups: Sequence[Group]) -> InferenceResult:
+        """One call for several models. Each gets as many rows as the longest."""
+        seated = [self._players.get(group.player) for group in groups]
+        stack = self._stacks.setdefault((rows.kind, key), PolicyStack())
+        places = stack.seat([(group.player, one) for group, one in zip(groups, seated, strict=True)], rows.kind)
+        counts = [group.stop - group.start for group in groups]
+        longest = seated[0].num_rows(max(counts))
+        filled = np.full((stack.size, longest), groups[0].start)
+        for place, group in zip(places, groups, strict=True):
+            filled[place] = _filled(group, longest)
+        acted = _act_on_finite(
+            stack.policy,
+            take(rows.observation, filled),
+            take(rows.legal, filled),
+            take(rows.state, filled),
+            rows.uniforms[filled],
+            greedy=seated[0].greedy,
+            want_value=False,
+        )
+        at = (np.repeat(places, counts), np.concatenate([np.arange(count) for count in counts]))
+        return InferenceResult(acted=_of_rows(acted, at), version=np.repeat([one.step for one in seated], counts))
+
+
+class PolicyStack:
+    """Pinned players of one architecture as one policy. Who has left keeps its place until another needs
+    it: writing one model over another is far cheaper than stacking all anew."""
+
+    def __init__(self) -> None:
+        self._place: dict[str, int] = {}
+        self._policy: NetworkPolicy | None = None
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        assert self._policy is not None
+        return self._policy
+
+    @property
+    def size(self) -> int:
+        return len(self._place)
+
+    def seat(self, players: Sequence[tuple[str, SeatedPlayer]], kind: int) -> list[int]:
+        """The place of each of these players, all of whom are in the stack then."""
+        wanted = {player: seated.policies[kind] for player, seated in players}
+        new = [player for player in wanted if player not in self._place]
+        gone = [player for player in self._place if player not in wanted]
+        if len(new) > len(gone) or len(gone) > len(wanted):
+            self._policy = stack_policies([_network(policy) for policy in wanted.values()])
+            self._place = {player: place for place, player in enumerate(wanted)}
+        else:
+            for player, other in zip(new, gone, strict=False):
+                place = self._place.pop(other)
+                replace_weights(self.policy, weights_of(wanted[player]), model=place)
+                self._place[player] = place
+        return [self._place[player] for player in wanted]
+
+
+def _network(policy: Policy) -> NetworkPolicy:
+    assert isinstance(policy, NetworkPolicy)  # others have no stack key
+    return policy
+
+
+def _filled(group: Group, num_rows: int) -> IntArray:
+    """Its rows. Those that are missing are copies of a real one, since no other is sure to have a legal
+    action."""
+    return group.start + np.minimum(np.arange(num_rows), group.stop - group.start - 1)
+
+
+def _of_rows(acted: Acted, rows: slice | tuple[IntArray, IntArray]) -> Acted:
+    return Acted(
+        action=take(acted.action, rows),
+        log_prob=acted.log_prob[rows],
+        value=acted.value[rows],
+        state=take(acted.state, rows),
+    )
+
+
+def _where(groups: Sequence[Group]) -> slice | IntArray:
+    """The rows of these groups; a slice where they lie side by side, which copies nothing."""
+    if all(before.stop == after.start for before, after in pairwise(groups)):
+        return slice(groups[0].start, groups[-1].stop)
+    return np.concatenate([np.arange(group.start, group.stop) for group in groups])
+
+
+def _joined(answers: Sequence[tuple[slice | IntArray, InferenceResult]], num_rows: int) -> InferenceResult:
+    """One answer from those for parts of the rows."""
+    first = answers[0][1].acted
+
+    def joined(arrays: Sequence[Array]) -> Array:
+        whole = np.empty((num_rows, *arrays[0].shape[1:]), arrays[0].dtype)
+        for (where, _), array in zip(answers, arrays, strict=True):
+            whole[where] = array
+        return whole
+
+    return InferenceResult(
+        acted=Acted(
+            action={name: joined([part.acted.action[name] for _, part in answers]) for name in first.action},
+            log_prob=joined([part.acted.log_prob for _, part in answers]),
+            value=joined([part.acted.value for _, part in answers]),
+            state={name: joined([part.acted.state[name] for _, part in answers]) for name in first.state},
+        ),
+        version=joined([part.version for _, part in answers]),
+    )
+
+
+def _act_on_finite(policy: Policy, observation: Tree, legal: Tree, state: Tree, uniforms: Array, **how: bool) -> Acted:
+    """`policy.act`. Where a game shows NaN or infinity, it goes on as if it had shown 0: the trajectory
+    keeps what was shown, and the learner refuses it."""
+    try:
+        return policy.act(observation, legal, state, uniforms, **how)
+    except ValueError:
+        if all(np.isfinite(array).all() for array in observation.values()):
+            raise
+        finite = {n: np.nan_to_num(a, posinf=0.0, neginf=0.0) for n, a in observation.items()}
+        return policy.act(finite, legal, state, uniforms, **how)

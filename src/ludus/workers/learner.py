@@ -16,16 +16,14 @@ from ludus.data.batch import Batch
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
-from ludus.runtime.program import IDLE, Progress
-from ludus.runtime.rank_messages import Standing, Train
-from ludus.runtime.weight_board import WeightBoard
 from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer, statistics_of
 from ludus.workers.buffer_worker import teacher_of
-from ludus.workers.rank_shares import LeftOut, OtherRanks, joined, nothing_of
-from ludus.workers.ranks import ALONE, Ranks
+from ludus.workers.player_cache import WeightStore
+from ludus.workers.ranks import ALONE, BufferStatus, LeftOut, OtherRanks, Ranks, Train, joined, nothing_of
 from ludus.workers.stacked_training import groups, update_stacked
 from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.worker import IDLE, Progress
 
 Configured = Callable[[Settings], tuple[Algorithm, LearnerConfig, int]]
 """The algorithm, the learner's settings and the budget of the experiment, changed like this."""
@@ -42,7 +40,7 @@ class Learner:
         players: Mapping[str, TrainedPlayer],
         buffers: Mapping[str, Buffer],
         pools: tuple[SlotPool, ...],
-        board: WeightBoard,
+        board: WeightStore,
         models: ModelPool,
         budget: int,
         configured: Configured,
@@ -117,7 +115,7 @@ class Learner:
             buffer.clear()
         return IDLE
 
-    def standing(self) -> Standing:
+    def standing(self) -> BufferStatus:
         """What waits in this rank. What is too old to be trained on is let go of first."""
         for player, trained in self.players.items():
             if trained.config.schedule == "async":
@@ -125,13 +123,13 @@ class Learner:
                 counted.stale += self.buffers[player].drop_older_than(trained.oldest_version)
             # What the buffer worker began before the last update, and ended after it.
             self.buffers[player].recompute_older_than(trained.step - trained.config.recompute_lag)
-        return Standing(
+        return BufferStatus(
             decisions={player: buffer.ready for player, buffer in self.buffers.items()},
             held_up={player: buffer.held_up().tolist() for player, buffer in self.buffers.items()},
             preparing=[player for player, buffer in self.buffers.items() if buffer.is_preparing],
         )
 
-    def _ready(self, standing: Standing) -> list[str]:
+    def _ready(self, standing: BufferStatus) -> list[str]:
         """The players to train now.
 
         In the asynchronous schedule those for whom a batch waits, whoever sent it. Otherwise, once every
@@ -162,18 +160,14 @@ class Learner:
         self._passed_over = {player: count for player, count in rounds.items() if count <= patience}
         return [player for player in waiting if player not in self._passed_over]
 
-    def _part(self, player: str, standing: Standing) -> float:
+    def _part(self, player: str, standing: BufferStatus) -> float:
         """Of what waits for it, the part that is trained on now.
 
         A hand-over is a little more than its share: left behind, that little would hold its actor up until it
         is too old. So all is taken, unless so much waits that the newest alone make a batch.
         """
         config, waiting = self.players[player].config, standing.decisions[player]
-        return (
-            config.batch_size / waiting
-            if config.schedule == "async" and waiting >= 2 * config.batch_size
-            else 1.0
-        )
+        return config.batch_size / waiting if config.schedule == "async" and waiting >= 2 * config.batch_size else 1.0
 
     def _train(self, group: Sequence[TrainedPlayer], parts: Mapping[str, float]) -> list[dict[str, float]]:
         """One update of each, together if they are several; returns what it measured."""
@@ -237,9 +231,7 @@ class Learner:
         empty batch for each kind of seat that only others have."""
         own = self._left_out[trained.player]
         self._left_out[trained.player] = LeftOut()
-        told = self._ranks.gather(
-            [own.stale, own.refused, self.buffers[trained.player].dropped, list(batches)]
-        )
+        told = self._ranks.gather([own.stale, own.refused, self.buffers[trained.player].dropped, list(batches)])
         trained.stale += sum(stale for stale, _, _, _ in told)
         trained.refused += sum(refused for _, refused, _, _ in told)
         kinds = {kind for _, _, _, held in told for kind in held}
@@ -323,9 +315,7 @@ class Learner:
             digest.update(np.ascontiguousarray(arrays[name]).tobytes())
         for rank, found in enumerate(self._ranks.gather(digest.hexdigest())):
             if found != digest.hexdigest():
-                raise RuntimeError(
-                    f"ranks {self._ranks.rank} and {rank} of the learner have different weights"
-                )
+                raise RuntimeError(f"ranks {self._ranks.rank} and {rank} of the learner have different weights")
 
     def save_buffers(self) -> dict[str, Any]:
         return {player: buffer.save() for player, buffer in self.buffers.items()}

@@ -3,7 +3,7 @@ nothing in between: whether a step was taken is known when somebody looks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from ludus.algorithms.algorithm import Loss
+from ludus.data.batch import Batch
 from ludus.data.trees import Array, Tree
-from ludus.workers.ranks import ALONE, Ranks
+from ludus.models.tensors import on_device
+from ludus.workers.ranks import ALONE, Measured, Ranks, Spread, means
 
 _STATE = ("step", "exp_avg", "exp_avg_sq")
 
@@ -133,3 +136,122 @@ class Optimiser:
             for name, tensor in zip(_STATE, tensors, strict=True):
                 if f"{index}.{name}" in saved:
                     tensor.copy_(torch.from_numpy(np.array(saved[f"{index}.{name}"])))
+
+
+OnDevice = dict[int, tuple[float, Mapping[str, Tensor]]]
+"""As `Measured`, on the device."""
+
+
+class GradientStep(NamedTuple):
+    """What one step measured."""
+
+    broken: bool
+    """Loss or gradient were not finite, so it was not taken."""
+    statistics: Mapping[str, float]
+
+
+def total_loss(losses: Mapping[int, Loss], weights: Mapping[int, float]) -> Tensor | None:
+    """The mean over the kinds of seat, or with weights this rank's part of it; None if it has none."""
+    if weights:
+        return torch.stack([weights[kind] * loss.total for kind, loss in losses.items()]).sum()
+    totals = [loss.total for loss in losses.values()]
+    if len(totals) < 2:
+        return totals[0] if totals else None
+    return torch.stack(totals).mean()
+
+
+def gradient_steps(ranks: Ranks, broken: Sequence[Tensor], measured: Sequence[OnDevice]) -> list[GradientStep]:
+    """All numbers in one transfer from the device; what other ranks measured is taken in."""
+    if not broken:
+        return []
+    found = [
+        one
+        for first, kinds in zip(broken, measured, strict=True)
+        for one in (first, *(value for _, rest in kinds.values() for value in rest.values()))
+    ]
+    values = iter(torch.stack([one.to(broken[0]) for one in found]).tolist())
+    flags: list[bool] = []
+    own: list[Measured] = []
+    for kinds in measured:
+        flags.append(bool(next(values)))
+        own.append({kind: (weight, {name: next(values) for name in rest}) for kind, (weight, rest) in kinds.items()})
+    everywhere = ranks.gather(own) if ranks.count > 1 else [own]
+    return [GradientStep(flag, means(step)) for flag, *step in zip(flags, *everywhere, strict=True)]
+
+
+Orders = dict[int, torch.Tensor]
+"""By kind of seat: the trajectories, or the valid rows of a flat batch, in the order of one pass."""
+
+
+def minibatches(
+    batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
+) -> Iterator[dict[int, Batch]]:
+    """One pass over the batches of all kinds of seat, in pieces of about `size` decisions.
+
+    Shuffled single decisions from flat batches, or with `whole` shuffled whole trajectories. The order is
+    drawn and sent to the device once per pass; each piece is copied straight out of the batch.
+    """
+    orders, num = draw_orders(batches, whole=whole, size=size, rng=rng)
+    pieces = {kind: order.tensor_split(num) for kind, order in orders.items()}
+    for part in range(num):
+        minibatch: dict[int, Batch] = {}
+        for kind, batch in batches.items():
+            index = pieces[kind][part]
+            if len(index):
+                minibatch[kind] = batch.columns(index) if whole else batch.pick(index, all_valid=True)
+        if minibatch:
+            yield minibatch
+
+
+def shared_minibatches(
+    batches: Mapping[int, Batch],
+    spread: Mapping[int, Spread],
+    *,
+    whole: bool,
+    size: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
+    """This rank's part of each of the `minibatches` that one learner would cut from the batches of all ranks,
+    laid one after the other; and what its mean counts in that of the whole, by kind of seat.
+
+    All ranks draw the same order, so that each knows what the others have. A part may be empty.
+    """
+    orders = {kind: rng.permutation(one.total) for kind, one in spread.items()}
+    num = _num_pieces(sum(one.num_decisions for one in spread.values()), size)
+    pieces = {kind: np.array_split(order, num) for kind, order in orders.items()}
+    rows = {} if whole else {kind: torch.nonzero(one.valid).squeeze(1) for kind, one in batches.items()}
+    for part in range(num):
+        present = [kind for kind in spread if len(pieces[kind][part])]
+        minibatch: dict[int, Batch] = {}
+        weights: dict[int, float] = {}
+        for kind in present:
+            piece, one = pieces[kind][part], spread[kind]
+            mine = piece[(piece >= one.first) & (piece < one.first + one.own)]
+            if len(mine):
+                batch = batches[kind]
+                index = on_device(mine - one.first, batch.valid.device)
+                minibatch[kind] = batch.columns(index) if whole else batch.pick(rows[kind][index], all_valid=True)
+                weights[kind] = one.count(mine) / max(one.count(piece), 1) / len(present)
+        if present:
+            yield minibatch, weights
+
+
+def draw_orders(
+    batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
+) -> tuple[Orders, int]:
+    """A random order for one pass, and into how many pieces it is to be cut (as `tensor_split` does)."""
+    orders = {kind: _order(batch, whole, rng) for kind, batch in batches.items()}
+    decisions = sum(int(batch.valid.sum()) if whole else len(orders[kind]) for kind, batch in batches.items())
+    return orders, _num_pieces(decisions, size)
+
+
+def _num_pieces(decisions: int, size: int) -> int:
+    return max(1, round(decisions / size))
+
+
+def _order(batch: Batch, whole: bool, rng: np.random.Generator) -> torch.Tensor:
+    device = batch.valid.device
+    if whole:
+        return on_device(rng.permutation(batch.valid.shape[1]), device)
+    rows = torch.nonzero(batch.valid).squeeze(1)
+    return rows[on_device(rng.permutation(len(rows)), device)]

@@ -8,17 +8,106 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import GameSpec
+from ludus.data.specs import ArraySpec, GameSpec
 from ludus.data.trajectory import SlotPool, TrajectoryWriter
-from ludus.data.trees import Array, IntArray, Tree, put, take, under
+from ludus.data.trees import Array, IntArray, Tree, allocate, put, take, under
 from ludus.games.game import TableView
-from ludus.workers.inference import Answer, Rows
-from ludus.workers.seat_memory import SeatMemory
+from ludus.workers.inference import ActingRows, InferenceResult
 from ludus.workers.seating import Seating
-from ludus.workers.streams import StreamNumbers
 
 
-class TrajectoryDesk(Protocol):
+class SeatMemory:
+    """Rows are (table, column among the seats of a kind). A decision changes them when it is played, not
+    when it is made: until then it may be made again."""
+
+    def __init__(self, kinds: Sequence[tuple[Mapping[str, ArraySpec], tuple[int, int]]]) -> None:
+        """Per kind of seat: the arrays of one row, and (tables, seats of the kind)."""
+        self._next = tuple(allocate(specs, leading) for specs, leading in kinds)
+        self._before_latest = tuple(allocate(specs, leading) for specs, leading in kinds)
+        self._made: list[tuple[int, tuple[IntArray, IntArray], Tree]] = []
+
+    def read(self, kind: int, tables: IntArray, columns: IntArray) -> Tree:
+        return take(self._next[kind], (tables, columns))
+
+    def made(self, kind: int, tables: IntArray, columns: IntArray, after: Tree) -> None:
+        """Decisions were made that will leave this memory behind."""
+        if after:
+            self._made.append((kind, (tables, columns), after))
+
+    def forget_made(self) -> None:
+        """The decisions since the last `commit` are made again."""
+        self._made.clear()
+
+    def commit(self) -> None:
+        """The decisions that were made are played."""
+        for kind, at, after in self._made:
+            put(self._before_latest[kind], at, take(self._next[kind], at))
+            put(self._next[kind], at, after)
+        self._made.clear()
+
+    def before_decision(self, kind: int, tables: IntArray, columns: IntArray, to_act: NDArray[np.bool_]) -> Tree:
+        """Before each row's latest decision; that of a row which is `to_act` is made but not yet played."""
+        at = (tables, columns)
+        return {
+            name: np.where(to_act.reshape(-1, *(1,) * (array.ndim - 2)), array[at], self._before_latest[kind][name][at])
+            for name, array in self._next[kind].items()
+        }
+
+    def reset(self, tables: IntArray) -> None:
+        for tree in self._next:
+            for array in tree.values():
+                array[tables] = 0
+
+    def save(self) -> Tree:
+        saved: Tree = {}
+        for kind, (after, before) in enumerate(zip(self._next, self._before_latest, strict=True)):
+            saved |= {f"state.{kind}.{name}": array for name, array in after.items()}
+            saved |= {f"before.{kind}.{name}": array for name, array in before.items()}
+        return saved
+
+    def load(self, saved: Mapping[str, Array]) -> None:
+        for kind, (after, before) in enumerate(zip(self._next, self._before_latest, strict=True)):
+            put(after, ..., under(f"state.{kind}.", saved))
+            put(before, ..., under(f"before.{kind}.", saved))
+
+
+class StreamNumbers:
+    """A stream follows its side through the rotation of seats, so a trajectory goes on over several
+    episodes."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self._num_tables = num_tables
+        self._sides = spec.num_teams
+        self._place = np.zeros(spec.num_seats, np.int64)
+        self._places = [0] * len(spec.kinds)
+        self._seats_of_kind = tuple(np.array(seats) for seats in spec.seats_of_kind)
+        for team in spec.seats_of_team:
+            seen = [0] * len(spec.kinds)
+            for seat in team:
+                kind = spec.seats[seat]
+                self._place[seat] = seen[kind]
+                seen[kind] += 1
+                self._places[kind] = max(self._places[kind], seen[kind])
+
+    def count(self, kind: int) -> int:
+        return self._num_tables * self._sides * self._places[kind]
+
+    def of(self, kind: int, tables: IntArray, seats: IntArray, sides: IntArray) -> IntArray:
+        return (tables * self._sides + sides) * self._places[kind] + self._place[seats]
+
+    def places(self, kind: int, streams: IntArray, side_of_seat: IntArray) -> tuple[IntArray, IntArray]:
+        """(table, seat) where each stream sits now; any seat for one whose side has none of the kind now."""
+        place = streams % self._places[kind]
+        side = streams // self._places[kind] % self._sides
+        tables = streams // (self._places[kind] * self._sides)
+        seats_of_kind = self._seats_of_kind[kind]
+        fits = (side_of_seat[tables][:, seats_of_kind] == side[:, None]) & (
+            self._place[seats_of_kind] == place[:, None]
+        )
+        return tables, seats_of_kind[fits.argmax(1)]
+
+
+class TrajectoryClient(Protocol):
     """Where trajectories go: the learner that hosts the player, or a way to it."""
 
     def put(self, player: str, kind: int, slots: IntArray) -> None: ...
@@ -43,7 +132,7 @@ class SeatRecorder:
         spec: GameSpec,
         seating: Seating,
         pools: Sequence[SlotPool],
-        trajectories: TrajectoryDesk,
+        trajectories: TrajectoryClient,
         slots: Sequence[range] | None,
     ) -> None:
         """`slots`: per kind, the trajectory slots that may be used; None: all."""
@@ -84,8 +173,8 @@ class SeatRecorder:
 
     def record(
         self,
-        rows: Rows,
-        answer: Answer,
+        rows: ActingRows,
+        answer: InferenceResult,
         tables: IntArray,
         columns: IntArray,
         view: TableView,
@@ -143,7 +232,7 @@ class SeatRecorder:
             if cut.any():
                 yield CutShort(kind, streams[cut], tables[cut], columns[cut])
 
-    def truncate(self, cut: CutShort, rows: Rows, answer: Answer, view: TableView) -> None:
+    def truncate(self, cut: CutShort, rows: ActingRows, answer: InferenceResult, view: TableView) -> None:
         """The value of the last observation stands for the future that was cut."""
         columns = _columns(rows, answer)
         self.writers[cut.kind].truncate(cut.streams, columns, self._clock(view, cut.tables))
@@ -214,7 +303,7 @@ class SeatRecorder:
         self._collected = {int(owner): count for owner, count in collected.items()}
 
 
-def _columns(rows: Rows, answer: Answer) -> Tree:
+def _columns(rows: ActingRows, answer: InferenceResult) -> Tree:
     """What a trajectory keeps of each row."""
     acted = answer.acted
     return {

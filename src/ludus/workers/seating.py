@@ -18,7 +18,7 @@ from ludus.data.specs import GameSpec
 from ludus.data.trees import Array, IntArray, Tree
 
 
-class MatchDesk(Protocol):
+class MatchClient(Protocol):
     """Where an actor gets its matches and reports what happened. The controller, or a way to it."""
 
     def next_match(self, tables: int) -> Match: ...
@@ -36,7 +36,7 @@ ModelNames = Callable[[str], str]
 class Seating:
     """All arrays are [tables, ...] or [matches held, ...]; a match held has a small number, used again."""
 
-    def __init__(self, spec: GameSpec, num_tables: int, num_blocks: int, desk: MatchDesk) -> None:
+    def __init__(self, spec: GameSpec, num_tables: int, num_blocks: int, desk: MatchClient) -> None:
         if num_tables % num_blocks:
             raise ValueError(
                 f"actor.num_tables ({num_tables}) must be a multiple of actor.matches ({num_blocks}), "
@@ -50,9 +50,7 @@ class Seating:
         rotation = np.arange(teams)[:, None]
         self._side_by_rotation = (np.array(spec.teams)[None, :] - rotation) % teams
         self._share_of_seat = np.array([1 / len(spec.seats_of_team[team]) for team in spec.teams])
-        self._place_in_team = np.array(
-            [spec.seats_of_team[team].index(seat) for seat, team in enumerate(spec.teams)]
-        )
+        self._place_in_team = np.array([spec.seats_of_team[team].index(seat) for seat, team in enumerate(spec.teams)])
         self._rounds: list[dict[int, int]] = [{} for _ in range(num_blocks)]
         """Per block: round -> number of the match that its tables play in that round."""
         self._matches: dict[int, Match] = {}
@@ -167,9 +165,7 @@ class Seating:
         arrays = {name: getattr(self, name) for name in _SAVED}
         arrays.update({f"tally.{name}": array for name, array in self._tally.items()})
         facts = {
-            "matches": {
-                str(number): msgspec.json.encode(match).decode() for number, match in self._matches.items()
-            },
+            "matches": {str(number): msgspec.json.encode(match).decode() for number, match in self._matches.items()},
             "first_models": {str(number): list(models) for number, models in self._first_models.items()},
             "rounds": [{str(key): value for key, value in rounds.items()} for rounds in self._rounds],
             "players": list(self.player_ids),

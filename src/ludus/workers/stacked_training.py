@@ -11,22 +11,107 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.data.batch import Batch
 from ludus.data.schedules import at
 from ludus.models.network_policy import NetworkPolicy, can_stack, stack_policies
 from ludus.models.operators import Conv2d
-from ludus.models.policy import Unrolled
+from ludus.models.policy import Unrolled, ValueScale, architecture_digest
 from ludus.models.tensors import on_device
-from ludus.models.value_scale import ValueScale
-from ludus.models.weights import architecture_digest
-from ludus.workers.gradient_steps import GradientStep
-from ludus.workers.minibatches import draw_orders
-from ludus.workers.rank_shares import seen_in
-from ludus.workers.stacked_optimiser import StackedOptimiser
+from ludus.workers.optimiser import AdamSettings, GradientStep, Optimiser, draw_orders
+from ludus.workers.ranks import seen_in
 from ludus.workers.trained_player import TrainedPlayer
+
+
+class StackedOptimiser:
+    """Adam on a stack of M models with P parameters each.
+
+    All numbers of one kind lie in one matrix [M, numbers of a model], so that a step is a few calls on
+    matrices, however many models and parameters there are. The stack's parameters become views of it.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], optimisers: Sequence[Optimiser], settings: AdamSettings
+    ) -> None:
+        self._parameters = list(parameters)
+        self._optimisers = optimisers
+        self._settings = settings
+        sizes = [parameter[0].numel() for parameter in parameters]
+        device = parameters[0].device
+        self._owner = torch.repeat_interleave(
+            torch.arange(len(sizes), device=device), torch.tensor(sizes, device=device)
+        )
+        """Which parameter each number belongs to."""
+        self._weights = torch.cat([parameter.detach().flatten(1) for parameter in parameters], 1)
+        self._steps = torch.stack([torch.stack(one.steps) for one in optimisers])
+        self._means = torch.stack([_joined(one.means) for one in optimisers])
+        self._squares = torch.stack([_joined(one.squares) for one in optimisers])
+        for parameter, own in zip(parameters, torch.split(self._weights, sizes, 1), strict=True):
+            parameter.data = own.view(parameter.shape)
+
+    def step(self, losses: Tensor, learning_rates: Tensor, may_change: Tensor) -> Tensor:
+        """Each model steps down the gradient of its own loss [M]; `may_change` [M, P] says which parameters.
+
+        Returns which models were left as they were because their loss or gradient was not finite.
+        """
+        gradients = torch.autograd.grad(losses.sum(), self._parameters, allow_unused=True)
+        settings = self._settings
+        with torch.no_grad():
+            found = [
+                torch.zeros_like(parameter) if gradient is None else gradient
+                for gradient, parameter in zip(gradients, self._parameters, strict=True)
+            ]
+            if any(gradient is None for gradient in gradients):
+                used = torch.tensor([one is not None for one in gradients], device=losses.device)
+                may_change = may_change & used
+            changes = self._spread(may_change)
+            gradient = torch.where(changes, torch.cat([one.flatten(1) for one in found], 1), 0.0)
+            norms = torch.linalg.vector_norm(gradient, dim=1)
+            finite = torch.isfinite(norms + losses.detach())
+            taken = may_change & finite[:, None]
+            changes = changes & finite[:, None]
+            scales = ((norms + 1e-6) / settings.max_gradient_norm).clamp_(min=1.0)
+            gradient = torch.where(changes, gradient / scales[:, None], 0.0)
+
+            self._steps += taken
+            self._means.lerp_(gradient, changes * (1.0 - settings.beta1))
+            self._squares.lerp_(gradient.square_(), changes * (1.0 - settings.beta2))
+            steps = self._steps.double().clamp_(min=1.0)  # in float32 little would be left of 1 - beta2
+            sizes = (taken * learning_rates[:, None] / (1.0 - settings.beta1**steps)).float()
+            corrections = (1.0 - settings.beta2**steps).sqrt_().float()
+            deviations = (self._squares.sqrt() / self._spread(corrections)).add_(settings.epsilon)
+            self._weights.sub_(deviations.reciprocal_().mul_(self._means).mul_(self._spread(sizes)))
+        return ~finite
+
+    def _spread(self, by_parameter: Tensor) -> Tensor:
+        """From one number per parameter to one per number of it."""
+        return by_parameter.index_select(1, self._owner)
+
+    @torch.no_grad()
+    def hand_back(self) -> None:
+        """Give the players' own parameters and moments what they have become."""
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
+        for model, one in enumerate(self._optimisers):
+            sizes = [parameter.numel() for parameter in one.parameters]
+            for own, joint in (
+                (one.parameters, self._weights),
+                (one.means, self._means),
+                (one.squares, self._squares),
+            ):
+                targets += own
+                pieces = torch.split(joint[model], sizes)
+                sources += [piece.view(tensor.shape) for piece, tensor in zip(pieces, own, strict=True)]
+            targets += one.steps
+            sources += self._steps[model].unbind()
+        torch._foreach_copy_(targets, sources)
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
 
 MOST_PLAYERS = 16
 """In one stack: more bring nothing more, and their batches lie on the device together."""
@@ -50,9 +135,7 @@ def groups(players: Sequence[TrainedPlayer]) -> list[list[TrainedPlayer]]:
             found.append((key, [player]))
         else:
             group.append(player)
-    return [
-        part for _, group in found for part in ([group] if _pays(group) else [[player] for player in group])
-    ]
+    return [part for _, group in found for part in ([group] if _pays(group) else [[player] for player in group])]
 
 
 def _key(player: TrainedPlayer) -> object:
@@ -80,8 +163,7 @@ def update_stacked(
     prepared = [player.prepare(own, progress) for player, own in zip(players, batches, strict=True)]
     steps = _descend(players, prepared, progress)
     return [
-        player.finish(seen_in(own), taken, progress)
-        for player, own, taken in zip(players, batches, steps, strict=True)
+        player.finish(seen_in(own), taken, progress) for player, own, taken in zip(players, batches, steps, strict=True)
     ]
 
 
@@ -269,9 +351,7 @@ def _means(statistics: Sequence[Mapping[str, Tensor]], counts: Tensor) -> dict[s
     return found
 
 
-def _has(
-    statistics: Sequence[Mapping[str, Tensor]], counts: NDArray[np.bool_]
-) -> dict[str, NDArray[np.bool_]]:
+def _has(statistics: Sequence[Mapping[str, Tensor]], counts: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
     """Which models have each statistic: those with a batch of a kind of seat that has it."""
     names = dict.fromkeys(name for one in statistics for name in one)
     return {name: np.logical_or.reduce(counts[:, [name in one for one in statistics]], -1) for name in names}

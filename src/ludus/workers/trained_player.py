@@ -13,31 +13,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm
-from ludus.algorithms.checks import require_one_of
-from ludus.algorithms.recompute import (
+from ludus.algorithms.algorithm import Algorithm, require_one_of
+from ludus.algorithms.teacher import (
     LOG_RATIO,
+    TEACHER,
     Recomputed,
     apply_recomputed,
     is_recomputed,
     recomputed_columns,
 )
-from ludus.algorithms.teacher import TEACHER
 from ludus.data.batch import Batch
-from ludus.data.live import LiveField
 from ludus.data.records import ModelId
-from ludus.data.schedules import Schedule, at
+from ludus.data.schedules import LiveField, Schedule, at
 from ludus.data.trees import Array, Tree, under
-from ludus.models.average import WeightAverage
-from ludus.models.policy import Policy, value_parameters
+from ludus.models.policy import (
+    Policy,
+    WeightAverage,
+    find_device,
+    join_kinds,
+    load_weights,
+    placed,
+    replace_weights,
+    require_device_name,
+    value_parameters,
+    weights_of,
+)
 from ludus.models.tensors import on_device
-from ludus.models.weights import join_kinds, load_weights, replace_weights, weights_of
-from ludus.workers.devices import find_device, placed, require_device_name
-from ludus.workers.gradient_steps import GradientStep, OnDevice, gradient_steps, total_loss
-from ludus.workers.minibatches import minibatches, shared_minibatches
-from ludus.workers.optimiser import AdamSettings, Optimiser
-from ludus.workers.rank_shares import Seen, Spread, seen_by_all, seen_in, spread_over
-from ludus.workers.ranks import ALONE, Ranks
+from ludus.workers.optimiser import (
+    AdamSettings,
+    GradientStep,
+    OnDevice,
+    Optimiser,
+    gradient_steps,
+    minibatches,
+    shared_minibatches,
+    total_loss,
+)
+from ludus.workers.ranks import ALONE, Ranks, Spread, UpdateShare, seen_by_all, seen_in, spread_over
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,8 +129,7 @@ class LearnerConfig:
             raise ValueError(f"schedule must be sync or async, got {self.schedule!r}")
         if self.uses > self.lag + 1:
             raise ValueError(
-                f"reuse ({self.reuse}) can be at most max_lag + 1 ({self.lag + 1}): "
-                "after that a trajectory is too old"
+                f"reuse ({self.reuse}) can be at most max_lag + 1 ({self.lag + 1}): after that a trajectory is too old"
             )
         require_device_name("device", self.device)
         if self.stacked not in ("auto", "on", "off"):
@@ -174,9 +185,7 @@ class TrainedPlayer:
             for index in value_parameters(policy)
         )
         self._averages = tuple(WeightAverage(policy, decay=config.average_decay) for policy in policies)
-        self._references = {
-            name: tuple(_frozen_copy(policy) for policy in policies) for name in algorithm.references
-        }
+        self._references = {name: tuple(_frozen_copy(policy) for policy in policies) for name in algorithm.references}
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.incarnation = 0
         self.step = 0
@@ -221,7 +230,7 @@ class TrainedPlayer:
         prepared = {kind: self._prepare(kind, batches[kind], progress) for kind in sorted(batches)}
         return prepared if self.is_whole else {kind: batch.flat() for kind, batch in prepared.items()}
 
-    def finish(self, seen: Seen, steps: Sequence[GradientStep], progress: float) -> dict[str, float]:
+    def finish(self, seen: UpdateShare, steps: Sequence[GradientStep], progress: float) -> dict[str, float]:
         """After the gradient steps on a batch: count, let the average and the references follow."""
         if self.ranks.count > 1:
             seen = seen_by_all(self.ranks, seen)
@@ -299,9 +308,7 @@ class TrainedPlayer:
         for epoch in range(self.config.epochs):
             is_last = epoch == self.config.epochs - 1
             for minibatch, weights in self._minibatches(prepared, spread):
-                losses = {
-                    kind: self.algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()
-                }
+                losses = {kind: self.algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()}
                 total = total_loss(losses, weights)
                 broken.append(self.optimiser.step(total, learning_rate, only, self.ranks))
                 measured.append(
@@ -373,9 +380,7 @@ class TrainedPlayer:
     def _restart_from(self, weights: Mapping[str, Array]) -> None:
         load_weights(self.policies, weights)
         self.optimiser.clear()
-        self._averages = tuple(
-            WeightAverage(policy, decay=self.config.average_decay) for policy in self.policies
-        )
+        self._averages = tuple(WeightAverage(policy, decay=self.config.average_decay) for policy in self.policies)
         self._copy_live(fixed=False)
 
     def _copy_live(self, *, fixed: bool) -> None:
@@ -393,9 +398,7 @@ class TrainedPlayer:
             arrays |= {f"average.{index}.{name}": array for name, array in average.state().items()}
         for name, copies in self._references.items():
             for index, policy in enumerate(copies):
-                arrays |= {
-                    f"reference.{name}.{index}.{key}": array for key, array in weights_of(policy).items()
-                }
+                arrays |= {f"reference.{name}.{index}.{key}": array for key, array in weights_of(policy).items()}
         arrays |= {f"optimiser.{name}": array for name, array in self.optimiser.save().items()}
         counters = {name: getattr(self, name) for name in _COUNTERS}
         return arrays, {**counters, "rng": self.rng.bit_generator.state}

@@ -82,15 +82,11 @@ class StandIn:
                 return connection
 
     def _play(self, sides: list[socket.socket], characters: list[str]) -> None:
-        facts = message_pb2.GrpcGameData(
-            max_hps=[self._hp] * 2, max_energies=[300, 300], character_names=characters
-        )
+        facts = message_pb2.GrpcGameData(max_hps=[self._hp] * 2, max_energies=[300, 300], character_names=characters)
         _tell(sides, service_pb2.PlayerGameState(state_flag=INITIALIZE, game_data=facts))
         for number in range(1, self._rounds + 1):
             left, frames = self._round(sides, number)
-            result = message_pb2.GrpcRoundResult(
-                current_round=number, remaining_hps=left, elapsed_frame=frames
-            )
+            result = message_pb2.GrpcRoundResult(current_round=number, remaining_hps=left, elapsed_frame=frames)
             flag = GAME_END if number == self._rounds else ROUND_END
             _tell(sides, service_pb2.PlayerGameState(state_flag=flag, round_result=result))
 

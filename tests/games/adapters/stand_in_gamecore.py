@@ -123,9 +123,7 @@ def simulate(config: dict[str, Any]) -> None:
                     *latest[camp * size + place],
                 ]
                 reward = (crystals[camp] - crystals[1 - camp]) / 100
-                shown.append(
-                    {"observation": (echo + [0.5] * features)[:features], "legal": legal(), "reward": reward}
-                )
+                shown.append({"observation": (echo + [0.5] * features)[:features], "legal": legal(), "reward": reward})
             organs = [{"type": 24, "camp": one + 1, "hp": crystals[one]} for one in range(2)]
             send(
                 side,

@@ -126,9 +126,7 @@ class _Interface:
     def _frame(self, game: str) -> Any:
         frame = self.frames[game]
         organs = [SimpleNamespace(**organ) for organ in frame["organ_list"]]
-        return SimpleNamespace(
-            frame_no=frame["frame_no"], gameover=frame["gameover"], organ_list=organs, sgame_id=game
-        )
+        return SimpleNamespace(frame_no=frame["frame_no"], gameover=frame["gameover"], organ_list=organs, sgame_id=game)
 
     def heroes(self, camps: Any) -> Any:
         raise NotImplementedError
@@ -185,8 +183,7 @@ class Interface3v3(_Interface):
 
     def GetGameData(self, game: str) -> Any:
         heroes = [
-            SimpleNamespace(feature=hero["observation"], reward=hero["reward"])
-            for hero in self.frames[game]["heroes"]
+            SimpleNamespace(feature=hero["observation"], reward=hero["reward"]) for hero in self.frames[game]["heroes"]
         ]
         return SimpleNamespace(frame_state=self._frame(game), feature_process=heroes)
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ale_py", reason="ale-py is not installed: pip install 'ludus[atari]'")
+pytest.importorskip("ale_py", reason="ale-py is not installed: pip install -e '.[atari]'")
 
-from ludus.games.adapters.atari import Atari
-from ludus.games.adapters.atari_tables import AtariTables, averaging
+from ludus.games.adapters.atari import Atari, AtariTables, averaging
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game

@@ -16,7 +16,7 @@ from ludus.games.game import allocate_actions
 from ludus.games.seat_rows import GameError
 
 if importlib.util.find_spec("pyftg") is None:
-    pytest.skip("pyftg is not installed; pip install 'ludus[fightingice]'", allow_module_level=True)
+    pytest.skip("pyftg is not installed; pip install -e '.[fightingice]'", allow_module_level=True)
 
 from stand_in_fightingice import DELAY, StandIn
 
@@ -63,9 +63,7 @@ def test_the_nearer_fighter_that_attacks_wins(games: Any) -> None:
     assert score == [-1.0, 1.0]
     assert total == pytest.approx([-2.0, 2.0])  # every hit point in both rounds
     assert clock == len(game.pressed) + 1
-    assert [(one.character_1, one.player_1, one.player_2) for one in game.asked] == [
-        ("ZEN", "Ludus1", "Ludus2")
-    ]
+    assert [(one.character_1, one.player_1, one.player_2) for one in game.asked] == [("ZEN", "Ludus1", "Ludus2")]
 
 
 def test_guarding_takes_nothing(games: Any) -> None:

@@ -4,8 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.games.adapters.football import BuiltinBot, Football
-from ludus.games.adapters.football_views import MINIMAP, SideView, picture
+from ludus.games.adapters.football import MINIMAP, BuiltinBot, Football, SideView, picture
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.environments import environment_python

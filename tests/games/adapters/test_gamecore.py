@@ -191,9 +191,7 @@ def test_what_goes_wrong_is_said(server: Any, plan: Any, options: Any, message: 
 def test_a_server_that_is_not_there_is_named(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, source = server()
     monkeypatch.setenv("GAMECORE_SERVER_ADDR", "127.0.0.1:9")
-    with pytest.raises(
-        GameError, match=r"no gamecore server at 127.0.0.1:9 .*GAMECORE_SERVER_ADDR=HOST:PORT"
-    ):
+    with pytest.raises(GameError, match=r"no gamecore server at 127.0.0.1:9 .*GAMECORE_SERVER_ADDR=HOST:PORT"):
         played(Gamecore(mode="1v1", python=source.python), 2, 2)
 
 

@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from ludus.data.files import address_of
+from ludus.data.addresses import address_of
 from ludus.data.specs import Planes, Vector
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.adapters.gymnasium_spaces import (

@@ -17,18 +17,17 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from ludus.config import encode
-from ludus.data.files import address_of
+from ludus.data.addresses import address_of
 from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.adapters.gymnasium_old import OldGym
-from ludus.games.adapters.gymnasium_self_resetting import PoolTables, SelfResettingTables
-from ludus.games.adapters.gymnasium_tables import SingleTables
+from ludus.games.adapters.gymnasium_tables import PoolTables, SelfResettingTables, SingleTables
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import GameBatch, allocate_actions
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

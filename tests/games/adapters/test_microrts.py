@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ludus.games.adapters.microrts_orders import (
+from ludus.games.adapters.microrts_java import (
     ATTACK,
     DIRECTIONS,
     HARVEST,

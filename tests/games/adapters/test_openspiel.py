@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pyspiel", reason="OpenSpiel is not installed: pip install 'ludus[openspiel]'")
+pytest.importorskip("pyspiel", reason="OpenSpiel is not installed: pip install -e '.[openspiel]'")
 import pyspiel
 
-from ludus.data.flat_tree import FlatTree
 from ludus.data.specs import Planes, Vector
-from ludus.games.adapters.openspiel import OpenSpiel
-from ludus.games.adapters.openspiel_tables import OpenSpielTables
+from ludus.data.tree import FlatTree
+from ludus.games.adapters.openspiel import OpenSpiel, OpenSpielTables
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import HasTrees, allocate_actions

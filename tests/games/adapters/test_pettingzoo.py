@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pettingzoo", reason="needs `pip install 'ludus[pettingzoo]'`")
-pytest.importorskip("mpe2", reason="needs `pip install 'ludus[pettingzoo]'`")
+pytest.importorskip("pettingzoo", reason="needs `pip install -e '.[pettingzoo]'`")
+pytest.importorskip("mpe2", reason="needs `pip install -e '.[pettingzoo]'`")
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
 from ludus.data.specs import Planes, Vector
 from ludus.games.adapters.pettingzoo import DEFAULT_MAX_LENGTH, PettingZoo
-from ludus.games.adapters.pettingzoo_library import make_env, quiet
-from ludus.games.adapters.pettingzoo_teams import team_of_each
+from ludus.games.adapters.pettingzoo_library import make_env, quiet, team_of_each
 from ludus.games.bots import RandomBot
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
@@ -37,9 +36,7 @@ HERE = str(Path(__file__).resolve())
         PettingZoo(env_name="classic.go_v5", options={"board_size": 5}, max_length=30),
         PettingZoo(env_name="classic.leduc_holdem_v4"),
         PettingZoo(env_name="classic.texas_holdem_no_limit_v6", options={"num_players": 3}),
-        PettingZoo(
-            env_name="classic.hanabi_v5", options={"colors": 2, "ranks": 2, "hand_size": 2}, max_length=6
-        ),
+        PettingZoo(env_name="classic.hanabi_v5", options={"colors": 2, "ranks": 2, "hand_size": 2}, max_length=6),
         PettingZoo(env_name="classic.rps_v2", options={"max_cycles": 5}),
         PettingZoo(env_name="classic.rps_v2", api="aec"),
         PettingZoo(env_name="butterfly.knights_archers_zombies_v11", options={"max_cycles": 25}),
@@ -103,9 +100,7 @@ def test_connect_four_plays_as_the_environment_does() -> None:
         ("mpe2.simple_adversary_v3", {"max_cycles": 5}),
     ],
 )
-def test_each_seat_sees_and_is_paid_what_pettingzoos_own_loop_gives(
-    name: str, options: dict[str, Any]
-) -> None:
+def test_each_seat_sees_and_is_paid_what_pettingzoos_own_loop_gives(name: str, options: dict[str, Any]) -> None:
     """The loop of its documentation, with its wrappers and its steps of agents that are out."""
     batch = PettingZoo(env_name=name, api="aec", options=options).tables(2)
     spec, view, rng = batch.spec, batch.view, np.random.default_rng(0)
@@ -122,9 +117,7 @@ def test_each_seat_sees_and_is_paid_what_pettingzoos_own_loop_gives(
         batch.step(actions)
         paid[stepped] += view.reward[stepped]
     with quiet():
-        env = importlib.import_module(f"{'' if name.startswith('mpe2') else 'pettingzoo.'}{name}").env(
-            **options
-        )
+        env = importlib.import_module(f"{'' if name.startswith('mpe2') else 'pettingzoo.'}{name}").env(**options)
     for table, seed in enumerate((5, 6)):
         env.reset(seed=seed)
         given = dict.fromkeys(env.possible_agents, 0.0)
@@ -396,9 +389,7 @@ class Duel(AECEnv[str, Any, Any]):
             self.truncations = dict.fromkeys(self.agents, True)
         self._accumulate_rewards()
         living = [one for one in self.agents if not self.terminations[one]]
-        self.agent_selection = (
-            living[(living.index(agent) + 1) % len(living)] if agent in living else living[0]
-        )
+        self.agent_selection = living[(living.index(agent) + 1) % len(living)] if agent in living else living[0]
         self._deads_step_first()
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pettingzoo", reason="needs `pip install 'ludus[multi-atari]'`")
-pytest.importorskip("multi_agent_ale_py", reason="needs `pip install 'ludus[multi-atari]'`")
-pytest.importorskip("ale_py", reason="needs `pip install 'ludus[multi-atari]'`")
+pytest.importorskip("pettingzoo", reason="needs `pip install -e '.[multi-atari]'`")
+pytest.importorskip("multi_agent_ale_py", reason="needs `pip install -e '.[multi-atari]'`")
+pytest.importorskip("ale_py", reason="needs `pip install -e '.[multi-atari]'`")
 
 from ludus.data.specs import Planes, Vector
-from ludus.games.adapters.atari_tables import averaging
+from ludus.games.adapters.atari import averaging
 from ludus.games.adapters.pettingzoo import PettingZoo
 from ludus.games.adapters.pettingzoo_atari import MultiAtari
 from ludus.games.adapters.pettingzoo_library import make_env

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.games.adapters.pysc2 import PySC2
-from ludus.games.adapters.pysc2_bots import COMPUTERS, Computer
+from ludus.games.adapters.pysc2 import COMPUTERS, Computer, PySC2
 from ludus.games.catalog import resolve
 from ludus.games.game import allocate_actions
 from ludus.games.seat_rows import GameError

@@ -11,9 +11,9 @@ pytest.importorskip("pysc2")
 
 from ludus.data.specs import Choice, Point, Pointer
 from ludus.games.adapters.pysc2 import PySC2
-from ludus.games.adapters.pysc2_actions import FUNCTION, ActionCodec, UnknownFunctionError
 from ludus.games.adapters.pysc2_game import action_codec, interface_options
 from ludus.games.adapters.pysc2_library import actions, features, messages, mock_sc2_env, sc2_env
+from ludus.games.adapters.pysc2_observations import FUNCTION, FunctionCodec, UnknownFunctionError
 from ludus.games.seat_rows import GameError
 
 ON_SCREEN = PySC2(map_name="Simple64", screen=32, minimap=16, specific_functions=True, mock=True)
@@ -42,7 +42,7 @@ def features_of(source: PySC2) -> Any:
     return found
 
 
-def random_action(codec: ActionCodec, option: int, rng: np.random.Generator) -> dict[str, Any]:
+def random_action(codec: FunctionCodec, option: int, rng: np.random.Generator) -> dict[str, Any]:
     """With random arguments; heads that do not count are left blank."""
     action = codec.blank()
     action[FUNCTION] = option
@@ -108,9 +108,7 @@ def test_what_the_game_reports_of_an_action_is_that_action() -> None:
         message = shown.transform_action(None, codec.decode(action), skip_available=True)
         again = codec.encode(shown.reverse_action(message))
         if function.name == "select_rect":  # the game has the corners in order
-            action, again = (
-                {FUNCTION: one[FUNCTION], "select_add": one["select_add"]} for one in (action, again)
-            )
+            action, again = ({FUNCTION: one[FUNCTION], "select_add": one["select_add"]} for one in (action, again))
         if again != action:
             differ.add(function.name)
     # Two functions have the same ability and arguments as another one: PySC2 cannot tell them apart.
@@ -149,7 +147,7 @@ def observed(**lists: int) -> dict[str, Any]:
     return found
 
 
-def legal_of(codec: ActionCodec, observation: Any, alliance: Any) -> dict[str, Any]:
+def legal_of(codec: FunctionCodec, observation: Any, alliance: Any) -> dict[str, Any]:
     sizes = {name: getattr(head, "num", 40) for name, head in codec.spec.heads.items() if head.masked}
     legal = {name: np.ones(size, np.bool_) for name, size in sizes.items()}
     codec.write_legal(legal, observation, np.asarray(alliance))

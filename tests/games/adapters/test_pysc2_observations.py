@@ -13,9 +13,16 @@ from ludus.data.specs import Entities
 from ludus.data.trees import Array, allocate
 from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
 from ludus.games.adapters.pysc2_game import observation_codec
-from ludus.games.adapters.pysc2_layers import minimap_layers, screen_layers
 from ludus.games.adapters.pysc2_library import features
-from ludus.games.adapters.pysc2_observations import NUM_TYPES, UNIT_TYPES, SeenUnits, Unit, write_units
+from ludus.games.adapters.pysc2_observations import (
+    NUM_TYPES,
+    UNIT_TYPES,
+    SeenUnits,
+    Unit,
+    minimap_layers,
+    screen_layers,
+    write_units,
+)
 from ludus.games.seat_rows import GameError
 
 
@@ -67,9 +74,7 @@ def test_every_unit_type_has_bits_of_its_own() -> None:
 
 
 def test_a_wrong_layer_is_answered_with_the_nearest() -> None:
-    with pytest.raises(
-        GameError, match="the minimap has no layer 'player_relativ'; did you mean 'player_rel"
-    ):
+    with pytest.raises(GameError, match="the minimap has no layer 'player_relativ'; did you mean 'player_rel"):
         minimap_layers(("player_relativ",))
 
 

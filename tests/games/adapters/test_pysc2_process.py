@@ -18,8 +18,7 @@ pytest.importorskip("pysc2")
 
 from stand_in_sc2 import asked, change_plan, install
 
-from ludus.games.adapters.pysc2 import PySC2
-from ludus.games.adapters.pysc2_bots import Computer
+from ludus.games.adapters.pysc2 import Computer, PySC2
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.seat_rows import GameError
 

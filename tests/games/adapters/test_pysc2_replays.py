@@ -14,14 +14,12 @@ pytest.importorskip("pysc2")
 from sc2_replay_files import replay_file
 from stand_in_sc2 import asked, change_plan, install
 
-from ludus.data.dataset import ReplayDataset
-from ludus.data.dataset_format import column_specs
-from ludus.data.episodes import DecodedReplay, EpisodeFilter, EpisodeSource, NoOp
+from ludus.data.replay import DecodedReplay, EpisodeFilter, EpisodeSource, NoOp, column_specs
 from ludus.games.adapters.pysc2 import PySC2
-from ludus.games.adapters.pysc2_replay_header import DamagedReplayError, read_header
+from ludus.games.adapters.pysc2_replays import DamagedReplayError, read_header
 from ludus.games.seat_rows import GameError
-from ludus.store.dataset_writer import write_dataset
-from ludus.workers.replay_conversion import convert
+from ludus.replays.dataset import ReplayDataset
+from ludus.replays.dataset_writer import convert, write_dataset
 
 ON_SCREEN = PySC2(map_name="Simple64", screen=16, minimap=16, time_limit_s=30)
 WITH_DELAYS = PySC2(map_name="Simple64", screen=16, minimap=16, max_delay=16, time_limit_s=30)
@@ -43,18 +41,14 @@ def replay(tmp_path: Path) -> Path:
     return path
 
 
-def decode(
-    source: PySC2, *files: Path, wanted: EpisodeFilter = EVERYTHING, no_op: Any = None
-) -> list[DecodedReplay]:
+def decode(source: PySC2, *files: Path, wanted: EpisodeFilter = EVERYTHING, no_op: Any = None) -> list[DecodedReplay]:
     named = {path.name: path for path in files}
     episodes: EpisodeSource = source.replay_episodes(named, no_op)
     return list(episodes.decode(list(episodes.replays()), wanted))
 
 
 def test_a_header_says_version_map_and_players() -> None:
-    header = read_header(
-        replay_file(version=(5, 0, 13), build=92440, game_steps=20_000, Title="Ever Dream LE")
-    )
+    header = read_header(replay_file(version=(5, 0, 13), build=92440, game_steps=20_000, Title="Ever Dream LE"))
     assert (header.version, header.build, header.game_steps) == ("5.0.13", 92440, 20_000)
     assert header.map == "Ever Dream LE"
     assert [(player.race, player.outcome) for player in header.players] == [
@@ -155,9 +149,7 @@ def test_with_delays_a_decision_is_made_where_the_player_acts(game: Path, replay
 
 
 @pytest.mark.slow
-def test_a_replay_that_brings_the_game_down_is_skipped_and_the_next_one_shown(
-    game: Path, tmp_path: Path
-) -> None:
+def test_a_replay_that_brings_the_game_down_is_skipped_and_the_next_one_shown(game: Path, tmp_path: Path) -> None:
     change_plan(game, crash_at=20, ends_at=65)
     first, second = (tmp_path / f"{name}.SC2Replay" for name in ("first", "second"))
     for path in (first, second):

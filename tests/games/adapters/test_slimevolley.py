@@ -20,7 +20,7 @@ ONE, RNG = np.array([0]), np.random.default_rng(0)
 @pytest.fixture(scope="module")
 def library() -> object:
     if importlib.util.find_spec("slimevolleygym") is None:
-        pytest.skip("slimevolleygym is not installed; pip install 'ludus[slimevolley]' adds it")
+        pytest.skip("slimevolleygym is not installed; pip install -e '.[slimevolley]' adds it")
     return adapter._load_library()
 
 
@@ -96,9 +96,7 @@ def test_its_own_player_can_be_recorded() -> None:
     game = RecordedTables(source.tables(1), kept.append)
     game.reset(ONE, np.array([5], np.uint64))
     for _ in range(3):
-        moves = [
-            source.bots()["baseline"].act(game, ONE, np.array([seat]), RNG)["move"][0] for seat in (0, 1)
-        ]
+        moves = [source.bots()["baseline"].act(game, ONE, np.array([seat]), RNG)["move"][0] for seat in (0, 1)]
         game.step(({"move": np.array([moves], np.int32)},))
     assert len(kept) == 1
     with pytest.raises(TypeError, match="only at tables of slimevolley, not TicTacToe"):

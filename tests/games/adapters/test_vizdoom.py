@@ -14,7 +14,7 @@ from ludus.games.game import allocate_actions, lost_tables
 from ludus.games.seat_rows import GameError
 
 needs_game = pytest.mark.skipif(
-    importlib.util.find_spec("vizdoom") is None, reason="not installed: pip install 'ludus[vizdoom]'"
+    importlib.util.find_spec("vizdoom") is None, reason="not installed: pip install -e '.[vizdoom]'"
 )
 
 

@@ -73,9 +73,7 @@ def test_gamecore_lacks_nothing_where_both_are(
         ({"bridge": "no_such_bridge --fast"}, "no program 'no_such_bridge'"),
     ],
 )
-def test_gamecore_names_what_is_wrong_with_the_bridge(
-    listener: socket.socket, options: Any, message: str
-) -> None:
+def test_gamecore_names_what_is_wrong_with_the_bridge(listener: socket.socket, options: Any, message: str) -> None:
     game = Gamecore(mode="1v1", server=f"127.0.0.1:{listener.getsockname()[1]}", **options)
     (missing,) = game.missing(1)
     assert message in missing

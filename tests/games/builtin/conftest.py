@@ -24,9 +24,7 @@ def step_with_bots(game: GameBatch, bots: Sequence[Bot], rng: np.random.Generato
     game.step(actions)
 
 
-def play_episodes(
-    source: GameSource, bots: Sequence[Bot], num_tables: int = 100, seed: int = 0
-) -> NDArray[np.float32]:
+def play_episodes(source: GameSource, bots: Sequence[Bot], num_tables: int = 100, seed: int = 0) -> NDArray[np.float32]:
     """One episode per table; returns the scores [tables, teams]."""
     game = source.tables(num_tables)
     rng = np.random.default_rng(seed)

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.games.builtin.connect_four import ConnectFour
+from ludus.games.bots import GreedyBot
+from ludus.games.builtin.connect_four import ConnectFour, ConnectFourAlphaBeta, ConnectFourRules
 from ludus.games.builtin.connect_four_board import ConnectFourState, has_four
-from ludus.games.builtin.connect_four_bots import ConnectFourAlphaBeta, ConnectFourRules
-from ludus.games.greedy import GreedyBot
 from ludus.games.search import AlphaBetaBot
 
 Play = Callable[..., NDArray[np.float32]]
@@ -61,9 +60,7 @@ def test_depth_two_wins_at_once_or_never_lets_the_other_win_next() -> None:
         safe = [
             move
             for move in moves
-            if not any(
-                has_four(state.child(move).child(reply).other) for reply in state.child(move).legal_actions()
-            )
+            if not any(has_four(state.child(move).child(reply).other) for reply in state.child(move).legal_actions())
         ]
         assert chosen == (wins or safe or moves)
 

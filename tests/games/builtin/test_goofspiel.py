@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.flat_tree import FlatTree
-from ludus.data.tree_game import CHANCE, OVER
+from ludus.data.tree import CHANCE, OVER, FlatTree
 from ludus.games.builtin.goofspiel import SEATS, Goofspiel, GoofspielState
 from ludus.games.game import allocate_actions
 

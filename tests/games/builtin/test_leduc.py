@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from ludus.data.flat_tree import FlatTree
-from ludus.data.tree_game import CHANCE, OVER
+from ludus.data.tree import CHANCE, OVER, FlatTree
 from ludus.games.builtin.leduc import CALL, FOLD, RAISE, Leduc, LeducRules, LeducState
 from ludus.games.game import GameSource
 
@@ -22,9 +21,7 @@ JACK, QUEEN, OTHER_QUEEN, KING = 0, 2, 3, 4
         ((JACK, KING, QUEEN), ((CALL, RAISE, RAISE, CALL), (CALL, RAISE, RAISE, CALL)), [-13, 13]),
     ],
 )
-def test_payoffs(
-    cards: tuple[int, ...], rounds: tuple[tuple[int, ...], tuple[int, ...]], returns: list[float]
-) -> None:
+def test_payoffs(cards: tuple[int, ...], rounds: tuple[tuple[int, ...], tuple[int, ...]], returns: list[float]) -> None:
     state = LeducState(cards, rounds)
     assert state.seat() == OVER
     assert list(state.returns()) == returns

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ludus.data.flat_tree import FlatTree
+from ludus.data.tree import FlatTree
 from ludus.data.trees import IntArray
 from ludus.games.builtin.rock_paper_scissors import PAPER, ROCK, SCISSORS, AlwaysBot, RockPaperScissors
 from ludus.games.game import GameSource, allocate_actions

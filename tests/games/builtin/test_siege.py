@@ -5,8 +5,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.games.builtin.siege import ATTACKER, DEFENDER, LAST_TICK, MOST_TOWNS, Siege
-from ludus.games.builtin.siege_orders import HOLD, MARCH, PAUSES, RAID, STORM, WAIT
+from ludus.games.builtin.siege import (
+    ATTACKER,
+    DEFENDER,
+    HOLD,
+    LAST_TICK,
+    MARCH,
+    MOST_TOWNS,
+    PAUSES,
+    RAID,
+    STORM,
+    WAIT,
+    Siege,
+)
 from ludus.games.game import GameBatch, allocate_actions
 
 Play = Callable[..., NDArray[np.float32]]

@@ -5,8 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish import Mode, Skirmish
-from ludus.games.builtin.skirmish_batch import SkirmishTables
+from ludus.games.builtin.skirmish import Mode, Skirmish, SkirmishTables
 from ludus.games.builtin.skirmish_rules import (
     ADVANCE,
     ATTACK,

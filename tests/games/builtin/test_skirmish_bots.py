@@ -5,8 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ludus.data.trees import put
-from ludus.games.builtin.skirmish import Mode, Skirmish
-from ludus.games.builtin.skirmish_batch import SkirmishTables
+from ludus.games.builtin.skirmish import Mode, Skirmish, SkirmishTables
 from ludus.games.builtin.skirmish_bots import CYCLE
 from ludus.games.builtin.skirmish_rules import ADVANCE, GATHER, HORSE, NO_OP
 from ludus.games.builtin.skirmish_view import ORDER, SELF

@@ -3,9 +3,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish import Mode, Skirmish
-from ludus.games.builtin.skirmish_batch import SkirmishTables
-from ludus.games.builtin.skirmish_drawing import PIXELS, SIDE_COLOURS
+from ludus.games.builtin.skirmish import Mode, Skirmish, SkirmishTables
+from ludus.games.builtin.skirmish_view import PIXELS, SIDE_COLOURS
 
 
 def fresh(mode: Mode) -> SkirmishTables:

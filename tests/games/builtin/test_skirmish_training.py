@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ludus.assemble import load_experiment
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Mode, Skirmish
-from ludus.models.networks import ActorCritic
+from ludus.models.network_policy import ActorCritic
+from ludus.runtime.assemble import load_experiment
 from ludus.runtime.serial import FINISHED
-from ludus.serial_training import SerialTraining
+from ludus.runtime.serial_training import SerialTraining
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.evaluator import EvaluationConfig

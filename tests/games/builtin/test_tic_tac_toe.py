@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.tree_game import OVER
+from ludus.data.tree import OVER
 from ludus.games.builtin.tic_tac_toe import TicTacToe, TicTacToeRules, TicTacToeState, TicTacToeTables
 from ludus.games.game import allocate_actions
 

@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.games.game import Actions, GameBatch, allocate_actions
-from ludus.games.isolation.source import Isolated
+from ludus.games.isolation.isolated import Isolated
 
 HOSTILE = f"{Path(__file__).with_name('hostile_games.py')}:Hostile"
 
 
-def hostile(
-    act: str, marks: Path, *, times: int = 1, after: int = 3, at_start: bool = False, **how: Any
-) -> Isolated:
+def hostile(act: str, marks: Path, *, times: int = 1, after: int = 3, at_start: bool = False, **how: Any) -> Isolated:
     options = {"act": act, "marks": str(marks), "times": times, "after": after, "at_start": at_start}
     return Isolated(HOSTILE, options, **{"step_seconds": 10.0, **how})
 

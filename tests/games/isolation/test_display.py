@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from isolated_play import HOSTILE, descendants, wait_until_gone
 
-from ludus.games.isolation.source import Isolated
+from ludus.games.isolation.isolated import Isolated
 from ludus.games.seat_rows import GameError
 
 OPTIONS = {"act": "raise", "times": 0}

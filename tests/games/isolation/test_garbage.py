@@ -7,7 +7,7 @@ import pytest
 
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.game import TableView
-from ludus.games.isolation.garbage import GarbageWatch
+from ludus.games.isolation.host import GarbageWatch
 
 
 def begun() -> tuple[TableView, GarbageWatch]:

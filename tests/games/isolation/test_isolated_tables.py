@@ -29,9 +29,9 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import HasPicture, HasStrategy, allocate_actions, lost_tables
-from ludus.games.isolation import batch as isolated_batch
-from ludus.games.isolation.shared_tables import named_arrays
-from ludus.games.isolation.source import Isolated, Isolation, isolate
+from ludus.games.isolation import isolated as isolated_batch
+from ludus.games.isolation.isolated import Isolated, Isolation, isolate
+from ludus.games.isolation.shared import named_arrays
 from ludus.games.lift import Lifted
 from ludus.games.seat_rows import GameError
 
@@ -181,9 +181,7 @@ def test_tables_that_were_not_reset_stay_lost(tmp_path: Path) -> None:
         batch.close()
 
 
-def test_a_process_that_takes_too_much_memory_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_takes_too_much_memory_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated_batch, "_LOOK_EVERY_S", 0.0)
     batch = hostile("leak", tmp_path, memory_mb=300).tables(2)
     try:
@@ -197,9 +195,7 @@ def test_a_process_that_takes_too_much_memory_is_replaced(
         batch.close()
 
 
-def test_a_game_that_is_lost_again_and_again_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_game_that_is_lost_again_and_again_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated_batch, "_BACK_OFF_S", 0.0)
     monkeypatch.setattr(isolated_batch, "MOST_LOSSES", 3)
     batch = hostile("exit", tmp_path, times=100, after=1).tables(1)
@@ -210,9 +206,7 @@ def test_a_game_that_is_lost_again_and_again_is_given_up(
             assert lost_tables(batch)
             if len([*tmp_path.glob("done-*")]) < 3:
                 reset(batch, [0])
-        with pytest.raises(
-            GameError, match="was lost 3 times without finishing an episode, at last: crashed"
-        ):
+        with pytest.raises(GameError, match="was lost 3 times without finishing an episode, at last: crashed"):
             reset(batch, [0])
     finally:
         batch.close()

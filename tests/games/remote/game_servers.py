@@ -10,8 +10,7 @@ from typing import Any
 
 from ludus.games.catalog import resolve
 from ludus.games.game import GameSource
-from ludus.games.remote.server import GameServer
-from ludus.games.remote.server_config import ServedGame, ServerConfig
+from ludus.games.remote.server import GameServer, ServedGame, ServerConfig
 
 
 @contextmanager

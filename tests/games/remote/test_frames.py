@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from ludus.games.catalog import resolve
 from ludus.games.game import TableView, allocate_actions
-from ludus.games.remote.frames import WireError, pack, read_header, unpack
-from ludus.games.remote.layout import (
+from ludus.games.remote.frames import (
     SharedActions,
     SharedView,
+    WireError,
     action_parts,
     in_order,
+    pack,
+    read_header,
     read_integers,
     read_view,
+    unpack,
     view_parts,
 )
 from ludus.games.remote.messages import AnyAnswer, AnyRequest, Reset, View

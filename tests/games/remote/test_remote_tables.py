@@ -18,9 +18,9 @@ from ludus.data.trees import put
 from ludus.games.bots import RandomBot
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
-from ludus.games.checking.play import rows_to_act
+from ludus.games.checked_play import rows_to_act
 from ludus.games.game import CanLoseTables, GameBatch, HasPicture, HostsBots, allocate_actions
-from ludus.games.isolation.shared_tables import named_arrays
+from ludus.games.isolation.shared import named_arrays
 from ludus.games.remote.client import GameClient
 from ludus.games.remote.source import Remote, from_address
 from ludus.games.seat_rows import GameError
@@ -129,9 +129,7 @@ def test_an_address_says_where_and_what() -> None:
 
 def test_options_of_a_client_are_its_own() -> None:
     with serving("skirmish") as server:
-        assert (
-            from_address(f"remote://{server}/skirmish?mode=3v3").spec == resolve("skirmish", mode="3v3").spec
-        )
+        assert from_address(f"remote://{server}/skirmish?mode=3v3").spec == resolve("skirmish", mode="3v3").spec
         assert from_address(f"remote://{server}/skirmish").spec == resolve("skirmish").spec
         with pytest.raises(GameError, match="1v1"):
             _ = from_address(f"remote://{server}/skirmish?mode=2v2").spec
@@ -143,14 +141,12 @@ def test_another_game_is_refused_by_name() -> None:
 
 
 def test_no_server_is_said_at_once() -> None:
-    with pytest.raises(
-        GameError, match=r"no game server answers at 127\.0\.0\.1:9: Connection refused; .*ludus serve"
-    ):
+    with pytest.raises(GameError, match=r"no game server answers at 127\.0\.0\.1:9: Connection refused; .*ludus serve"):
         _ = from_address("remote://127.0.0.1:9/kuhn").spec
 
 
 def test_an_experiment_is_pointed_at_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ludus.cli.experiments import find_experiment
+    from ludus.lookup import find_experiment
 
     with serving("kuhn") as server:
         monkeypatch.setenv("LUDUS_GAME_SERVER", server)
@@ -171,7 +167,7 @@ def test_an_experiment_is_pointed_at_a_server(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_recipe_takes_a_game_by_its_remote_address() -> None:
-    from ludus.cli.experiments import find_experiment
+    from ludus.lookup import find_experiment
 
     with serving("kuhn") as server:
         experiment = find_experiment("kuhn", [f"game=remote://{server}/kuhn"])

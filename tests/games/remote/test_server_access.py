@@ -9,7 +9,7 @@ import pytest
 from game_servers import serving
 
 from ludus.games.remote.client import GameClient
-from ludus.games.remote.link import Access, read_token
+from ludus.games.remote.link import ServerAccess, read_token
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
 
@@ -52,7 +52,7 @@ def test_what_is_no_token_is_said(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize("server", ["localhost", "localhost:", ":23432", "localhost:99999", "localhost:x"])
 def test_a_server_is_host_and_port(server: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
-        Access(server=server)
+        ServerAccess(server=server)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

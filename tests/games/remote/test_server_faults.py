@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from test_remote_tables import play_beside
 from troubled_games import Trouble, TroubledKuhn
 
-from ludus.data.kind_json import spec_to_json
+from ludus.data.specs import spec_to_json
 from ludus.games.catalog import resolve
 from ludus.games.game import GameBatch, allocate_actions
-from ludus.games.isolation.source import Isolated
+from ludus.games.isolation.isolated import Isolated
 from ludus.games.remote import batch as remote_batch
 from ludus.games.remote.client import GameClient
-from ludus.games.remote.frames import Buffer, pack
-from ludus.games.remote.layout import view_parts
+from ludus.games.remote.frames import Buffer, pack, view_parts
 from ludus.games.remote.messages import (
     PROTOCOL,
     SERVICE,

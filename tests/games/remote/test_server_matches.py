@@ -21,7 +21,7 @@ from ludus.games.lift import Lifted
 from ludus.games.remote import Camp, GameClient, MatchConfig
 from ludus.games.remote.client import CampSeats
 from ludus.games.remote.link import ServerLost
-from ludus.games.remote.match_book import MatchBook
+from ludus.games.remote.matches import ServerMatches
 from ludus.games.remote.messages import MatchResult
 from ludus.games.seat_rows import GameError
 
@@ -306,7 +306,7 @@ def test_a_game_that_fails_voids_the_match() -> None:
 
 
 def test_only_the_latest_results_are_kept_and_only_so_many_are_played() -> None:
-    book = MatchBook(lambda name, options: resolve("kuhn"), most_at_once=1, kept=3)
+    book = ServerMatches(lambda name, options: resolve("kuhn"), most_at_once=1, kept=3)
     for number in range(5):
         book.start(str(number), TWO_BOTS)
         book.wait(str(number), 30.0)
@@ -337,7 +337,7 @@ def test_a_game_that_hangs_keeps_no_player_and_no_other_match() -> None:
 
     trouble.before_step = hang
     config = MatchConfig(camps=(Camp(), Camp(bot="random")))
-    book = MatchBook(lambda name, options: TroubledKuhn(trouble), most_at_once=4)
+    book = ServerMatches(lambda name, options: TroubledKuhn(trouble), most_at_once=4)
     book.start("hangs", config)
     book.start("waits", config)
     player = book.table("hangs").join(0)

@@ -28,7 +28,7 @@ from ludus.games.remote import shortcut
 from ludus.games.remote.batch import RemoteBatch, greet
 from ludus.games.remote.client import GameClient
 from ludus.games.remote.frames import TooLongError, WireError, pack, read_header, unpack
-from ludus.games.remote.link import Access, PlayStream, Refused, ServerLost
+from ludus.games.remote.link import PlayStream, ServerAccess, ServerLost, ServerRefused
 from ludus.games.remote.messages import PROTOCOL, SERVICE, AnyAnswer, Hello, Reset, Shortcut, Switch, View
 from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.remote.served_tables import ServedTables
@@ -168,9 +168,7 @@ def test_a_server_admits_no_other_user(shortcuts: Shortcuts, monkeypatch: pytest
             shortcuts.reached(offered)
 
 
-def test_the_kernel_says_whose_process_is_at_the_other_end(
-    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernel_says_whose_process_is_at_the_other_end(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shortcut._is_ours(sockets[0])
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert not shortcut._is_ours(sockets[0])
@@ -187,9 +185,7 @@ def test_one_who_says_nothing_keeps_nobody_waiting(shortcuts: Shortcuts) -> None
         way.close()
 
 
-def test_it_admits_again_after_too_many_open_files(
-    shortcuts: Shortcuts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_admits_again_after_too_many_open_files(shortcuts: Shortcuts, monkeypatch: pytest.MonkeyPatch) -> None:
     listener = shortcuts._listener
     failing = Mock(wraps=listener)
     failing.accept.side_effect = chain([OSError(errno.EMFILE, "too many")], iter(listener.accept, None))
@@ -204,14 +200,14 @@ def test_it_admits_again_after_too_many_open_files(
 
 def test_those_who_are_not_admitted_play_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving("kuhn") as server:
-        stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
         assert is_taken(stream)
         stream.close()
         monkeypatch.setattr(shortcut, "_is_ours", lambda connected: False)
-        stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
         assert not is_taken(stream)
         stream.close()
-        batch = RemoteBatch(Access(server=server), "kuhn", {}, resolve("kuhn").spec, 3)
+        batch = RemoteBatch(ServerAccess(server=server), "kuhn", {}, resolve("kuhn").spec, 3)
         assert play_beside(resolve("kuhn").tables(3), batch, 10) > 0
         batch.close()
 
@@ -223,12 +219,12 @@ def test_refusals_come_by_the_stream() -> None:
             (b"\xff", "no frame"),
             (bytes(5000), "larger than max"),
         ):
-            stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+            stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
             assert stream._shortcut is not None
-            with pytest.raises(Refused, match=said):
+            with pytest.raises(ServerRefused, match=said):
                 stream._ask_there(stream._shortcut, wrong)
             stream.close()
-        batch = RemoteBatch(Access(server=server), "kuhn", {}, resolve("kuhn").spec, 1)  # others play on
+        batch = RemoteBatch(ServerAccess(server=server), "kuhn", {}, resolve("kuhn").spec, 1)  # others play on
         assert play_beside(resolve("kuhn").tables(1), batch, 10) > 0
         batch.close()
 
@@ -236,7 +232,7 @@ def test_refusals_come_by_the_stream() -> None:
 @pytest.mark.parametrize("answer", [b"\xff", pack(View()), pack(View(), [bytes(7)]), pack(Chosen())])
 def test_nonsense_by_the_shortcut_loses_the_tables(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving("kuhn") as server:
-        batch = RemoteBatch(Access(server=server), "kuhn", {}, resolve("kuhn").spec, 2)
+        batch = RemoteBatch(ServerAccess(server=server), "kuhn", {}, resolve("kuhn").spec, 2)
         assert batch._stream is not None
         assert is_taken(batch._stream)
         monkeypatch.setattr(ServedTables, "answer", lambda tables, request, body: answer)
@@ -254,7 +250,7 @@ def test_what_a_game_raises_is_said_even_if_it_looks_like_a_lost_connection(
 
     monkeypatch.setattr(ServedTables, "answer", failing)
     with serving("kuhn") as server:
-        stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
         with pytest.raises(ServerLost, match="ConnectionResetError: the game's own server is gone"):
             stream.ask(Reset(rows=0))
         stream.close()
@@ -271,7 +267,7 @@ def test_the_time_limit_is_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch)
             way._socket.sendall(bytes([byte]))
 
     with serving("kuhn") as server:
-        stream, _ = greet(Access(server=server, timeout_s=0.5), "kuhn", {}, 1)
+        stream, _ = greet(ServerAccess(server=server, timeout_s=0.5), "kuhn", {}, 1)
         mine = stream._shortcut
         assert mine is not None
         theirs_only = FrameSocket.send
@@ -288,7 +284,7 @@ def test_the_time_limit_is_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_stream_that_was_closed_is_lost_not_broken() -> None:
     with serving("kuhn") as server:
-        stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
         stream.close()
         with pytest.raises(ServerLost):
             stream.ask(Reset(rows=0))
@@ -299,7 +295,7 @@ def test_a_server_that_stops_during_a_step_says_so() -> None:
     trouble.before_step = trouble.wait
     with ThreadPoolExecutor() as pool:
         with serving(TroubledKuhn(trouble), name="kuhn") as server:
-            batch = RemoteBatch(Access(server=server, timeout_s=30.0), "kuhn", {}, resolve("kuhn").spec, 2)
+            batch = RemoteBatch(ServerAccess(server=server, timeout_s=30.0), "kuhn", {}, resolve("kuhn").spec, 2)
             batch.reset(np.arange(2), np.arange(2, dtype=np.uint64))
             stepping = pool.submit(batch.step, allocate_actions(batch.spec, 2))
             time.sleep(0.1)
@@ -311,7 +307,7 @@ def test_a_server_that_stops_during_a_step_says_so() -> None:
 
 def test_a_server_that_stops_ends_it() -> None:
     with serving("kuhn") as server:
-        stream, _ = greet(Access(server=server), "kuhn", {}, 1)
+        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
         assert is_taken(stream)
     with pytest.raises(ServerLost, match=server):
         stream.ask(Reset(rows=0))
@@ -319,7 +315,7 @@ def test_a_server_that_stops_ends_it() -> None:
 
 def test_tables_are_closed_when_the_client_hangs_up() -> None:
     with serving("kuhn") as server, GameClient(server) as client:
-        stream, _ = greet(Access(server=server), "kuhn", {}, 2)
+        stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 2)
         assert client.describe().tables == 2
         assert stream._shortcut is not None
         stream._shortcut.hang_up()

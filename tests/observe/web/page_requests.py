@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp
 
-from ludus.observe.web.page_server import PageServer
-from ludus.observe.web.security import Access
+from ludus.observe.web.page_server import PageAccess, PageServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,8 @@ class Answer:
 
 
 @contextmanager
-def served(app: ASGIApp, access: Access | None = None) -> Iterator[PageServer]:
-    server = PageServer(app, access or Access())
+def served(app: ASGIApp, access: PageAccess | None = None) -> Iterator[PageServer]:
+    server = PageServer(app, access or PageAccess())
     server.start()
     try:
         yield server

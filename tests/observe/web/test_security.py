@@ -14,9 +14,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ludus.observe.web import security
-from ludus.observe.web.page_server import PageServer
-from ludus.observe.web.security import Access, UnsafeAddressError, confined, guarded, known_names
+from ludus.observe.web import page_server as security
+from ludus.observe.web.page_server import (
+    PageAccess,
+    PageServer,
+    UnsafeAddressError,
+    confined,
+    guarded,
+    known_names,
+)
 
 TOKEN = "0123456789abcdef"
 STRANGERS = (
@@ -44,7 +50,7 @@ def page() -> Iterator[PageServer]:
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[PageServer]:
-    with served(APP, Access(token=TOKEN)) as server:
+    with served(APP, PageAccess(token=TOKEN)) as server:
         yield server
 
 
@@ -52,27 +58,27 @@ def locked() -> Iterator[PageServer]:
 
 
 def test_it_listens_on_loopback_unless_told_otherwise(page: PageServer) -> None:
-    assert Access().host == "127.0.0.1"
+    assert PageAccess().host == "127.0.0.1"
     assert page.url == f"http://127.0.0.1:{page.port}/"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "machine.example", ""])
 def test_another_address_needs_a_token(host: str) -> None:
     with pytest.raises(UnsafeAddressError, match=f"--host {host} can be reached from other machines"):
-        Access(host=host)
+        PageAccess(host=host)
     with pytest.raises(UnsafeAddressError):
-        Access(host=host, token="")
-    assert Access(host=host, token=TOKEN).token == TOKEN
+        PageAccess(host=host, token="")
+    assert PageAccess(host=host, token=TOKEN).token == TOKEN
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "localhost", "::1"])
 def test_loopback_needs_none(host: str) -> None:
-    assert Access(host=host).is_local
+    assert PageAccess(host=host).is_local
 
 
 def test_a_port_that_is_taken_is_named(page: PageServer) -> None:
     with pytest.raises(OSError, match=rf"cannot serve a page there.*port {page.port}"):
-        PageServer(APP, Access(), port=page.port)
+        PageServer(APP, PageAccess(), port=page.port)
 
 
 # --- by which name it is asked ---
@@ -91,7 +97,7 @@ def test_a_foreign_name_that_points_here_is_not_answered(page: PageServer, host:
 
 
 def test_behind_another_address_only_names_of_the_machine_are_known() -> None:
-    everywhere = Access(host="0.0.0.0", token=TOKEN, names=known_names(["Proxy.Example:443"]))
+    everywhere = PageAccess(host="0.0.0.0", token=TOKEN, names=known_names(["Proxy.Example:443"]))
     for known in ("192.168.1.7:80", "[fe80::1]:80", socket.gethostname(), "proxy.example", "localhost"):
         assert everywhere.knows(known), known
     for foreign in ("evil.example", "proxy.example.evil"):
@@ -121,9 +127,7 @@ def test_what_changes_something_is_a_post_of_json_from_the_page_itself(page: Pag
     own = {"Host": mine, "Origin": f"http://{mine}"}
     assert ask(page, "/", "POST", "{}", Content_Type="application/json", **own).text == "POST b'{}'"
     assert ask(page, "/", "POST", "{}", Content_Type="application/json", Host=mine).status == 403
-    assert (
-        ask(page, "/", "POST", "a=1", Content_Type="application/x-www-form-urlencoded", **own).status == 415
-    )
+    assert ask(page, "/", "POST", "a=1", Content_Type="application/x-www-form-urlencoded", **own).status == 415
     assert ask(page, "/", "POST", "{}", Content_Type="text/plain", **own).status == 415
 
 
@@ -173,7 +177,7 @@ def test_a_wrong_token_is_answered_slowly_and_lets_nobody_in(
 
 
 def test_pages_with_different_tokens_do_not_take_each_others_cookies() -> None:
-    one, other = Access(token="one"), Access(token="other")
+    one, other = PageAccess(token="one"), PageAccess(token="other")
     assert one.cookie != other.cookie
     assert one.cookie_value != other.cookie_value
 
@@ -197,7 +201,7 @@ def test_web_sockets_are_not_ours() -> None:
     async def never(*_: object) -> None:
         raise AssertionError("the app was asked")
 
-    asyncio.run(guarded(never, Access())({"type": "websocket"}, never, never))
+    asyncio.run(guarded(never, PageAccess())({"type": "websocket"}, never, never))
 
 
 # --- files ---

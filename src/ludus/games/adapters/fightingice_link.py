@@ -13,7 +13,7 @@ from typing import Any
 
 from pyftg.protoc import message_pb2, service_pb2
 
-from ludus.games.adapters.fightingice_address import connect
+from ludus.games.adapters.fightingice import connect
 from ludus.games.seat_rows import GameError
 
 _PLAY, _RUN = b"\x01", b"\x02"
@@ -28,7 +28,7 @@ INITIALIZE, PROCESSING, ROUND_END, GAME_END = 1, 3, 4, 5
 """Kinds of state."""
 
 
-class Link:
+class GameConnection:
     """One game, from its start to its end. `receive` and then `press` for every frame, side by side."""
 
     def __init__(self, host: str, port: int, characters: tuple[str, str], time_limit_s: float) -> None:

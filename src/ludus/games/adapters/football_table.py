@@ -8,8 +8,7 @@ from typing import Any
 
 from gfootball.env import config, football_action_set, football_env_core, scenario_builder
 
-from ludus.games.adapters.football import AUTOPILOT, TAKEN, Football
-from ludus.games.adapters.football_views import SideView, picture
+from ludus.games.adapters.football import AUTOPILOT, TAKEN, Football, SideView, picture
 from ludus.games.game import Observation, Seat, Turn
 from ludus.games.seat_rows import GameError
 

@@ -7,24 +7,169 @@ them, and what is not, is in docs/games/gamecore.md. None of them was run to wri
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import shutil
+import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ludus.data.specs import GameSpec, ObservationSpec, SeatKind, Vector
-from ludus.data.tree_game import TreeState
-from ludus.games.adapters.gamecore_client import GamecoreClient, Hero, Mode, SimulatorType
-from ludus.games.adapters.gamecore_heads import heads_1v1, heads_3v3
-from ludus.games.adapters.gamecore_table import Battle
+from ludus.data.tree import TreeState
+from ludus.games.adapters.gamecore_client import (
+    CampAddress,
+    GamecoreClient,
+    Hero,
+    Mode,
+    SimulatorType,
+    actions_1v1,
+    actions_3v3,
+    heads_1v1,
+    heads_3v3,
+    legal_1v1,
+)
 from ludus.games.bots import RandomBot
-from ludus.games.game import Bot, GameBatch
+from ludus.games.game import Bot, GameBatch, Seat, Turn
 from ludus.games.lift import LiftedBatch
+from ludus.games.program import Program, ProgramLost
 from ludus.games.seat_rows import GameError
+
+
+class Battle:
+    """The camps decide in turn, frame by frame: the one whose simulator waits for an answer."""
+
+    def __init__(self, source: Gamecore, number: int) -> None:
+        self.spec = source.spec
+        self._source = source
+        self._number = number
+        self._client = GamecoreClient(source.server_address, time_limit_s=source.time_limit_s)
+        self._program: Program | None = None
+        self._id = f"ludus-{os.getpid()}-{number}-{secrets.token_hex(4)}"
+        self._running = False
+        self._camps = range(source.num_camps)
+        self._size = source.heroes_a_camp
+
+    def reset(self, seed: int) -> Turn:
+        """The server takes no seed: no two games are alike."""
+        source = self._source
+        self._stop()
+        if self._program is None:
+            self._program = Program("gamecore_bridge", source.bridge_command)
+            self._ports = [self._port(camp) for camp in self._camps]
+        listening = [f"tcp://0.0.0.0:{port}" for port in self._ports]
+        self._ask({"type": "open", "addresses": listening, "eval": source.eval_mode})
+        addresses: list[CampAddress | None] = [CampAddress(ip=source.own_ip, port=port) for port in self._ports]
+        self._client.start_game(
+            self._id,
+            source.mode,
+            source.line_ups,
+            addresses if len(addresses) == 2 else [*addresses, None],
+            simulator="remote" if source.eval_mode else source.simulator,
+            max_frames=source.max_frames,
+        )
+        self._running = True
+        self._deciding: int | None = None
+        self._start_frame: int | None = None
+        self._earned = [0.0] * self.spec.num_seats
+        return self._next()
+
+    def step(self, actions: Mapping[Seat, Mapping[str, int]]) -> Turn:
+        camp = self._deciding
+        assert camp is not None
+        to_game = actions_1v1 if self._source.mode == "1v1" else actions_3v3
+        chosen = [to_game(actions[seat]) for seat in self._seats(camp)]
+        self._ask({"type": "act", "actions": chosen})
+        return self._next()
+
+    def close(self) -> None:
+        self._stop()
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+
+    def _next(self) -> Turn:
+        answer = self._ask({"type": "next"})
+        self._earn(answer)
+        if answer["over"]:
+            return self._end(answer)
+        camp = self._deciding = answer["camp"]
+        observations, legal = {}, {}
+        for seat, hero in zip(self._seats(camp), answer["heroes"], strict=True):
+            observations[seat] = self._observation(hero["observation"])
+            if self._source.mode == "1v1":
+                legal[seat] = legal_1v1(hero["legal"])
+        return Turn(observations=observations, legal=legal, reward=self._paid(), clock=self._clock(answer["frame"]))
+
+    def _end(self, answer: Mapping[str, Any]) -> Turn:
+        """Both camps are shown the last frame."""
+        for _ in range(1, len(self._camps)):
+            self._earn(self._ask({"type": "next"}))
+        self._running = False
+        lost = answer["lost_camp"]  # 1 or 2
+        first = 0.0 if lost is None else 1.0 if lost == 2 else -1.0
+        return Turn(
+            observations={},
+            reward=self._paid(),
+            over=True,
+            score=(first, -first)[: self.spec.num_teams],
+            clock=self._clock(answer["frame"]) + 1,
+        )
+
+    def _seats(self, camp: int) -> range:
+        return range(camp * self._size, (camp + 1) * self._size)
+
+    def _observation(self, values: Sequence[float]) -> NDArray[np.float32]:
+        if len(values) != self._source.num_features:
+            raise GameError(
+                f"gamecore: a hero sees {len(values)} numbers; set observation_size={len(values)} for this "
+                f"version of the library, instead of {self._source.num_features}"
+            )
+        return np.array(values, np.float32)
+
+    def _earn(self, answer: Mapping[str, Any]) -> None:
+        if self._deciding is None and not answer["over"]:
+            return  # nobody has done anything yet
+        for seat, hero in zip(self._seats(answer["camp"]), answer["heroes"], strict=False):
+            self._earned[seat] += hero["reward"]
+
+    def _paid(self) -> list[float]:
+        paid, self._earned = self._earned, [0.0] * self.spec.num_seats
+        return paid
+
+    def _clock(self, frame: int) -> int:
+        if self._start_frame is None:
+            self._start_frame = frame
+        return frame - self._start_frame
+
+    def _port(self, camp: int) -> int:
+        if self._source.first_port:
+            return self._source.first_port + 2 * self._number + camp
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port: int = probe.getsockname()[1]
+            return port
+
+    def _stop(self) -> None:
+        if self._running:
+            self._running = False
+            self._client.stop_game(self._id)
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._program is not None
+        try:
+            return self._program.ask(request, self._source.time_limit_s)
+        except ProgramLost as error:
+            self._program.close()
+            self._program = None
+            raise GameError(f"gamecore: the bridge ({self._source.bridge_command[0]}) {error}") from None
+
 
 SERVER = "127.0.0.1:23432"
 ENVIRONMENT = "GAMECORE_SERVER_ADDR"
@@ -71,9 +216,7 @@ class Gamecore:
         if self.mode not in get_args(Mode):
             raise GameError(f"mode must be {' or '.join(get_args(Mode))}, got {self.mode!r}")
         if self.simulator not in get_args(SimulatorType):
-            raise GameError(
-                f"simulator must be of {', '.join(get_args(SimulatorType))}, got {self.simulator!r}"
-            )
+            raise GameError(f"simulator must be of {', '.join(get_args(SimulatorType))}, got {self.simulator!r}")
         if self.max_frames < 1 or self.time_limit_s <= 0:
             raise GameError("max_frames and time_limit_s must be above 0")
         for camp in self.line_ups:

@@ -20,14 +20,20 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
-from ludus.games.adapters.gymnasium_atari import PartialResetAtari
-from ludus.games.adapters.gymnasium_cartpole import PartialResetCartPole
+from ludus.data.tree import TreeState
 from ludus.games.adapters.gymnasium_old import OldEnvironment, is_address
-from ludus.games.adapters.gymnasium_self_resetting import PoolTables, SelfResettingTables, resets_of
-from ludus.games.adapters.gymnasium_tables import SingleTables, VectorTables, spec_of
+from ludus.games.adapters.gymnasium_tables import (
+    PartialResetAtari,
+    PartialResetCartPole,
+    PoolTables,
+    SelfResettingTables,
+    SingleTables,
+    VectorTables,
+    resets_of,
+    spec_of,
+)
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch
 
@@ -109,9 +115,7 @@ class Gymnasium:
         native: Any = load_env_creator(entry) if isinstance(entry, str) else entry
         if self.vectorization == "vector":
             if native is None:
-                raise ValueError(
-                    f"{self.env_id}: there is no VectorEnv of its own; use vectorization='single'"
-                )
+                raise ValueError(f"{self.env_id}: there is no VectorEnv of its own; use vectorization='single'")
             return _leaving_resets(native)
         if native is CartPoleVectorEnv:
             return PartialResetCartPole

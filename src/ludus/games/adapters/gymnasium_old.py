@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ludus.data.files import load_address
+from ludus.data.addresses import load_address
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.tree import TreeState
 from ludus.games.adapters.gymnasium_tables import SingleTables, spec_of
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
-from ludus.data.tree_game import TreeState
-from ludus.games.adapters.atari_tables import averaging
-from ludus.games.adapters.pettingzoo_library import make_env
-from ludus.games.adapters.pettingzoo_teams import ZERO_SUM, base_name, team_of_each
+from ludus.data.tree import TreeState
+from ludus.games.adapters.atari import averaging
+from ludus.games.adapters.pettingzoo_library import ZERO_SUM, base_name, make_env, team_of_each
 from ludus.games.bots import RandomBot
 from ludus.games.game import Action, Bot, GameBatch, Observation, Turn
 from ludus.games.lift import LiftedBatch

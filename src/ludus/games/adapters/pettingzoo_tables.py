@@ -40,9 +40,7 @@ class AgentForm:
         codec = ActionCodec.of(env.action_space(agent), where, bins)
         masked = in_observation or mask_in_info
         if masked and not codec.single:
-            raise ValueError(
-                f"{where}: a mask for the action space {env.action_space(agent)} is not supported"
-            )
+            raise ValueError(f"{where}: a mask for the action space {env.action_space(agent)} is not supported")
         return cls(shown, codec, in_observation, masked)
 
     @property
@@ -53,9 +51,7 @@ class AgentForm:
     def action_spec(self) -> ActionSpec:
         if not self.masked:
             return self.codec.spec
-        return ActionSpec(
-            heads={name: replace(head, masked=True) for name, head in self.codec.spec.heads.items()}
-        )
+        return ActionSpec(heads={name: replace(head, masked=True) for name, head in self.codec.spec.heads.items()})
 
     def observe(self, observation: Any) -> Observation:
         leaves = self.leaves
@@ -132,9 +128,7 @@ class ParallelTable:
         observations, rewards, terminations, truncations, infos = self._env.step(moves)
         self._steps += 1
         # Some environments leave agents that were cut off in their list.
-        here = [
-            agent for agent in self._env.agents if not (terminations.get(agent) or truncations.get(agent))
-        ]
+        here = [agent for agent in self._env.agents if not (terminations.get(agent) or truncations.get(agent))]
         reward = {agents.seat(agent): paid for agent, paid in rewards.items()}
         for agent in observations.keys() - set(here):
             self._left[agents.seat(agent)] = agents.keep(agent, observations[agent])

@@ -6,12 +6,16 @@ from typing import Any
 
 from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec
 from ludus.games.adapters.pysc2 import PySC2
-from ludus.games.adapters.pysc2_actions import DELAY, FUNCTION, ActionCodec
-from ludus.games.adapters.pysc2_layers import minimap_layers, screen_layers
 from ludus.games.adapters.pysc2_library import sc2_env
-from ludus.games.adapters.pysc2_observations import ObservationCodec
-from ludus.games.adapters.pysc2_session import GameSetup, find_map
-from ludus.games.adapters.pysc2_tables import Rules, SC2Tables
+from ludus.games.adapters.pysc2_observations import (
+    DELAY,
+    FUNCTION,
+    FunctionCodec,
+    ObservationCodec,
+    minimap_layers,
+    screen_layers,
+)
+from ludus.games.adapters.pysc2_tables import GameSetup, Rules, SC2Tables, find_map
 from ludus.games.seat_rows import GameError
 
 _MINI_GAME_SECONDS = {
@@ -93,8 +97,8 @@ def game_steps(source: PySC2) -> int:
     return min(chosen, most) if chosen > 0 else most
 
 
-def action_codec(source: PySC2) -> ActionCodec:
-    return ActionCodec(
+def action_codec(source: PySC2) -> FunctionCodec:
+    return FunctionCodec(
         raw=source.interface == "raw",
         names=source.functions,
         specific=source.specific_functions,

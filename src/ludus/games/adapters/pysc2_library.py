@@ -6,13 +6,21 @@ Everything that needs PySC2 takes it from here.
 from __future__ import annotations
 
 import os
+import platform
 import random
+import subprocess
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, MutableSequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from absl import flags, logging
+
+from ludus.games.adapters import pysc2_launch
+from ludus.games.seat_rows import GameError
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
@@ -73,3 +81,102 @@ __all__ = [
     "sc_process",
     "static_data",
 ]
+
+
+OUTPUT = "output.txt"
+_LAST_LINES = 5
+
+WHERE_TO_GET_IT = (
+    "On Linux, download it from https://github.com/Blizzard/s2client-proto#downloads, unpack it and set "
+    "SC2PATH to its folder; on Windows and macOS install it with Battle.net, and start it once"
+)
+
+
+class EndedWithUsProcess(sc_process.StarcraftProcess):  # type: ignore[misc]
+    """A game process that the kernel ends with us, however we end. What it prints goes into a file."""
+
+    last_words = ""
+
+    def _launch(self, run_config: Any, args: list[str], **_: Any) -> Any:
+        _started_here().append(self)
+        launcher = [sys.executable, "-I", "-S", pysc2_launch.__file__, str(os.getpid())]
+        with open(Path(self._tmp_dir, OUTPUT), "wb") as output:
+            return subprocess.Popen(
+                [*launcher, *args],
+                cwd=run_config.cwd,
+                env=run_config.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def close(self) -> None:
+        with suppress(AttributeError, OSError):  # it may not have come so far as to have a folder
+            text = Path(self._tmp_dir, OUTPUT).read_text(errors="replace")
+            self.last_words = "\n".join(text.splitlines()[-_LAST_LINES:])
+        super().close()
+
+
+class LinuxEndedWithUs(platforms.Linux):  # type: ignore[misc]
+    """How PySC2 runs the game on Linux, but with our process: PySC2 takes the class of highest priority."""
+
+    @classmethod
+    def priority(cls) -> int | None:
+        return 2 if platform.system() == "Linux" else None
+
+    def start(self, want_rgb: bool = True, **options: Any) -> Any:
+        program = Path(self.data_dir, f"Versions/Base{self.version.build_version:05d}", self._exec_name)
+        if not program.exists():
+            raise GameError(f"there is no StarCraft II program {program}")
+        return EndedWithUsProcess(self, exec_path=str(program), version=self.version, **options)
+
+
+_local = threading.local()
+
+
+def _started_here() -> list[EndedWithUsProcess]:
+    """The processes started by this thread since `closing_on_error` began."""
+    if not hasattr(_local, "started"):
+        _local.started = []
+    started: list[EndedWithUsProcess] = _local.started
+    return started
+
+
+@contextmanager
+def closing_on_error() -> Iterator[None]:
+    """Ends the processes started inside if something goes wrong, and tells what they said."""
+    _started_here().clear()
+    try:
+        yield
+    except BaseException as error:
+        for process in _started_here():
+            with suppress(Exception):
+                process.close()
+            if process.last_words:
+                error.add_note(f"StarCraft II said last:\n{process.last_words}")
+        raise
+    finally:
+        _started_here().clear()
+
+
+def require_installed() -> None:
+    folder = _folder()
+    if not Path(folder, "Versions").is_dir():
+        named = "SC2PATH" if "SC2PATH" in os.environ else "the usual place; set SC2PATH if it is elsewhere"
+        raise GameError(f"StarCraft II is not installed at {folder} ({named}). {WHERE_TO_GET_IT}")
+
+
+def installed_versions() -> dict[str, Any]:
+    """PySC2's versions by name, such as `4.10.0`, for which there is a program here."""
+    require_installed()
+    versions: dict[str, Any] = run_configs.get().get_versions()
+    return versions
+
+
+def _folder() -> str:
+    if platform.system() == "Linux":
+        return os.path.expanduser(os.environ.get("SC2PATH", "~/StarCraftII"))
+    try:
+        return str(run_configs.get().data_dir)
+    except (OSError, sc_process.SC2LaunchError) as error:
+        raise GameError(f"StarCraft II was not found: {error}. {WHERE_TO_GET_IT}") from error

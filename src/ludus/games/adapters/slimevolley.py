@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +21,38 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.trees import IntArray, Tree
-from ludus.games.adapters.slimevolley_drawing import draw
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.pictures import colour_of_team
+
+_SCALE = 10
+"""Pixels in a unit of length."""
+_WIDTH, _HEIGHT, _GROUND = 48, 24, 1.5
+_SKY, _EARTH, _FENCE, _BALL = (11, 16, 19), (116, 114, 117), (102, 56, 35), (217, 79, 0)
+
+
+def draw(game: Any, lives: Sequence[int]) -> NDArray[np.uint8]:
+    """RGB [240, 480, 3] of a game object; lives of the right and the left."""
+    picture = np.empty((_HEIGHT * _SCALE, _WIDTH * _SCALE, 3), np.uint8)
+    picture[:] = _SKY
+    y = _HEIGHT - (np.arange(len(picture))[:, None] + 0.5) / _SCALE
+    x = (np.arange(picture.shape[1]) + 0.5) / _SCALE - _WIDTH / 2
+
+    def disc(thing: Any, colour: tuple[int, int, int]) -> None:
+        picture[(x - thing.x) ** 2 + (y - thing.y) ** 2 <= thing.r**2] = colour
+
+    picture[(abs(x - game.fence.x) <= game.fence.w / 2) & (y <= game.fenceStub.y)] = _FENCE
+    disc(game.fenceStub, _FENCE)
+    for team, slime in enumerate((game.agent_right, game.agent_left)):
+        half = ((x - slime.x) ** 2 + (y - slime.y) ** 2 <= slime.r**2) & (y >= slime.y)
+        picture[half] = colour_of_team(team)
+        for life in range(lives[team]):
+            centre = slime.dir * (_WIDTH / 2 - 1 - 1.5 * life)
+            picture[(x - centre) ** 2 + (y - _HEIGHT + 1) ** 2 <= 0.4**2] = colour_of_team(team)
+    disc(game.ball, _BALL)
+    picture[np.broadcast_to(y <= _GROUND, picture.shape[:2])] = _EARTH
+    return picture
+
 
 LIVES = 5
 MOVES = ((0, 0, 0), (1, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 1), (0, 1, 0))
@@ -35,10 +64,10 @@ for _move, _buttons in enumerate(MOVES):
 _MOVE_OF_BUTTONS[1, 1] = _MOVE_OF_BUTTONS[0, 0]  # forward and backward cancel each other
 
 _PARTS = ("x", "y", "vx", "vy", "bx", "by", "bvx", "bvy", "ox", "oy", "ovx", "ovy")
-_SCALE = 10.0
+_SLIMEVOLLEY_SCALE = 10.0
 """As the game shows it: 12 numbers of the size of 1: own place and speed, the ball's, the opponent's."""
 _OTHER_SIDE = [8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3]
-_OTHER_SIGN = np.array([1, 1, 1, 1, -1, 1, -1, 1, 1, 1, 1, 1]) / _SCALE
+_OTHER_SIGN = np.array([1, 1, 1, 1, -1, 1, -1, 1, 1, 1, 1, 1]) / _SLIMEVOLLEY_SCALE
 """Each side sees itself first and x away from the net, so that only the ball's x turns round."""
 
 
@@ -148,7 +177,7 @@ class SlimeVolleyTables:
 
     def _show(self, tables: IntArray, seen: list[tuple[float, ...]]) -> None:
         right = np.array(seen)
-        court = np.stack([right / _SCALE, right[:, _OTHER_SIDE] * _OTHER_SIGN], axis=1)
+        court = np.stack([right / _SLIMEVOLLEY_SCALE, right[:, _OTHER_SIDE] * _OTHER_SIGN], axis=1)
         self.view.observation[0]["court"][tables] = court
         inputs = np.concatenate([court[:, :, :8], self.baseline[tables]], axis=2)
         # einsum, since the order in which a product of matrices adds up depends on how many tables there are.

@@ -15,13 +15,14 @@ from functools import cached_property
 from typing import Any
 
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.tree import TreeState
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch
-from ludus.games.isolation.source import Isolated
+from ludus.games.isolation.isolated import Isolated
 from ludus.games.seat_rows import GameError
+from ludus.system.machine import install_command
 
-INSTALL = "pip install 'ludus[vizdoom]'"
+INSTALL = install_command("vizdoom")
 SCREEN = (120, 160)
 """Rows and columns that the engine draws: the least it can."""
 DUELS = {"duel": "multi_duel", "duel_cig": "cig", "duel_deathmatch": "multi"}
@@ -68,7 +69,7 @@ class ViZDoom:
 
     def tables(self, num_tables: int) -> GameBatch:
         if self.is_duel:
-            duels: GameBatch = _part("vizdoom_duel").DuelTables(self, num_tables)
+            duels: GameBatch = _part("vizdoom_engine").DuelTables(self, num_tables)
             return duels
         processes = min(num_tables, os.cpu_count() or 1)
         return self.engines("DoomTable", processes).tables(num_tables)
@@ -78,7 +79,7 @@ class ViZDoom:
         options = {"scenario": self.scenario, "frame_skip": self.frame_skip, "shrink": self.shrink}
         options |= {"colour": self.colour, "seconds": self.seconds}
         return Isolated(
-            game=f"ludus.games.adapters.vizdoom_table:{game}",
+            game=f"ludus.games.adapters.vizdoom_engine:{game}",
             options=options,
             processes=processes,
             step_seconds=self.answer_seconds,

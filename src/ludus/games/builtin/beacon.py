@@ -194,9 +194,7 @@ class Beacon:
         return GameSpec.symmetric(
             name="beacon",
             num_seats=1,
-            observation=ObservationSpec(
-                parts={"map": Planes(channels=3, height=WIDTH, width=WIDTH, dtype="bool")}
-            ),
+            observation=ObservationSpec(parts={"map": Planes(channels=3, height=WIDTH, width=WIDTH, dtype="bool")}),
             action=ActionSpec(
                 heads={
                     "order": Choice(num=2, masked=False),

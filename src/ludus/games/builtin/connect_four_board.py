@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.tree_game import OVER
+from ludus.data.tree import OVER
 from ludus.data.trees import Array, IntArray, Tree
 
 COLUMNS = 7
@@ -127,9 +127,7 @@ class ConnectFourState:
         if self.threats:
             reach = playable_cells(self.stones)
             wins = [winning_cells(own, self.stones) & reach for own in pair]
-            parts["threats"] = np.array(
-                [win & cells != 0 for win in wins for cells in COLUMN_CELLS], np.float32
-            )
+            parts["threats"] = np.array([win & cells != 0 for win in wins for cells in COLUMN_CELLS], np.float32)
         return parts
 
     def rollout(self, random: Random) -> Sequence[float]:

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree_game import CHANCE, OVER
+from ludus.data.tree import CHANCE, OVER
 from ludus.data.trees import Array, IntArray, Tree
-from ludus.games.bots import RandomBot
+from ludus.games.bots import GreedyBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, TableView
-from ludus.games.greedy import GreedyBot
 from ludus.games.seeding import shuffle
 
 SEATS = 3
@@ -90,9 +89,7 @@ class GoofspielTables:
         if not (inside & held).all():
             row, seat = np.argwhere(~(inside & held))[0]
             hand = np.flatnonzero(self._hands[tables[row], seat]).tolist()
-            raise ValueError(
-                f"goofspiel: table {tables[row]}, seat {seat}: bid {bids[row, seat]} is not one of {hand}"
-            )
+            raise ValueError(f"goofspiel: table {tables[row]}, seat {seat}: bid {bids[row, seat]} is not one of {hand}")
 
     def _show(self, tables: IntArray) -> None:
         observation, legal = self.view.observation[0], self.view.legal[0]

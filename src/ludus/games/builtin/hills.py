@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import CRITIC_PREFIX, ActionSpec, Choice, GameSpec, ObservationSpec, Planes, Vector
 from ludus.data.trees import Array, IntArray, Tree
-from ludus.games.bots import RandomBot
+from ludus.games.bots import GreedyBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, TableView
-from ludus.games.greedy import GreedyBot
 from ludus.games.seeding import deal, mix
 
 WIDTH = 5

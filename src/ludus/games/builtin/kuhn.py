@@ -10,9 +10,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.flat_tree import FlatTree
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree_game import CHANCE, OVER
+from ludus.data.tree import CHANCE, OVER, FlatTree
 from ludus.data.trees import Tree
 from ludus.games.bots import RandomBot, StrategyBot
 from ludus.games.game import Bot, GameBatch
@@ -158,6 +157,4 @@ class KuhnEquilibrium(_TwoSeatBot):
 
     def bets(self) -> NDArray[np.float64]:
         third = 1 / 3
-        return np.array(
-            [[self.bluff, 0, 3 * self.bluff], [third, 0, 1], [0, third, 1], [0, self.bluff + third, 1]]
-        )
+        return np.array([[self.bluff, 0, 3 * self.bluff], [third, 0, 1], [0, third, 1], [0, self.bluff + third, 1]])

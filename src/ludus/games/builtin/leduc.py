@@ -9,9 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.flat_tree import FlatTree
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree_game import CHANCE, OVER
+from ludus.data.tree import CHANCE, OVER, FlatTree
 from ludus.data.trees import Tree
 from ludus.games.bots import RandomBot, StrategyBot
 from ludus.games.game import Bot, GameBatch

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree_game import OVER, TreeState
+from ludus.data.tree import OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot, StrategyBot
 from ludus.games.game import Actions, Bot, GameBatch, TableView

@@ -12,12 +12,16 @@ All numbers are in `skirmish_rules.py`, all rules in docs/skirmish.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ludus.data.specs import (
+    CRITIC_PREFIX,
     ActionSpec,
     Choice,
     Entities,
@@ -29,15 +33,282 @@ from ludus.data.specs import (
     Pointer,
     Vector,
     When,
+    length_name,
 )
+from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_batch import CommandedTables, SkirmishTables
-from ludus.games.builtin.skirmish_bots import STRATEGIES
-from ludus.games.builtin.skirmish_hero_bots import HERO_STRATEGIES
-from ludus.games.builtin.skirmish_rules import ADVANCE, ATTACK, BOW, GATHER, HORSE, MOVE, SPEAR
-from ludus.games.builtin.skirmish_view import FEATURES, HERO_SCALARS, PLANES, SCALARS, WHOLE
-from ludus.games.game import Bot, GameBatch
+from ludus.games.builtin.skirmish_battle import tick
+from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES, STRATEGIES
+from ludus.games.builtin.skirmish_rules import (
+    ADVANCE,
+    ATTACK,
+    BOW,
+    GATHER,
+    HORSE,
+    MOVE,
+    SIDES,
+    SLOTS,
+    SPEAR,
+    WORKER,
+)
+from ludus.games.builtin.skirmish_state import State, set_up
+from ludus.games.builtin.skirmish_view import (
+    FEATURES,
+    HERO_SCALARS,
+    PLANES,
+    SCALARS,
+    SELF,
+    WHOLE,
+    draw,
+    see,
+    turned,
+)
+from ludus.games.game import Actions, Bot, GameBatch, StrategyView, TableView
+
+_FORMATION = np.stack([np.arange(SLOTS) % 5 - 2, np.arange(SLOTS) // 5 % 5 - 2]).astype(np.float32) * 0.5
+"""[x and y, slot]: where a unit stands around the point that it was sent to."""
+
+
+class SkirmishTables:
+    """The first half of the seats is side 0. With `heroes`, seat i of a side is the unit in slot 1 + i."""
+
+    def __init__(self, spec: GameSpec, num_tables: int, heroes: tuple[int, ...]) -> None:
+        self.spec = spec
+        self.num_tables = num_tables
+        self.view = TableView.allocate(spec, num_tables)
+        self.view.over[:] = True  # until the first reset nothing can be stepped
+        self.heroes = heroes
+        self.state = State.allocate(num_tables)
+        self._side = np.asarray(spec.teams)
+        self._slot = np.arange(spec.num_seats) % max(1, len(heroes)) + bool(heroes)
+        """The unit that a seat is; the base if it commands the side."""
+        self._acts_at = np.zeros((num_tables, spec.num_seats), np.int32)
+        self._things = np.full((num_tables, spec.num_seats, rules.ENTITIES), -1, np.int8)
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        view = self.view
+        set_up(self.state, tables, seeds, self.heroes)
+        self._acts_at[tables] = 0
+        for array in (view.clock, view.reward, view.score, view.over):
+            array[tables] = 0
+        view.to_act[tables] = True
+        self._show(tables)
+
+    def step(self, actions: Actions) -> None:
+        live = np.flatnonzero(~self.view.over)
+        self._command(live, actions[0])
+        # Those that wait longest come first, so that the ones still waiting are a slice and not a copy.
+        unit = (live[:, None], self._side, self._slot)
+        acts_at = np.where(self.state.alive[unit], self._acts_at[live], self.state.respawn_at[unit])
+        waits = acts_at.min(axis=1) - self.state.tick[live]
+        tables = live[np.argsort(-waits, kind="stable")]
+        part = self.state.take(tables)
+        waiting = len(tables)
+        while waiting:
+            now = part.first(waiting)
+            tick(now, heroes=len(self.heroes))
+            at = tables[:waiting]
+            due = self._acts_at[at] <= now.tick[:, None]
+            due &= now.alive[:, self._side, self._slot]
+            over = ~now.alive[:, :, 0].all(axis=1) | (now.tick >= rules.LAST_TICK)
+            ready = over | due.any(axis=1)
+            self.view.to_act[at] = due & ~over[:, None]
+            self.view.over[at] = over
+            waiting -= int(np.count_nonzero(ready))
+            if ready[:waiting].any():
+                order = np.argsort(ready, kind="stable")
+                now.put(np.arange(len(order)), now.take(order))
+                tables[: len(order)] = at[order]
+        self.state.put(tables, part)
+        self.view.clock[live] = self.state.tick[live]
+        self.view.reward[live] = 0.0
+        if self.view.over[live].any():
+            self._score(live[self.view.over[live]])
+        self._show(live)
+
+    def _score(self, tables: IntArray) -> None:
+        state = self.state.take(tables)
+        stands = state.alive[:, :, 0]
+        health = state.health * state.alive
+        # Heroes come back, bases do not mend.
+        left = health[:, :, 0] if self.heroes else health.sum(axis=2)
+        lead = (left[:, 0] - left[:, 1]) / np.maximum(left.sum(axis=1), 1)
+        narrow = 0.0 if self.heroes else rules.NARROW
+        lead = np.where(np.abs(lead) <= narrow, 0.0, 0.5 * lead)
+        # A base that falls decides; two that fall in one tick are a draw.
+        lead = np.where(stands.all(axis=1), lead, stands[:, 0].astype(np.float64) - stands[:, 1])
+        self.view.score[tables] = np.stack([lead, -lead], axis=1)
+        self.view.reward[tables] = self.view.score[tables][:, self._side]
+
+    def _command(self, live: IntArray, actions: Tree) -> None:
+        rows, seats = np.nonzero(self.view.to_act[live])
+        tables = live[rows]
+        chosen = {name: array[tables, seats] for name, array in actions.items()}
+        action, delay = chosen["action"], chosen["delay"]
+        self._require_legal(tables, seats, chosen)
+        self._acts_at[tables, seats] = self.state.tick[tables] + 1 + delay
+
+        if self.heroes:
+            row = np.flatnonzero((action != rules.NO_OP) & (action <= ATTACK))
+            self._order(tables[row], seats[row], self._slot[seats[row]], chosen, row)
+            return
+        row, pick = np.nonzero((chosen["units"] >= 0) & ((action > rules.NO_OP) & (action <= GATHER))[:, None])
+        # What follows the first -1 is not picked.
+        ended = np.logical_or.accumulate(chosen["units"] < 0, axis=1)[row, pick]
+        row, pick = row[~ended], pick[~ended]
+        slots = self._things[tables[row], seats[row], chosen["units"][row, pick]].astype(np.int64)
+        self._order(tables[row], seats[row], slots, chosen, row)
+        for kind, number in rules.TRAIN.items():
+            self._train(tables[action == number], seats[action == number], kind)
+
+    def _order(self, tables: IntArray, seats: IntArray, slots: IntArray, chosen: Tree, row: IntArray) -> None:
+        """Unit i, of the seat in chosen[row[i]], gets that seat's order."""
+        state = self.state
+        action = chosen["action"][row]
+        sides = self._side[seats]
+        able = (action != GATHER) | (state.kind[tables, sides, slots] == WORKER)
+        tables, seats, slots, row, action, sides = (array[able] for array in (tables, seats, slots, row, action, sides))
+        at = (tables, sides, slots)
+        state.order[at] = action
+        state.digging[at] = 0
+        point = chosen["target_point"][row]
+        for goal, axis, cell in (
+            (state.goal_x, 0, point % rules.CELLS),
+            (state.goal_y, 1, point // rules.CELLS),
+        ):
+            wanted = ((cell + 0.5) * rules.CELL).astype(np.float32) + _FORMATION[axis, slots]
+            goal[at] = turned(np.clip(wanted, 0.5, rules.MAP - 0.5), sides)
+        half = rules.PATCHES // 2
+        attacks = action == ATTACK
+        enemy = self._things[tables, seats, np.where(attacks, chosen["target_unit"][row], 0)] - SLOTS
+        state.target[at] = np.where(attacks, enemy, sides * half + slots % half)
+
+    def _train(self, tables: IntArray, seats: IntArray, kind: int) -> None:
+        sides = self._side[seats]
+        waiting = (self.state.queue[tables, sides] > 0).sum(axis=1)
+        self.state.queue[tables, sides, waiting] = kind
+        self.state.resources[tables, sides] -= rules.COST[kind]
+
+    def _require_legal(self, tables: IntArray, seats: IntArray, chosen: Tree) -> None:
+        legal = self.view.legal[0]
+        action, delay = chosen["action"], chosen["delay"]
+        self._require(tables, seats, "action", action, _allowed(legal["action"][tables, seats], action))
+        self._require(tables, seats, "delay", delay, (delay >= 0) & (delay < rules.LONGEST_DELAY))
+        target, point = chosen["target_unit"], chosen["target_point"]
+        aimed = _allowed(legal["target_unit"][tables, seats], target)
+        self._require(tables, seats, "target_unit", target, (action != ATTACK) | aimed)
+        placed = (point >= 0) & (point < rules.CELLS**2)
+        sent = (action == rules.MOVE) | (action == rules.ADVANCE)
+        self._require(tables, seats, "target_point", point, ~sent | placed)
+        if not self.heroes:
+            ordered = (action != rules.NO_OP) & (action <= GATHER)
+            units = chosen["units"]
+            ended = np.logical_or.accumulate(units < 0, axis=1)
+            mine = np.stack([_allowed(legal["units"][tables, seats], pick) for pick in units.T], axis=1)
+            right = (mine | ended).all(axis=1) & ~ended[:, 0]
+            self._require(tables, seats, "units", units, ~ordered | right)
+
+    def _require(self, tables: IntArray, seats: IntArray, head: str, given: Array, right: NDArray[np.bool_]) -> None:
+        if not right.all():
+            first = int(np.argmin(right))
+            table, seat = tables[first], seats[first]
+            mask = self.view.legal[0].get(head)
+            options: Sequence[int] | str = f"0 to {self.spec.kinds[0].num_options(head) - 1}"
+            if mask is not None:
+                options = np.flatnonzero(mask[table, seat]).tolist()
+            raise ValueError(
+                f"skirmish: table {table}, seat {seat}: {head} {given[first].tolist()} is not of {options}"
+            )
+
+    def _show(self, tables: IntArray) -> None:
+        """What the seats that are to act at these tables see and may do."""
+        rows, seats = np.nonzero(self.view.to_act[tables])
+        if not len(rows):
+            return
+        sides = self._side[seats]
+        pairs, pair = np.unique(tables[rows] * SIDES + sides, return_inverse=True)
+        seen = see(self.state, pairs // SIDES, pairs % SIDES)
+        observation, at = self.view.observation[0], (tables[rows], seats)
+        entities = seen.entities if len(pairs) == len(pair) else seen.entities[pair]
+        things = seen.things[pair]
+        self._things[at] = things
+        scalars = seen.scalars[pair]
+        if self.heroes:
+            scalars, self_row = self._hero_scalars(*at), things == self._slot[seats][:, None]
+            scalars = np.concatenate([seen.scalars[pair], scalars], axis=1)
+            entities[:, :, SELF] = self_row
+        observation["entities"][at] = entities
+        observation[length_name("entities")][at] = seen.length[pair]
+        observation["minimap"][at] = seen.minimap[pair]
+        observation["scalars"][at] = scalars
+        observation[CRITIC_PREFIX + "whole"][at] = seen.whole[pair]
+        self._allow(at, sides, things)
+
+    def _allow(self, at: tuple[IntArray, IntArray], sides: IntArray, things: Array) -> None:
+        legal, tables = self.view.legal[0], at[0]
+        enemies = (things >= SLOTS) & (things < SIDES * SLOTS)
+        mine = (things > 0) & (things < SLOTS)
+        actions = np.ones((len(tables), self.spec.kinds[0].num_options("action")), np.bool_)
+        actions[:, ATTACK] = enemies.any(axis=1)
+        if not self.heroes:
+            alive, kind = self.state.alive[tables, sides], self.state.kind[tables, sides]
+            actions[:, rules.MOVE : GATHER] &= mine.any(axis=1, keepdims=True)
+            actions[:, GATHER] = (alive & (kind == WORKER)).any(axis=1)
+            waiting = (self.state.queue[tables, sides] > 0).sum(axis=1)
+            room = (waiting < rules.QUEUE) & (alive.sum(axis=1) + waiting < SLOTS)
+            for each, number in rules.TRAIN.items():
+                actions[:, number] = room & (self.state.resources[tables, sides] >= rules.COST[each])
+            legal["units"][at] = mine
+        legal["action"][at] = actions
+        legal["target_unit"][at] = enemies
+
+    def _hero_scalars(self, tables: IntArray, seats: IntArray) -> NDArray[np.float32]:
+        sides = self._side[seats]
+        at = (tables, sides, self._slot[seats])
+        x, y = (turned(place[at], sides) / rules.MAP for place in (self.state.x, self.state.y))
+        full = rules.HEALTH[self.state.kind[at]] * rules.HERO_HEALTH
+        return np.stack([x, y, self.state.health[at] / full], axis=1).astype(np.float32)
+
+    def things(self, table: int, seat: int) -> IntArray:
+        """What each row of the seat's entity list is: own slot, SLOTS + enemy slot or 2 * SLOTS + patch, then
+        -1."""
+        rows: IntArray = self._things[table, seat].astype(np.int64)
+        return rows
+
+    def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
+        """A picture [512, 512, 3] of the table, as one seat's side sees it or whole."""
+        return draw(self.state, table, None if seat is None else int(self._side[seat]))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class CommandedTables(SkirmishTables):
+    """Tables at which a seat commands a side, and so decides what is trained."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        super().__init__(spec, num_tables, ())
+        facts = len(rules.TRAINED) * len(rules.BUILT)
+        self.strategy = StrategyView(
+            build_order=self.state.build_order, built=np.zeros((num_tables, SIDES, facts), np.bool_)
+        )
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        super().reset(tables, seeds)
+        self.strategy.built[tables] = False
+
+    def step(self, actions: Actions) -> None:
+        super().step(actions)
+        built = self.state.made[..., None] >= np.array(rules.BUILT)
+        self.strategy.built[:] = built.reshape(self.strategy.built.shape)
+
+
+def _allowed(mask: Array, chosen: Array) -> NDArray[np.bool_]:
+    inside = (chosen >= 0) & (chosen < mask.shape[1])
+    allowed: NDArray[np.bool_] = inside & mask[np.arange(len(mask)), np.where(inside, chosen, 0)]
+    return allowed
+
 
 Mode = Literal["1v1", "3v3", "5v5"]
 HEROES: Mapping[str, tuple[int, ...]] = {
@@ -98,9 +369,7 @@ class Skirmish:
 def _targets() -> dict[str, Head]:
     return {
         "target_unit": Pointer(into="entities", when=When(head="action", values=(ATTACK,))),
-        "target_point": Point(
-            height=rules.CELLS, width=rules.CELLS, when=When(head="action", values=(MOVE, ADVANCE))
-        ),
+        "target_point": Point(height=rules.CELLS, width=rules.CELLS, when=When(head="action", values=(MOVE, ADVANCE))),
     }
 
 

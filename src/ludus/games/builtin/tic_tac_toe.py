@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree_game import OVER
+from ludus.data.tree import OVER
 from ludus.data.trees import Array, IntArray, Tree
-from ludus.games.bots import RandomBot
+from ludus.games.bots import GreedyBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, Seat, TableView
-from ludus.games.greedy import GreedyBot
 from ludus.games.pictures import draw_board
 from ludus.games.search import AlphaBetaBot, PerfectBot, UctBot
 

@@ -17,9 +17,7 @@ def main() -> None:
     sys.path[:] = sys.argv[1:] or sys.path[1:]  # not the folder of this file
     # By itself: the folder around it may hold the libraries of another interpreter.
     place = [str(package)]
-    spec = importlib.util.spec_from_file_location(
-        "ludus", package / "__init__.py", submodule_search_locations=place
-    )
+    spec = importlib.util.spec_from_file_location("ludus", package / "__init__.py", submodule_search_locations=place)
     assert spec is not None
     assert spec.loader is not None
     sys.modules["ludus"] = module = importlib.util.module_from_spec(spec)

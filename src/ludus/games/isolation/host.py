@@ -4,50 +4,184 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import select
+import shutil
+import subprocess
 import sys
 import traceback
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from ludus.data.kind_json import spec_to_json
-from ludus.data.shared_memory import Region
-from ludus.data.trees import put
+from ludus.data.specs import GameSpec, length_name, spec_to_json
+from ludus.data.trees import Array, put
 from ludus.games.catalog import resolve
-from ludus.games.game import Bot, GameBatch, GameSource, HasPicture, HasStrategy
-from ludus.games.isolation.display import display
-from ludus.games.isolation.garbage import GarbageWatch
-from ludus.games.isolation.messages import (
+from ludus.games.game import Bot, GameBatch, GameSource, HasPicture, HasStrategy, TableView
+from ludus.games.isolation.shared import (
     DONE,
     MESSAGE,
     RESET,
     STEP,
-    Draw,
-    Failed,
+    DrawTable,
     FromHost,
-    Hello,
-    Launch,
-    Picture,
+    HostFailed,
+    HostHello,
+    HostLaunch,
+    SharedTables,
+    TablePicture,
     ToHost,
+    named_arrays,
 )
-from ludus.games.isolation.shared_tables import SharedTables, named_arrays
 from ludus.games.seat_rows import GameError
+from ludus.system.shared_memory import Region
+
+_SCREEN = "1280x1024x24"
+_PATIENCE_S = 15.0
+
+
+@contextmanager
+def display() -> Iterator[None]:
+    """The screen that DISPLAY names, or for as long as this lasts a new one."""
+    if os.environ.get("DISPLAY"):
+        yield
+        return
+    program = shutil.which("Xvfb")
+    if program is None:
+        raise GameError("the game needs a display: DISPLAY is not set and Xvfb is not installed (apt-get install xvfb)")
+    chosen, choosing = os.pipe()
+    command = [program, "-displayfd", str(choosing), "-screen", "0", _SCREEN, "-nolisten", "tcp", "-noreset"]
+    with open(chosen, "rb", buffering=0) as answer:
+        server = subprocess.Popen(command, pass_fds=(choosing,), stdin=subprocess.DEVNULL)
+        os.close(choosing)
+        try:
+            ready, _, _ = select.select([answer], [], [], _PATIENCE_S)
+            number = answer.read(16).split(b"\n")[0].decode() if ready else ""
+            if not number:
+                raise GameError("the game needs a display, but Xvfb did not start")
+            os.environ["DISPLAY"] = f":{number}"
+            yield
+        finally:
+            os.environ.pop("DISPLAY", None)
+            server.terminate()  # in good order: a killed one leaves its lock behind
+            try:
+                server.wait(2.0)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+Seats = slice | list[int]
+"""Columns of [tables, seats] that the seats of a kind have."""
+_FALSE, _TRUE = b"\x00", b"\x01"
+_any = np.logical_or.reduce
+"""What `array.any` calls in the end."""
+
+
+class GarbageWatch:
+    """Looks at the tables of one view. `started`: those that have been reset at least once."""
+
+    def __init__(self, spec: GameSpec, view: TableView) -> None:
+        self._view = view
+        self.started = np.zeros(len(view.over), np.bool_)
+        self._odd = int.from_bytes(len(view.over) * b"\xfe", "little")
+        """Bits that no flag has, unless it is stored as another byte than 0 or 1."""
+        self._paid = {"reward": view.reward, "score": view.score}
+        self._paid |= {f"rewards[{kind}]": array for kind, array in enumerate(view.rewards) if array.size}
+        self._seen: list[tuple[str, Array, Seats, Array | None]] = []
+        self._masks: list[tuple[str, Array, Seats]] = []
+        for kind, columns, shown, legal in zip(
+            spec.kinds, spec.seats_of_kind, view.observation, view.legal, strict=True
+        ):
+            # A slice of all columns is not copied.
+            seats: Seats = slice(None) if len(columns) == spec.num_seats else list(columns)
+            for name, array in shown.items():
+                if array.dtype.kind == "f":
+                    self._seen.append((name, array, seats, shown.get(length_name(name))))
+            for head, mask in legal.items():
+                if kind.action.heads[head].when is None:
+                    self._masks.append((head, mask, seats))
+        self._numbers = [*self._paid.values(), *(array for _, array, _, _ in self._seen)]
+
+    def find(self) -> str | None:
+        """The first thing that is wrong, or None. Each call of NumPy's costs more than what it does to a few
+        tables: hence flags as bits of large numbers, and bytes that are looked for in bytes."""
+        view = self._view
+        over, truncated, started = _bits(view.over), _bits(view.truncated), _bits(self.started)
+        acting = _bits(_any(view.to_act, 1))
+        ended = over | truncated
+        if over & truncated or ended & self._odd or (acting ^ ended) & started != started:
+            found = self._wrong_end()
+            if found is not None:
+                return found
+        for array in self._numbers:
+            if _FALSE in np.isfinite(array).tobytes():
+                found = self._not_finite()
+                if found is not None:
+                    return found
+        for head, mask, seats in self._masks:
+            stuck = view.to_act[:, seats] > _any(mask, -1)
+            if _TRUE in stuck.tobytes():
+                table, seat = self._first(stuck, seats)
+                return f"seat {seat} of table {table} has no legal option for {head!r}"
+        return None
+
+    def _wrong_end(self) -> str | None:
+        """None if it is only how the flags are stored: every byte but 0 is true."""
+        over, truncated, to_act = self._view.over, self._view.truncated, self._view.to_act
+        wrong = (over & truncated) | ((to_act.any(1) == (over | truncated)) & self.started)
+        if not wrong.any():
+            return None
+        table = int(wrong.argmax())
+        if over[table] and truncated[table]:
+            return f"table {table} is both over and truncated"
+        if over[table] or truncated[table]:
+            return f"table {table} has ended, but seat {int(to_act[table].argmax())} is to act"
+        return f"table {table} has not ended, but nobody is to act"
+
+    def _not_finite(self) -> str | None:
+        """None if it is only in what nobody looks at."""
+        for name, array in self._paid.items():
+            bad = ~np.isfinite(array).reshape(len(array), -1).all(1)
+            if bad.any():
+                table = int(bad.argmax())
+                return f"{name} of table {table} is {array[table].tolist()}"
+        for name, array, seats, lengths in self._seen:
+            bad = ~np.isfinite(array)
+            if lengths is not None:
+                bad &= (np.arange(array.shape[2]) < lengths[..., None])[..., None]
+            found = bad.reshape(*bad.shape[:2], -1).any(-1) & self._view.to_act[:, seats]
+            if found.any():
+                table, seat = self._first(found, seats)
+                return f"{name!r} that seat {seat} of table {table} sees is not finite"
+        return None
+
+    @staticmethod
+    def _first(found: NDArray[np.bool_], seats: Seats) -> tuple[int, int]:
+        """Table and seat."""
+        table, column = divmod(int(found.argmax()), found.shape[1])
+        return table, column if isinstance(seats, slice) else seats[column]
+
+
+def _bits(flags: NDArray[np.bool_]) -> int:
+    return int.from_bytes(flags.tobytes(), "little")
+
 
 _OURS = os.path.dirname(__file__)
 
 
 def main() -> None:
     """Until the trainer says no more. Standard input is the connection to it; the game gets none."""
-    line = Line(Connection(os.dup(0)))
+    line = HostConnection(Connection(os.dup(0)))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.pop("LUDUS_GAME_SERVER", None)  # the game runs here
     faulthandler.enable()
-    launch = line.hear(Launch)
+    launch = line.hear(HostLaunch)
     try:
         with ExitStack() as resources:
             _serve(launch, line, resources)
@@ -56,11 +190,11 @@ def main() -> None:
         sys.stderr.flush()
         kind = "garbage" if isinstance(error, GameError) else "raised"
         with suppress(OSError):  # the trainer may be gone
-            line.say(Failed(kind, _in_one_line(error)))
+            line.say(HostFailed(kind, _in_one_line(error)))
         raise SystemExit(1) from None
 
 
-class Line:
+class HostConnection:
     """The host's end: single bytes go through pipes once there are some, messages through the connection."""
 
     def __init__(self, control: Connection) -> None:
@@ -96,14 +230,14 @@ class Line:
         return fd
 
 
-def _serve(launch: Launch, line: Line, resources: ExitStack) -> None:
+def _serve(launch: HostLaunch, line: HostConnection, resources: ExitStack) -> None:
     if launch.needs_display:
         resources.enter_context(display())
     source = resolve(launch.game, **{name: _tuples(value) for name, value in launch.options.items()})
     if not launch.needs_display and getattr(source, "needs_display", False):
         resources.enter_context(display())
     if launch.start == launch.stop:
-        line.say(Hello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
+        line.say(HostHello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
         return
     batch = source.tables(launch.stop - launch.start)
     resources.callback(batch.close)
@@ -124,7 +258,7 @@ class HostedTables:
         self._spec = source.spec
         self._bots: Mapping[str, Bot] = source.bots()
         strategy = batch.strategy if isinstance(batch, HasStrategy) else None
-        self.hello = Hello(
+        self.hello = HostHello(
             spec=spec_to_json(source.spec),
             bots=tuple(self._bots),
             has_pictures=isinstance(batch, HasPicture),
@@ -148,7 +282,7 @@ class HostedTables:
             self._copies.append((shared.strategy.build_order, strategy.build_order))
             self._copies.append((shared.strategy.built, strategy.built))
 
-    def run(self, line: Line) -> None:
+    def run(self, line: HostConnection) -> None:
         batch, shared = self._batch, self._shared
         while True:
             command = line.next_command()
@@ -173,15 +307,13 @@ class HostedTables:
         for target, source in self._copies:
             target[...] = source
 
-    def _answer(self, request: ToHost, line: Line) -> None:
-        if isinstance(request, Draw):
+    def _answer(self, request: ToHost, line: HostConnection) -> None:
+        if isinstance(request, DrawTable):
             assert isinstance(self._batch, HasPicture)
             picture = np.ascontiguousarray(self._batch.render(request.table, request.seat))
             if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-                raise GameError(
-                    f"render gives {picture.dtype}{list(picture.shape)}, not uint8[height, width, 3]"
-                )
-            line.say(Picture(picture.shape[0], picture.shape[1], picture.tobytes()))
+                raise GameError(f"render gives {picture.dtype}{list(picture.shape)}, not uint8[height, width, 3]")
+            line.say(TablePicture(picture.shape[0], picture.shape[1], picture.tobytes()))
             return
         tables, seats = np.nonzero(self._shared.asked)
         kind = self._spec.seats[int(seats[0])]
@@ -203,8 +335,6 @@ def _in_one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, GameError):
         return text
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)
-    ]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     place = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}"

@@ -20,7 +20,7 @@ import msgspec
 
 from ludus.games import program_guard
 from ludus.games.isolation import boot
-from ludus.games.isolation.messages import DONE, MESSAGE, Failed, FromHost, Launch, ToHost
+from ludus.games.isolation.shared import DONE, MESSAGE, FromHost, HostFailed, HostLaunch, ToHost
 
 PATIENCE_S = 0.2
 """How long an answer is waited for before somebody looks how late it is."""
@@ -39,7 +39,7 @@ class HostLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTabl
 class HostProcess:
     """A process in which a game runs, below a guard that ends it with us, and what it has started with it."""
 
-    def __init__(self, launch: Launch, python: str | None, log: str | None) -> None:
+    def __init__(self, launch: HostLaunch, python: str | None, log: str | None) -> None:
         """`log`: a file that what the game prints is added to."""
         self._log = open(log, "a+b") if log else tempfile.TemporaryFile("a+b")  # noqa: SIM115
         ours, theirs = socket.socketpair()
@@ -126,7 +126,7 @@ class HostProcess:
             raise HostLost(self._how_it_ended()) from None
         except msgspec.MsgspecError as error:
             raise HostLost(f"garbage: the host says what is no message: {error}") from None
-        if isinstance(answer, Failed):
+        if isinstance(answer, HostFailed):
             raise HostLost(f"{answer.kind}: {answer.reason}")
         return answer
 

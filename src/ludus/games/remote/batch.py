@@ -10,24 +10,29 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.kind_json import differences, spec_from_json
-from ludus.data.specs import GameSpec
+from ludus.data.specs import GameSpec, differences, spec_from_json
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Seat, TableView
-from ludus.games.isolation.garbage import GarbageWatch
-from ludus.games.isolation.shared_tables import named_arrays
-from ludus.games.remote.frames import WireError
-from ludus.games.remote.layout import SharedView, action_parts, in_order, read_row_actions, read_view
-from ludus.games.remote.link import Access, PlayStream, Refused, ServerLost
+from ludus.games.isolation.host import GarbageWatch
+from ludus.games.isolation.shared import named_arrays
+from ludus.games.remote.frames import (
+    SharedView,
+    WireError,
+    action_parts,
+    in_order,
+    read_row_actions,
+    read_view,
+)
+from ludus.games.remote.link import PlayStream, ServerAccess, ServerLost, ServerRefused
 from ludus.games.remote.messages import (
     PROTOCOL,
     Act,
     AnyAnswer,
+    ClientRequest,
     Draw,
     Hello,
     Picture,
-    Request,
     Reset,
     Step,
     View,
@@ -43,13 +48,13 @@ _Read = TypeVar("_Read")
 _BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 
 
-def greet(access: Access, game: str, options: Mapping[str, Any], tables: int) -> tuple[PlayStream, Welcome]:
-    """A stream of play that has begun; raises `Refused` or `ServerLost`."""
+def greet(access: ServerAccess, game: str, options: Mapping[str, Any], tables: int) -> tuple[PlayStream, Welcome]:
+    """A stream of play that has begun; raises `ServerRefused` or `ServerLost`."""
     stream = PlayStream(access)
     try:
         answer, _ = stream.ask(Hello(protocol=PROTOCOL, game=game, options=dict(options), tables=tables))
         if not isinstance(answer, Welcome) or answer.protocol != PROTOCOL:
-            raise Refused(f"game server {access.server} does not speak protocol {PROTOCOL}")
+            raise ServerRefused(f"game server {access.server} does not speak protocol {PROTOCOL}")
         stream.switch(answer.shortcut)
     except BaseException:
         stream.close()
@@ -71,7 +76,7 @@ def read_spec(welcome: Welcome, server: str) -> GameSpec:
 
 
 def require_same(own: GameSpec, theirs: GameSpec, server: str) -> None:
-    """Raises `Refused` with the first difference."""
+    """Raises `ServerRefused` with the first difference."""
     if own == theirs:
         return
     facts = ("name", "seats", "teams", "max_length", "zero_sum", "reward_is_score", "timed")
@@ -81,7 +86,7 @@ def require_same(own: GameSpec, theirs: GameSpec, server: str) -> None:
         found[f"the name of kind {mine.name!r}"] = (mine.name, other.name)
     for what, (here, there) in found.items():
         if here != there:
-            raise Refused(
+            raise ServerRefused(
                 f"the game on the server {server} is not the one here: {what} is {here} here, {there} there"
             )
 
@@ -94,7 +99,7 @@ class RemoteBatch:
     """Only if the game has pictures."""
 
     def __init__(
-        self, access: Access, game: str, options: Mapping[str, Any], spec: GameSpec, num_tables: int
+        self, access: ServerAccess, game: str, options: Mapping[str, Any], spec: GameSpec, num_tables: int
     ) -> None:
         self.spec = spec
         self.num_tables = num_tables
@@ -188,7 +193,7 @@ class RemoteBatch:
 
     def _ask(
         self,
-        request: Request,
+        request: ClientRequest,
         arrays: list[Any],
         kind: type[_Answer],
         read: Callable[[_Answer, memoryview], _Read],

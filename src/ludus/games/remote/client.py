@@ -9,9 +9,8 @@ from typing import Any, Self
 
 from ludus.games.game import Actions, TableView
 from ludus.games.remote.batch import read_spec
-from ludus.games.remote.frames import WireError
-from ludus.games.remote.layout import SharedActions, SharedView
-from ludus.games.remote.link import Access, PlayStream, ServerLost, StreamEnded, call
+from ludus.games.remote.frames import SharedActions, SharedView, WireError
+from ludus.games.remote.link import PlayStream, ServerAccess, ServerLost, StreamEnded, call
 from ludus.games.remote.messages import (
     PROTOCOL,
     Description,
@@ -43,7 +42,7 @@ class GameClient:
         ca_file: str | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        self._access = Access(server=server, token_file=token_file, ca_file=ca_file, timeout_s=timeout_s)
+        self._access = ServerAccess(server=server, token_file=token_file, ca_file=ca_file, timeout_s=timeout_s)
         self._channel = self._access.channel()
 
     def __enter__(self) -> Self:
@@ -114,7 +113,7 @@ class CampSeats:
     shown last. While `playing`, call `step` with actions for the seats that are to act; after the end of an
     episode (over, or truncated also by the frame limit), its actions do not matter. Raises `ServerLost`."""
 
-    def __init__(self, access: Access, match: str, camp: int) -> None:
+    def __init__(self, access: ServerAccess, match: str, camp: int) -> None:
         self._server = access.server
         self._stream = PlayStream(access)
         self.playing = True

@@ -24,7 +24,7 @@ from ludus.games.remote.messages import (
     LONGEST_MESSAGE_BYTES,
     SERVICE,
     AnyAnswer,
-    Request,
+    ClientRequest,
     Shortcut,
     Switch,
 )
@@ -53,12 +53,12 @@ class StreamEnded(ServerLost):
     """The server has nothing more to say."""
 
 
-class Refused(GameError):  # noqa: N818 - what has happened
+class ServerRefused(GameError):  # noqa: N818 - what has happened
     """The server does not do what it was asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class ServerAccess:
     """Where a server is, and what opens it."""
 
     server: str
@@ -105,12 +105,12 @@ class Access:
         return [] if file is None else [("authorization", f"Bearer {read_token(file)}")]
 
     def require_answer(self, error: grpc.RpcError) -> NoReturn:
-        """The error in our words: `Refused` if it is our fault, else `ServerLost`."""
+        """The error in our words: `ServerRefused` if it is our fault, else `ServerLost`."""
         code, details = error.code(), " ".join((error.details() or "").split())
         if code in _REFUSALS:
-            raise Refused(f"game server {self.server}: {details}") from error
+            raise ServerRefused(f"game server {self.server}: {details}") from error
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-            raise Refused(
+            raise ServerRefused(
                 f"game server {self.server}: {details}: use fewer tables, or serve with a larger --message-mb"
             ) from error
         if code == grpc.StatusCode.UNAVAILABLE:
@@ -133,7 +133,7 @@ def read_token(file: str | Path) -> str:
 class PlayStream:
     """One stream of play. Not safe to use from several threads."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ServerAccess) -> None:
         self._access = access
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._channel = access.channel()
@@ -150,8 +150,8 @@ class PlayStream:
         ]
         self.close = finalize(self, _close, self._ends)
 
-    def ask(self, request: Request, arrays: Sequence[Buffer] = ()) -> tuple[AnyAnswer, memoryview]:
-        """The answer; raises `ServerLost`, or `Refused`."""
+    def ask(self, request: ClientRequest, arrays: Sequence[Buffer] = ()) -> tuple[AnyAnswer, memoryview]:
+        """The answer; raises `ServerLost`, or `ServerRefused`."""
         frame = pack(request, arrays)
         with self._watch:
             if self._shortcut is None:
@@ -182,7 +182,7 @@ class PlayStream:
         except OSError:
             answer = None
         except TooLongError as error:
-            raise Refused(f"game server {self._access.server}: {error}: use fewer tables") from error
+            raise ServerRefused(f"game server {self._access.server}: {error}: use fewer tables") from error
         except WireError as error:
             raise ServerLost(f"game server {self._access.server} answered nonsense: {error}") from error
         return self._next() if answer is None else answer  # the stream knows why
@@ -236,9 +236,9 @@ def _close(ends: list[Callable[[], object]]) -> None:
 
 
 def call(
-    access: Access, channel: Any, method: str, request: msgspec.Struct, kind: Any, wait_s: float = 0.0
+    access: ServerAccess, channel: Any, method: str, request: msgspec.Struct, kind: Any, wait_s: float = 0.0
 ) -> Any:
-    """One call outside of play; raises `Refused` or `ServerLost`."""
+    """One call outside of play; raises `ServerRefused` or `ServerLost`."""
     try:
         frame = channel.unary_unary(f"/{SERVICE}/{method}")(
             pack(request), timeout=access.timeout_s + wait_s, metadata=access.metadata()
@@ -248,7 +248,7 @@ def call(
     return _read(access, frame, kind)[0]
 
 
-def _read(access: Access, frame: Frame, kind: Any) -> tuple[Any, memoryview]:
+def _read(access: ServerAccess, frame: Frame, kind: Any) -> tuple[Any, memoryview]:
     try:
         header, body = unpack(frame)
         return read_header(header, kind), body

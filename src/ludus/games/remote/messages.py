@@ -24,11 +24,11 @@ CHANNEL_OPTIONS = (
 300 kB."""
 
 
-class Request(msgspec.Struct, frozen=True, tag_field="message"):
+class ClientRequest(msgspec.Struct, frozen=True, tag_field="message"):
     """From a client, in a stream of play."""
 
 
-class Hello(Request, frozen=True, tag="hello"):
+class Hello(ClientRequest, frozen=True, tag="hello"):
     """Asks for tables; with none of them, only for what the game is like."""
 
     protocol: int
@@ -38,7 +38,7 @@ class Hello(Request, frozen=True, tag="hello"):
     tables: int
 
 
-class Join(Request, frozen=True, tag="join"):
+class Join(ClientRequest, frozen=True, tag="join"):
     """Takes a camp of a match that waits for its player."""
 
     protocol: int
@@ -46,31 +46,31 @@ class Join(Request, frozen=True, tag="join"):
     camp: int
 
 
-class Reset(Request, frozen=True, tag="reset"):
+class Reset(ClientRequest, frozen=True, tag="reset"):
     """Arrays: int64 tables [rows], uint64 seeds [rows]. Answered with the view of these tables."""
 
     rows: int
 
 
-class Step(Request, frozen=True, tag="step"):
+class Step(ClientRequest, frozen=True, tag="step"):
     """Arrays: the actions of all tables. Answered with the view of all tables."""
 
 
-class Act(Request, frozen=True, tag="act"):
+class Act(ClientRequest, frozen=True, tag="act"):
     """Arrays: int64 tables [rows], int64 seats [rows], uint64 seed [1]. Answered with actions."""
 
     bot: str
     rows: int
 
 
-class Draw(Request, frozen=True, tag="draw"):
+class Draw(ClientRequest, frozen=True, tag="draw"):
     """Answered with a picture."""
 
     table: int
     seat: int | None = None
 
 
-class Switch(Request, frozen=True, tag="switch"):
+class Switch(ClientRequest, frozen=True, tag="switch"):
     """From now on by the shortcut of the welcome, which the client has reached. Has no answer."""
 
 
@@ -86,11 +86,11 @@ class Shortcut(msgspec.Struct, frozen=True):
     """What the client says there first, in hexadecimal; good for this stream only."""
 
 
-class Answer(msgspec.Struct, frozen=True, tag_field="message"):
+class ServerAnswer(msgspec.Struct, frozen=True, tag_field="message"):
     """From the server, one to each request."""
 
 
-class Welcome(Answer, frozen=True, tag="welcome"):
+class Welcome(ServerAnswer, frozen=True, tag="welcome"):
     protocol: int
     server: str
     game: str
@@ -100,18 +100,18 @@ class Welcome(Answer, frozen=True, tag="welcome"):
     shortcut: Shortcut | None = None
 
 
-class View(Answer, frozen=True, tag="view"):
+class View(ServerAnswer, frozen=True, tag="view"):
     """Arrays: the view of the tables that were asked about."""
 
     lost: dict[str, str] = {}
     """Every table that is lost now, and why."""
 
 
-class Actions(Answer, frozen=True, tag="actions"):
+class Actions(ServerAnswer, frozen=True, tag="actions"):
     """Arrays: the actions of the rows, by head."""
 
 
-class Picture(Answer, frozen=True, tag="picture"):
+class Picture(ServerAnswer, frozen=True, tag="picture"):
     """Arrays: uint8 [height, width, 3], RGB."""
 
     height: int

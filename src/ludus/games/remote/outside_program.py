@@ -201,9 +201,7 @@ class OutsideProgram:
 class _Log:
     """Writes what a program prints into a file that does not grow without end."""
 
-    def __init__(
-        self, config: ProgramConfig, process: subprocess.Popen[bytes], ready: threading.Event
-    ) -> None:
+    def __init__(self, config: ProgramConfig, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
         self._file = Path(config.folder) / config.log
         self._most = int(config.log_mb * 2**20)
         self._awaited = None if config.ready_line is None else config.ready_line.encode()

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any, NoReturn
 
+import grpc
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.trees import IntArray, put
 from ludus.games.bots import RandomBot
 from ludus.games.game import CanLoseTables, GameBatch, GameSource, HasPicture
-from ludus.games.remote.frames import WireError, pack
-from ludus.games.remote.layout import SharedActions, in_order, read_integers, view_arrays, view_parts
-from ludus.games.remote.messages import Act, Actions, AnyRequest, Draw, Picture, Reset, Step, View
+from ludus.games.remote.frames import (
+    SharedActions,
+    TooLongError,
+    WireError,
+    in_order,
+    pack,
+    read_integers,
+    view_arrays,
+    view_parts,
+)
+from ludus.games.remote.matches import MatchRefused, UnknownServerMatch
+from ludus.games.remote.messages import PROTOCOL, Act, Actions, AnyRequest, Draw, Picture, Reset, Step, View
+from ludus.system.machine import installed_version
 
 
 class ServedTables:
     """Made when a client says hello, closed when its stream ends. What the game raises costs the client its
     tables, with the reason; `reset` makes them anew."""
 
-    def __init__(
-        self, source: GameSource, num_tables: int, tell: Callable[[str], None] = lambda line: None
-    ) -> None:
+    def __init__(self, source: GameSource, num_tables: int, tell: Callable[[str], None] = lambda line: None) -> None:
         """`tell` hears why tables are lost."""
         self._tell = tell
         self._told: set[str] = set()
@@ -164,3 +174,42 @@ class ServedTables:
     def _require_tables(self, tables: IntArray) -> None:
         if len(tables) and (tables.min() < 0 or tables.max() >= self._num_tables):
             raise WireError(f"tables are 0 to {self._num_tables - 1}")
+
+
+SERVER = f"ludus {installed_version()}"
+_LONGEST_REASON = 1_000
+"""Clients take no more than a few thousand bytes beside the messages."""
+
+
+class RequestRefused(Exception):  # noqa: N818 - no error of ours
+    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def require_protocol(spoken: int) -> None:
+    if spoken != PROTOCOL:
+        raise RequestRefused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"this server speaks protocol {PROTOCOL} ({SERVER}), the client {spoken}: "
+            "use the same version of ludus on both sides",
+        )
+
+
+def abort(context: Any, error: Exception) -> NoReturn:
+    """Ends the call with what is wrong; never with more of the server than that."""
+    reason = " ".join(str(error).split())
+    if isinstance(error, RequestRefused):
+        code = error.code
+    elif isinstance(error, UnknownServerMatch):
+        code = grpc.StatusCode.NOT_FOUND
+    elif isinstance(error, MatchRefused):
+        code = grpc.StatusCode.FAILED_PRECONDITION
+    elif isinstance(error, TooLongError):
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    elif isinstance(error, WireError):
+        code = grpc.StatusCode.INVALID_ARGUMENT
+    else:
+        code, reason = grpc.StatusCode.ABORTED, f"{type(error).__name__}: {reason}"
+    context.abort(code, reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]} ...")
+    raise error

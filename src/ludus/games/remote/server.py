@@ -7,18 +7,21 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import grpc
 import msgspec
 
-from ludus.data.kind_json import spec_to_json
+from ludus.data.specs import spec_to_json
 from ludus.games.game import GameSource
 from ludus.games.remote.frames import Frame, WireError, pack, read_header, unpack
-from ludus.games.remote.match_book import MatchBook
+from ludus.games.remote.matches import ServerMatches
 from ludus.games.remote.messages import (
     CHANNEL_OPTIONS,
+    DEFAULT_PORT,
+    MESSAGE_BYTES,
     PROTOCOL,
     SERVICE,
     AnyRequest,
@@ -36,10 +39,40 @@ from ludus.games.remote.messages import (
     Switch,
     Welcome,
 )
-from ludus.games.remote.refusals import SERVER, Refused, abort, require_protocol
-from ludus.games.remote.served_tables import ServedTables
-from ludus.games.remote.server_config import ServedGame, ServerConfig
+from ludus.games.remote.served_tables import SERVER, RequestRefused, ServedTables, abort, require_protocol
 from ludus.games.remote.shortcut import Shortcuts, listen
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedGame:
+    """What a server plays."""
+
+    name: str
+    source: GameSource
+    with_options: Callable[[Mapping[str, Any]], GameSource]
+    """The game with a client's options; raises ValueError for those that a client may not set."""
+
+    def chosen(self, name: str, options: Mapping[str, Any]) -> GameSource:
+        if name and name != self.name:
+            raise ValueError(f"this server plays {self.name!r}, not {name!r}")
+        return self.with_options(options) if options else self.source
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """Where a server listens, and how much it lets clients have."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0: any that is free."""
+    token: str | None = field(default=None, repr=False)
+    tls: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    """Private key and certificate chain, both PEM."""
+    tables_max: int = 4096
+    clients_max: int = 128
+    matches_max: int = 64
+    message_bytes: int = MESSAGE_BYTES
+
 
 _KEEPALIVE_MS = 30_000
 """A client whose machine has gone without a word is noticed after this long."""
@@ -62,7 +95,7 @@ class GameServer:
         self._game = game
         self._config = config
         self._program_state, self._why_not_ready, self._tell = program_state, why_not_ready, tell
-        self._matches = MatchBook(game.chosen, config.matches_max)
+        self._matches = ServerMatches(game.chosen, config.matches_max)
         self._lock = threading.Condition()
         self._clients = self._tables = 0
         self._shortcuts: Shortcuts | None = None
@@ -194,9 +227,7 @@ class GameServer:
         finally:
             player.leave()
 
-    def _welcome(
-        self, source: GameSource, *, pictures: bool = False, shortcut: Shortcut | None = None
-    ) -> bytes:
+    def _welcome(self, source: GameSource, *, pictures: bool = False, shortcut: Shortcut | None = None) -> bytes:
         return pack(
             Welcome(
                 protocol=PROTOCOL,
@@ -216,7 +247,7 @@ class GameServer:
             raise WireError(f"{num_tables} tables")
         with self._lock:
             if self._clients >= self._config.clients_max or self._tables + num_tables > most:
-                raise Refused(
+                raise RequestRefused(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"no room for {num_tables} tables: {self._tables} of {most} tables and {self._clients} "
                     f"of {self._config.clients_max} clients are here",
@@ -233,19 +264,15 @@ class GameServer:
 
     def _require_ready(self) -> None:
         if (reason := self._why_not_ready()) is not None:
-            raise Refused(grpc.StatusCode.UNAVAILABLE, reason)
+            raise RequestRefused(grpc.StatusCode.UNAVAILABLE, reason)
 
     def _require_token(self, context: Any) -> None:
         if self._config.token is None:
             return
         told = dict(context.invocation_metadata()).get("authorization", "")
         if not hmac.compare_digest(told.encode(), f"Bearer {self._config.token}".encode()):
-            why = (
-                "this is not its token"
-                if told
-                else "it wants a token: name a file with it in LUDUS_GAME_TOKEN_FILE"
-            )
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, why)
+            why = "this is not its token" if told else "it wants a token: name a file with it in LUDUS_GAME_TOKEN_FILE"
+            raise RequestRefused(grpc.StatusCode.UNAUTHENTICATED, why)
 
     def _start_game(self, told: StartRequest) -> MatchResult:
         self._require_ready()
@@ -301,4 +328,4 @@ def _made(game: ServedGame, name: str, options: Mapping[str, Any]) -> GameSource
         _ = source.spec  # options that the game does not take may show only now
         return source
     except (ValueError, TypeError) as error:
-        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        raise RequestRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error

@@ -4,22 +4,95 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ludus.data.specs import GameSpec
-from ludus.data.tree_game import TreeState
+from ludus.data.tree import TreeState
 from ludus.games.bots import HostedBot, RandomBot
 from ludus.games.game import Bot, GameBatch, GameSource
+from ludus.games.isolation.isolated import Isolated
+from ludus.games.lift import Lifted
 from ludus.games.pointing import REMOTE, SERVER_VARIABLE
 from ludus.games.remote.batch import RemoteBatch, greet, read_spec, require_same
-from ludus.games.remote.link import Access, Refused, ServerLost
+from ludus.games.remote.link import ServerAccess, ServerLost, ServerRefused
 from ludus.games.remote.messages import DEFAULT_PORT, Welcome
-from ludus.games.remote.options import plain_options
 from ludus.games.seat_rows import GameError
+
+_WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
+"""Neither the address of code nor a path out of the game's own folder."""
+_NOT_PLAIN = object()
+
+
+def plain_options(source: GameSource) -> dict[str, Any]:
+    """Every option of the game that is a plain value; tuples become lists, as in JSON."""
+    made: Any = source
+    if isinstance(made, Isolated):
+        options: Mapping[str, Any] = made.options
+    elif isinstance(made, Lifted):
+        options = made.factory.keywords if isinstance(made.factory, partial) else {}
+    elif isinstance(inner := getattr(made, "game", None), GameSource):
+        return plain_options(inner)
+    elif is_dataclass(made):
+        options = {field.name: getattr(made, field.name) for field in fields(made) if field.init}
+    else:
+        options = {}
+    written = {name: _plain(value) for name, value in options.items()}
+    return {name: value for name, value in written.items() if value is not _NOT_PLAIN}
+
+
+def with_client_options(
+    source: GameSource,
+    options: Mapping[str, Any],
+    change: Callable[[GameSource, Mapping[str, Any]], GameSource],
+) -> GameSource:
+    """The game with options that came from a client; raises ValueError for those that it may not set. What
+    is as the client wants it anyhow may be anything. `change` sets options of a game, checking their types.
+    """
+    own = plain_options(source)
+    changed = {name: value for name, value in options.items() if name not in own or own[name] != value}
+    for name, value in changed.items():
+        _require_harmless(name, value)
+    return _changed(source, changed, change) if changed else source
+
+
+def _changed(
+    source: GameSource,
+    options: Mapping[str, Any],
+    change: Callable[[GameSource, Mapping[str, Any]], GameSource],
+) -> GameSource:
+    made: Any = source
+    if isinstance(made, Isolated):
+        return replace(made, options={**made.options, **options})
+    if isinstance(inner := getattr(made, "game", None), GameSource):
+        wrapped: GameSource = replace(made, game=_changed(inner, options, change))
+        return wrapped
+    return change(source, options)
+
+
+def _require_harmless(name: str, value: Any) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _require_harmless(name, item)
+    elif isinstance(value, str):
+        if not _WORD.fullmatch(value):
+            raise ValueError(
+                f"option {name!r}: clients may set numbers and plain words, not {value[:80]!r}; "
+                f"start the server with --set {name}=..."
+            )
+    elif value is not None and not isinstance(value, bool | int | float):
+        raise ValueError(f"option {name!r}: clients may set numbers and plain words only")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        items = [_plain(item) for item in value]
+        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in items) else items
+    return value if value is None or isinstance(value, bool | int | float | str) else _NOT_PLAIN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +118,11 @@ class Remote:
             _ = self.access  # says what is wrong with it
 
     @property
-    def access(self) -> Access:
+    def access(self) -> ServerAccess:
         server = self.server or os.environ.get(SERVER_VARIABLE)
         if not server:
             raise GameError(f"this game is on a game server: say where with {SERVER_VARIABLE}=HOST:PORT")
-        return Access(
-            server=server, token_file=self.token_file, ca_file=self.ca_file, timeout_s=self.timeout_s
-        )
+        return ServerAccess(server=server, token_file=self.token_file, ca_file=self.ca_file, timeout_s=self.timeout_s)
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -92,7 +163,7 @@ def at_server(game: GameSource) -> GameSource:
     remote = Remote(options=plain_options(game), local=game)
     try:
         remote.require_same()
-    except Refused as error:
+    except ServerRefused as error:
         plays = Remote()._welcome.game
         raise GameError(f"{error} (it plays {plays!r}; here it is {game.spec.name!r})") from error
     return remote
@@ -110,9 +181,7 @@ def from_address(address: str, **options: Any) -> Remote:
         raise ValueError(f"{address!r}: {error}") from error
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     asked = {name: _value(text) for name, text in parse_qsl(parts.query, keep_blank_values=True)}
-    return Remote(
-        server=f"{host}:{port}", game=unquote(parts.path.removeprefix("/")), options={**asked, **options}
-    )
+    return Remote(server=f"{host}:{port}", game=unquote(parts.path.removeprefix("/")), options={**asked, **options})
 
 
 def _value(text: str) -> Any:

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ludus.observe.web.security import confined
+from ludus.observe.web.page_server import confined
 
 STATIC = Path(__file__).parent / "static"
 LOOK_EVERY_S = 2.0
@@ -38,7 +38,7 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html
 
 
 class Documents(Protocol):
-    """What is shown; `ludus.run_view.view.RunView` is one."""
+    """What is shown; `ludus.observe.view.RunView` is one."""
 
     def look(self) -> None:
         """At what is quick to see."""

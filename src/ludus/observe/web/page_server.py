@@ -2,19 +2,253 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import hmac
+import ipaddress
 import socket
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from urllib.parse import parse_qs
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ludus.observe.web.security import Access, guarded
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+SIGN_IN = "/sign-in"
+"""Where the form of a page with a token sends it."""
+WRONG_TOKEN_S = 0.5
+"""An answer to a wrong token takes so long: guessing is slow."""
+_READS = ("GET", "HEAD")
+_FORM_BYTES = 4096
+
+HEADERS = {
+    # No script but our own files: a name that looks like a script stays a name.
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",  # without any, a form would not say that it comes from this page
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+"""Of every answer."""
+_NO_STORE = "no-store"
+"""Unless an answer says itself how long it may be kept."""
+
+
+class UnsafeAddressError(ValueError):
+    """A page was to be seen from other machines by anybody."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageAccess:
+    """Where a page listens, by which names it is known, and what who looks at it must know."""
+
+    host: str = "127.0.0.1"
+    token: str | None = None
+    names: tuple[str, ...] = ()
+    """Further names of this machine that may stand in an address of the page, as behind a proxy."""
+
+    def __post_init__(self) -> None:
+        if not self.is_local and not self.token:
+            raise UnsafeAddressError(
+                f"--host {self.host} can be reached from other machines: give --token-file, a file with a "
+                "secret word that who looks at the page must know"
+            )
+        if not self.is_local:
+            _own_names()  # asks a name server, which must not hold up a request
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine reaches it."""
+        return self.host == "localhost" or _is_loopback(self.host)
+
+    def knows(self, host_header: str) -> bool:
+        """Whether a request was meant for this server. Ports are not looked at: they may be forwarded."""
+        name = _host_of(host_header)
+        if name in LOOPBACK_NAMES or name in self.names:
+            return True
+        if self.is_local:
+            return False
+        # An address cannot be made to point here by somebody else's name server; a name can.
+        return _is_address(name) or name == self.host.lower() or name in _own_names()
+
+    def lets_in(self, connection: HTTPConnection) -> bool:
+        if self.token is None:
+            return True
+        scheme, _, sent = connection.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return hmac.compare_digest(sent.strip().encode(), self.token.encode())
+        sent = connection.cookies.get(self.cookie, "")
+        return hmac.compare_digest(sent.encode(), self.cookie_value.encode())
+
+    @property
+    def cookie(self) -> str:
+        """Cookies are shared by all ports of a host: pages with different tokens must not mix theirs up."""
+        return f"ludus-{self._digest('name')[:12]}"
+
+    @property
+    def cookie_value(self) -> str:
+        """Shows that somebody knew the token, and does not show the token."""
+        return self._digest("value")
+
+    def _digest(self, of: str) -> str:
+        assert self.token is not None
+        return hmac.new(self.token.encode(), f"ludus page cookie {of}".encode(), hashlib.sha256).hexdigest()
+
+
+class PageGuard:
+    """The app behind it is asked only what `PageAccess` allows, and its answers carry `HEADERS`."""
+
+    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # neither web sockets nor a lifespan are ours
+        send = _with_headers(send)
+        refused = await self._refusal(Request(scope, receive))
+        await (self._app if refused is None else refused)(scope, receive, send)
+
+    async def _refusal(self, request: Request) -> Response | None:
+        headers = request.headers
+        if not self._access.knows(headers.get("host", "")):
+            return PlainTextResponse(f"{headers.get('host', '')!r} is no name of this server", 421)
+        if not _from_this_page(headers):
+            return PlainTextResponse("asked by the page of another site", 403)
+        if request.url.path == SIGN_IN and self._access.token is not None:
+            return await self._sign_in(request)
+        if not self._access.lets_in(request):
+            if "authorization" in headers:
+                await asyncio.sleep(WRONG_TOKEN_S)
+            return _sign_in_page(401) if _wants_page(request) else PlainTextResponse("the token is missing", 401)
+        if request.method not in _READS:
+            if "origin" not in headers:
+                return PlainTextResponse("a POST names its page by Origin", 403)
+            if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+                return PlainTextResponse("send application/json", 415)
+        return None
+
+    async def _sign_in(self, request: Request) -> Response:
+        if request.method != "POST":
+            return _sign_in_page(200)
+        sent = b""
+        async for part in request.stream():
+            sent += part
+            if len(sent) > _FORM_BYTES:
+                return PlainTextResponse("that is no token", 413)
+        [token] = parse_qs(sent.decode(errors="replace")).get("token", [""])[-1:]
+        assert self._access.token is not None
+        if not hmac.compare_digest(token.strip().encode(), self._access.token.encode()):
+            await asyncio.sleep(WRONG_TOKEN_S)
+            return _sign_in_page(403)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            self._access.cookie,
+            self._access.cookie_value,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+
+def guarded(app: ASGIApp, access: PageAccess) -> PageGuard:
+    return PageGuard(app, access)
+
+
+def confined(root: Path, *parts: str) -> Path | None:
+    """The file of these parts in `root`; None if there is none, or if it is elsewhere by `..` or a link."""
+    try:
+        root = root.resolve(strict=True)
+        found = root.joinpath(*parts).resolve(strict=True)
+    except (OSError, ValueError):  # ValueError: a null byte in a name
+        return None
+    return found if found.is_file() and found.is_relative_to(root) else None
+
+
+def known_names(names: Iterable[str]) -> tuple[str, ...]:
+    """As they stand in a Host header, without a port."""
+    return tuple(_host_of(name) for name in names)
+
+
+def _from_this_page(headers: Headers) -> bool:
+    """A browser says where a script comes from; who says nothing is no browser's script of another site."""
+    origin = headers.get("origin")
+    if origin is not None:
+        return origin.lower().partition("://")[2] == headers.get("host", "").lower()
+    # A link on another site may lead here, which shows the page and tells that site nothing.
+    return headers.get("sec-fetch-site", "none") in ("same-origin", "none") or (
+        headers.get("sec-fetch-mode") == "navigate"
+    )
+
+
+def _wants_page(request: Request) -> bool:
+    return request.method in _READS and "text/html" in request.headers.get("accept", "")
+
+
+def _sign_in_page(status: int) -> Response:
+    told = "<p>That is not it.</p>" if status == 403 else ""
+    return HTMLResponse(
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        '<meta name=viewport content="width=device-width, initial-scale=1">'
+        f"<title>Ludus: sign in</title><h1>Ludus</h1>{told}"
+        f'<form method=post action="{SIGN_IN}"><p><label>Token, as in the file that '
+        "<code>--token-file</code> named: <input name=token type=password required autofocus></label> "
+        "<button>Show the page</button></form>",
+        status,
+    )
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("cache-control", _NO_STORE)
+        await send(message)
+
+    return sent
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """Of this machine, in small letters."""
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
+
+
+def _host_of(header: str) -> str:
+    """Of NAME, NAME:PORT, [ADDRESS]:PORT or a bare address."""
+    header = header.strip().lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header if header.count(":") > 1 else header.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(name: str) -> bool:
+    return _is_address(name) and ipaddress.ip_address(name).is_loopback
 
 
 class PageServer:
     """Listens when it is made and serves from `start` until `close`."""
 
-    def __init__(self, app: ASGIApp, access: Access, *, port: int = 0) -> None:
+    def __init__(self, app: ASGIApp, access: PageAccess, *, port: int = 0) -> None:
         """`port` 0: any that is free."""
         self._listening = _listen(access.host, port)
         self.port: int = self._listening.getsockname()[1]

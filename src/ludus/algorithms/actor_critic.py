@@ -1,0 +1,187 @@
+"""Advantage actor-critic: one plain policy-gradient step on fresh data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from ludus.algorithms.algorithm import Algorithm, Loss, require_above, require_between, require_one_of
+from ludus.algorithms.losses import (
+    Ratio,
+    approximate_kl,
+    critic_loss,
+    detached,
+    entropy_by_head,
+    explained_variance,
+    masked_mean,
+    over_heads,
+    update_value_scale,
+)
+from ludus.algorithms.returns import advantage_columns, discounts, td_lambda, upgo, vtrace
+from ludus.data.batch import Batch
+from ludus.data.schedules import Schedule, at
+from ludus.models.policy import Policy, Unrolled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class A2C(Algorithm):
+    """Uses each batch once; `lambda_` 1 gives n-step returns up to the end of the trajectory.
+
+    Nothing corrects for data of older weights: `kl` among the statistics tells how old it is.
+    """
+
+    gamma: float = 0.99
+    """Discount of what comes later, per step of the game's clock."""
+    lambda_: float = 1.0
+    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
+    entropy: Schedule = 0.01
+    """Weight of the entropy bonus, which keeps the policy from settling too early."""
+    value_weight: float = 0.5
+    """Weight of the value loss."""
+    normalise_advantage: bool = False
+    """Bring the advantages of a batch to mean 0 and deviation 1."""
+    huber: float | None = None
+    """Value errors above this count linearly; in units of the policy's value scale."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
+        require_above(self, 0, huber=self.huber)
+
+    @property
+    def stackable(self) -> bool:
+        return True
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        return ("values", "advantages")
+
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        columns = advantage_columns(
+            policy,
+            batch,
+            gamma=self.gamma,
+            lambda_=self.lambda_,
+            normalise=self.normalise_advantage,
+            loss_has_ratio=False,
+        )
+        return batch.with_extra(**columns)
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled, mask, target = policy.unroll(batch), batch.mask, batch.extra["target"]
+        log_prob = over_heads(unrolled.log_prob)
+        policy_loss = -masked_mean(log_prob * batch.extra["advantage"], mask)
+        value_loss = critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
+        entropy = masked_mean(over_heads(unrolled.entropy), mask)
+
+        def details() -> dict[str, Tensor]:
+            log_ratio = log_prob - over_heads(batch.log_prob)
+            return {
+                "kl": masked_mean(approximate_kl(log_ratio), mask),
+                "explained_variance": explained_variance(unrolled.value, target, mask),
+                **entropy_by_head(policy, unrolled, batch.action, mask),
+            }
+
+        return Loss(
+            total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
+            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            details=details,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Impala(Algorithm):
+    """Learns from trajectories of somewhat older weights; works on whole trajectories."""
+
+    gamma: float = 0.99
+    """Discount of what comes later, per step of the game's clock."""
+    lambda_: float = 1.0
+    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
+    entropy: Schedule = 0.01
+    """Weight of the entropy bonus, which keeps the policy from settling too early."""
+    value_weight: float = 0.5
+    """Weight of the value loss."""
+    rho_clip: float = 1.0
+    """Most that one decision may count; below infinity the values lean towards the policy that acted."""
+    c_clip: float = 1.0
+    """Most that a decision may pass on of what comes after it."""
+    upgo_weight: float = 0.0
+    """Adds the advantage of upgoing returns: learn from what went better than expected."""
+    ratio: Ratio = "joint"
+    """With "per_head" each head's gradient is corrected by its own ratio; values always by the joint one."""
+    huber: float | None = None
+    """Value errors above this count linearly; in units of the policy's value scale."""
+
+    def __post_init__(self) -> None:
+        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
+        require_above(self, 0, rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
+        require_one_of(self, get_args(Ratio), ratio=self.ratio)
+
+    @property
+    def stackable(self) -> bool:
+        return True
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        return ()  # the loss computes values and advantages with the live weights anyhow
+
+    @property
+    def needs_sequences(self) -> bool:
+        return True
+
+    @torch.no_grad()
+    def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
+        """Only the value scale: targets depend on the live weights, their spread hardly does."""
+        target_TB = td_lambda(*self._steps(batch, batch.value), self.lambda_)
+        update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
+        return batch
+
+    def loss(self, policy: Policy, batch: Batch) -> Loss:
+        unrolled, valid_TB = policy.unroll(batch), batch.valid[:-1]
+        value_TB, log_prob_TBH = unrolled.value[:-1], unrolled.log_prob[:-1]
+        target_TB, advantage_TBG = self._corrected(batch, unrolled)
+        policy_loss = -masked_mean((log_prob_TBH * advantage_TBG).sum(-1), valid_TB)
+        value_loss = critic_loss(policy, value_TB, target_TB, valid_TB, huber=self.huber)
+        entropy = masked_mean(unrolled.entropy[:-1].sum(-1), valid_TB)
+
+        def details() -> dict[str, Tensor]:
+            log_ratio_TB = (log_prob_TBH - batch.log_prob[:-1]).sum(-1)
+            return {
+                "kl": masked_mean(approximate_kl(log_ratio_TB), valid_TB),
+                "explained_variance": explained_variance(value_TB, target_TB, valid_TB),
+                **entropy_by_head(policy, unrolled, batch.action, batch.valid),
+            }
+
+        return Loss(
+            total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
+            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            details=details,
+        )
+
+    @torch.no_grad()
+    def _corrected(self, batch: Batch, unrolled: Unrolled) -> tuple[Tensor, Tensor]:
+        """Value targets [T, B] and advantages [T, B, G]: one group of heads if joint, else one per head."""
+        steps = self._steps(batch, unrolled.value)
+        correct = partial(vtrace, rho_clip=self.rho_clip, c_clip=self.c_clip, lambda_=self.lambda_)
+        log_ratio_TBG = (unrolled.log_prob - batch.log_prob)[:-1]
+        joint = correct(log_ratio_TBG.sum(-1), *steps)
+        if self.ratio == "joint":
+            log_ratio_TBG = log_ratio_TBG.sum(-1, keepdim=True)
+            advantage_TBG = joint.advantage[..., None]
+        else:
+            grouped_steps = (column[..., None] for column in steps)
+            advantage_TBG = correct(log_ratio_TBG, *grouped_steps).advantage
+        if self.upgo_weight:
+            upgoing_TB = upgo(*steps) - unrolled.value[:-1]
+            rho_TBG = log_ratio_TBG.exp().clamp(max=self.rho_clip)
+            advantage_TBG = advantage_TBG + self.upgo_weight * rho_TBG * upgoing_TB[..., None]
+        return joint.target, advantage_TBG
+
+    def _steps(self, batch: Batch, value: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The arguments that all returns share: reward, value, discount, follows."""
+        discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], self.gamma, value.dtype)
+        return batch.reward[:-1], value, discount_TB, batch.follows[:-1]

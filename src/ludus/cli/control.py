@@ -1,0 +1,228 @@
+"""How a command changes a run: through the process that trains it, or by itself if there is none."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+import msgspec
+
+from ludus.config import ConfigError
+from ludus.config.annotations import nearest
+from ludus.data.records import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
+from ludus.lookup import open_run, parse_settings
+from ludus.store.run_control import Asked, EditAnswer, RunLocked
+from ludus.store.run_folder import RunFolder
+
+POLL_S = 0.05
+PATIENCE_S = 60.0
+LAST_WORDS_S = 1.0
+"""How long an answer may come after the process that took the request has ended."""
+
+wait_option = click.option(
+    "--wait",
+    "patience_s",
+    type=click.FloatRange(min=0.0),
+    default=PATIENCE_S,
+    show_default=True,
+    help="Seconds to wait for the process that trains the run.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Say what happened as JSON.")
+
+
+def ask_and_tell(run: str, edit: AnyEdit, patience_s: float, *, as_json: bool) -> None:
+    """Have an edit done and print what has happened; an error if it was refused."""
+    folder = open_run(run)
+    answer, is_training = ask(folder, edit, patience_s)
+    tell(folder, answer, is_training, as_json=as_json)
+    if not is_training and not as_json:
+        click.echo(f"nobody trains it now; go on: ludus train --run {folder.path} --resume")
+
+
+def order_and_tell(folder: RunFolder, order: Order, patience_s: float, *, as_json: bool) -> None:
+    """Have the process that trains the run do something; an error if there is none."""
+    answer = None
+    if folder.holder() is not None:
+        answer = _ask_trainer(folder, order, time.monotonic() + patience_s)
+    if answer is None:
+        answer = EditAnswer(refused=f"nobody trains {folder.path}")
+    tell(folder, answer, True, as_json=as_json)
+
+
+def tell(folder: RunFolder, answer: EditAnswer, is_training: bool, *, as_json: bool) -> None:
+    """Print what has happened; an error if nothing has."""
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(answer) | {"training": is_training}))
+        if answer.refused is not None or answer.failed is not None:
+            raise click.exceptions.Exit(1)
+        return
+    if answer.failed is not None:
+        raise click.ClickException(
+            f"the run failed while it did this ({answer.failed}); `ludus league {folder.path}` shows whether it did"
+        )
+    if answer.refused is not None:
+        raise click.ClickException(f"{answer.refused} (nothing has changed)")
+    click.echo(answer.done)
+
+
+def ask(folder: RunFolder, edit: AnyEdit, patience_s: float = PATIENCE_S) -> tuple[EditAnswer, bool]:
+    """The answer, and whether it comes from a process that trains the run."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        if folder.holder() is None:
+            from ludus.runtime.start import edit_stopped  # with torch, which is slow to load
+
+            try:
+                with folder.lock():
+                    return edit_stopped(folder, edit), False
+            except RunLocked:  # it has just been started
+                if time.monotonic() > deadline:
+                    raise
+        answer = _ask_trainer(folder, edit, deadline)
+        if answer is not None:
+            return answer, True
+
+
+def _ask_trainer(folder: RunFolder, edit: AnyEdit | Order, deadline: float) -> EditAnswer | None:
+    """None if nobody trains the run any more, and nobody has taken the request."""
+    asked = Asked(folder.requests, edit, max(0.0, deadline - time.monotonic()))
+    gone_since: float | None = None
+    try:
+        while True:
+            answer = asked.answer()
+            if answer is not None:
+                return answer
+            now = time.monotonic()
+            if folder.holder() is not None:
+                gone_since = None
+            elif asked.withdraw():
+                return None
+            else:
+                gone_since = now if gone_since is None else gone_since
+                if now - gone_since > LAST_WORDS_S:
+                    raise click.ClickException(
+                        f"the run ended while it did this; `ludus league {folder.path}` shows whether it did"
+                    )
+            if now > deadline:
+                raise _unanswered(folder, asked)
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        asked.withdraw()
+        raise
+
+
+def _unanswered(folder: RunFolder, asked: Asked) -> click.ClickException:
+    holder = folder.holder()
+    who = f"process {holder.pid} on {holder.host}" if holder else "the process that trained it"
+    if asked.withdraw():
+        return click.ClickException(
+            f"{who} did not answer in time, and the request is withdrawn: nothing has changed (--wait S)"
+        )
+    return click.ClickException(
+        f"{who} has taken the request but is not done with it yet; `ludus league {folder.path}` shows when it is"
+    )
+
+
+@click.command("pause")
+@click.argument("run", type=click.Path())
+@wait_option
+@json_option
+def pause_command(run: str, patience_s: float, as_json: bool) -> None:
+    """Let RUN rest: nobody plays or learns until `ludus continue RUN`. Nothing is lost, and open matches stay
+    open. All processes stay, and so does their memory.
+
+    A run that ends meanwhile, however that happens, is not paused any more when it goes on.
+    """
+    order_and_tell(open_run(run), Pause(), patience_s, as_json=as_json)
+
+
+@click.command("continue")
+@click.argument("run", type=click.Path())
+@wait_option
+@json_option
+def continue_command(run: str, patience_s: float, as_json: bool) -> None:
+    """Let RUN go on after `ludus pause RUN`. A run that has ended goes on with `ludus train --resume`."""
+    order_and_tell(open_run(run), Continue(), patience_s, as_json=as_json)
+
+
+@click.command("stop")
+@click.argument("run", type=click.Path())
+@click.option("--now", is_flag=True, help="At once, without saving: back to the latest checkpoint.")
+@wait_option
+@json_option
+def stop_command(run: str, now: bool, patience_s: float, as_json: bool) -> None:
+    """End RUN as Ctrl-C does: it saves, open matches are void, and `ludus train --resume` goes on from there.
+    Waits until it has ended. With --now as a second Ctrl-C does."""
+    folder = open_run(run)
+    holder = folder.holder()
+    deadline = time.monotonic() + patience_s
+    order_and_tell(folder, Stop(now=now), patience_s, as_json=as_json)
+    while folder.holder() == holder:
+        if time.monotonic() > deadline:
+            who = f"process {holder.pid} on {holder.host}" if holder else "it"
+            raise click.ClickException(f"{who} is stopping but has not ended yet (--wait S)")
+        time.sleep(POLL_S)
+    if not as_json:
+        click.echo(f"it has ended; go on: ludus train --run {folder.path} --resume")
+
+
+KINDS = ("actors",)
+"""Workers whose number may change while a run trains."""
+
+
+@click.command("scale")
+@click.argument("run", type=click.Path())
+@click.argument("counts", nargs=-1, required=True, metavar="actors=N")
+@wait_option
+@json_option
+def scale_command(run: str, counts: tuple[str, ...], patience_s: float, as_json: bool) -> None:
+    """Change how many actors RUN has, whether it trains or not. The run keeps the number.
+
+    Who joins disturbs nobody. Who leaves plays its open matches to their end; those that take longer than
+    supervision.leave_within_s are void.
+
+    \b
+    ludus scale runs/mine actors=4
+    """
+    folder = open_run(run)
+    if msgspec.json.decode(folder.facts.experiment).get("runtime") == "serial":
+        raise ConfigError(f"{folder.path} is of the serial runtime, which is one process")
+    settings: dict[str, str] = {}
+    for given in counts:
+        kind, equals, count = given.partition("=")
+        if not equals:
+            raise ConfigError(f"say how many of what, as in actors=4; got {given!r}")
+        if kind not in KINDS:
+            close = nearest(kind, KINDS)
+            raise ConfigError(
+                f"there is no number of {kind!r} to change; "
+                + (f"did you mean {close!r}?" if close else f"what can: {', '.join(KINDS)}")
+            )
+        if not count.isdecimal() or int(count) < 1:
+            raise ConfigError(f"{kind} must be a whole number from 1 on, got {count!r}")
+        settings[kind] = count
+    ask_and_tell(run, ChangeSettings(settings=settings), patience_s, as_json=as_json)
+
+
+@click.command("set")
+@click.argument("run", type=click.Path())
+@click.argument("settings", nargs=-1, required=True, metavar="PATH=VALUE...")
+@click.option("--player", metavar="NAME", help="Only for this learning player (learner.* and algorithm.*).")
+@wait_option
+@json_option
+def set_command(run: str, settings: tuple[str, ...], player: str | None, patience_s: float, as_json: bool) -> None:
+    """Change settings of RUN, whether it trains or not: all of them at once, or none.
+
+    Only those that are marked live: `ludus recipes RECIPE` shows them. They are kept in the run's ledger, and
+    in force from now on, also after a resume.
+
+    \b
+    ludus set runs/mine learner.learning_rate=1e-4 algorithm.entropy=0.02
+    ludus set runs/mine learner.learning_rate=1e-4 --player main_exploiter
+    ludus set runs/mine league.roles.main.matchmaking.branches.0.0=0.2 \\
+                        league.roles.main.matchmaking.branches.1.0=0.8
+    ludus set runs/mine 'league.roles.+sparring={matchmaking: {type: Live, role: main}}'
+    """
+    edit = ChangeSettings(settings=dict(parse_settings(settings)), player=player)
+    ask_and_tell(run, edit, patience_s, as_json=as_json)

@@ -1,0 +1,363 @@
+"""The tables of a league, which several commands show."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Literal, Self, TextIO
+
+import click
+from rich import box, progress
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+from ludus.league.league import League
+from ludus.league.measures import Estimate
+from ludus.league.payoff import Payoff
+from ludus.league.payoff_estimate import WHY_NOT
+from ludus.league.players import Player
+from ludus.league.ratings import Rating
+from ludus.league.summary import LeagueSummary
+
+LONG_WORD = 20
+"""Words of text beyond this, such as paths, may be broken."""
+
+
+class FittingTable(Table):
+    """A table that leaves out columns, and says which, before it breaks words or numbers.
+
+    The first column always stays. Of the others go those named in `least` first, then from the right. In a
+    file nothing is left out: it has no width, and somebody may look for what is missing.
+    """
+
+    least: tuple[str, ...] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not console.is_terminal or not self.columns:
+            yield from super().__rich_console__(console, options)
+            return
+        ranges = {id(column): self._range(console, options, column) for column in self.columns}
+        kept = list(self.columns)
+        while len(kept) > 1 and self._width([ranges[id(one)].minimum for one in kept]) > options.max_width:
+            kept.remove(min(kept[1:], key=lambda one: self._importance(one)))
+        room = options.max_width - self._width([0 for _ in kept])
+        widths = _shares([ranges[id(one)] for one in kept], room)
+        yield self._only(kept, widths)
+        left_out = [str(column.header) for column in self.columns if column not in kept]
+        note = f"Too narrow here for: {', '.join(left_out)}." if left_out else ""
+        if caption := " ".join(part for part in (str(self.caption or ""), note) if part):
+            yield Text(caption, style="table.caption")  # a caption may be wider than its table
+
+    def _importance(self, column: Column) -> tuple[int, int]:
+        name = str(column.header)
+        if name in self.least:
+            return (0, self.least.index(name))
+        return (1, -self.columns.index(column))
+
+    def _width(self, widths: Sequence[int]) -> int:
+        """With what lies between the columns: two spaces of padding and a line."""
+        return sum(widths) + 3 * (len(widths) - 1)
+
+    def _range(self, console: Console, options: ConsoleOptions, column: Column) -> Measurement:
+        """The least and the most width that a column is worth."""
+        measured = [Measurement.get(console, options, cell) for cell in column.cells]
+        head = Measurement.get(console, options, column.header)
+        most = max([head.maximum, *(cell.maximum for cell in measured)])
+        if column.no_wrap:
+            return Measurement(most, most)
+        if column.justify == "right":  # a number is read whole
+            return Measurement(max([head.minimum, *(cell.maximum for cell in measured)]), most)
+        least = max([head.minimum, *(cell.minimum for cell in measured)])
+        return Measurement(min(least, LONG_WORD), most)
+
+    def _only(self, columns: Sequence[Column], widths: Sequence[int]) -> Table:
+        table = Table(
+            *(replace(column, width=width, _cells=[]) for column, width in zip(columns, widths, strict=True)),
+            box=self.box,
+            pad_edge=self.pad_edge,
+            show_edge=self.show_edge,
+            show_header=self.show_header,
+            title=self.title,
+            title_justify=self.title_justify,
+        )
+        for row, cells in zip(self.rows, zip(*(column.cells for column in columns), strict=True), strict=True):
+            table.add_row(*cells, style=row.style, end_section=row.end_section)
+        return table
+
+
+def _shares(ranges: Sequence[Measurement], room: int) -> list[int]:
+    """Widths between least and most: what is there beyond the least goes to those that want it most."""
+    widths = [min(one.minimum, max(room, 1)) for one in ranges]
+    while sum(widths) < room:
+        wanting = [one.maximum - width for one, width in zip(ranges, widths, strict=True)]
+        if max(wanting) <= 0:
+            break
+        widths[wanting.index(max(wanting))] += 1
+    return widths
+
+
+def flow(items: Iterable[str], width: int) -> list[str]:
+    """Lines of items, two spaces between them; a line ends between items, never inside of one."""
+    lines: list[str] = []
+    for item in items:
+        if lines and cell_len(lines[-1]) + 2 + cell_len(item) <= width:
+            lines[-1] += f"  {item}"
+        else:
+            lines.append(item)
+    return lines
+
+
+WIDTH_OF_FILES = 160
+"""Where no terminal says how wide it is, nothing is cut short."""
+
+
+def new_console() -> Console:
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a sign that the encoding lacks is no reason to fail
+    plain = not can_redraw(sys.stdout) and "FORCE_COLOR" not in os.environ
+    return Console(width=None if known else WIDTH_OF_FILES, color_system=None if plain else "auto", highlight=False)
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether somebody looks on whose terminal can draw over what it shows: not in a file, a pipe, a dumb
+    terminal or the log of a CI job, which may give its programs a terminal and keep all that they draw."""
+    dumb = os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown")
+    return stream.isatty() and not dumb and not os.environ.get("CI")
+
+
+def new_table(*headings: str) -> FittingTable:
+    """With the first column whole; of the others, what does not fit in is folded or left out."""
+    table = FittingTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.title_justify = table.caption_justify = "left"
+    for index, heading in enumerate(headings):
+        table.add_column(heading, no_wrap=index == 0, overflow="fold")
+    return table
+
+
+def add_numbers(table: Table, *headings: str) -> None:
+    for heading in headings:
+        table.add_column(heading, justify="right", overflow="fold")
+
+
+MOST_COLUMNS = 12
+MOST_FROZEN = 40
+"""Rows for frozen players in the table of a large league."""
+BEST_FROZEN = 3
+"""Those of them that come before scripted players, where there is room for few."""
+
+
+def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str], most: int | None = None) -> Table:
+    """A row per player: rating with its 95 % interval, share of the equilibrium, win rates against bots; and
+    the layer, where the summary has the measures. With room for `most` rows it has fewer frozen players, and
+    explains less."""
+    one_team = league.num_teams == 1
+    layers = _layers(summary)
+    table = new_table("player")
+    table.least = ("layer", "Nash", "games")
+    add_numbers(table, "trained on")
+    if one_team:
+        add_numbers(table, "mean score")
+    else:
+        add_numbers(table, "Elo", "games", "Nash", *(["layer"] if layers else []))
+        add_numbers(table, *(f"% vs {opponent}" for opponent in opponents))
+        table.caption = f"Elo with its 95 % interval, {summary.anchor} = 0."
+        if most is None:
+            table.caption += " Nash: share of the mixture of frozen players that none of them beats, by mean score."
+        if layers:
+            table.caption += " Layer: those of such a mixture by win rate are 1, of the rest without them 2, ..."
+    payoff = league.payoffs.view("evaluation")
+    rows = sorted(
+        zip(summary.players, summary.ratings, strict=True),
+        key=lambda row: float("inf") if row[1].elo is None else -row[1].elo,
+    )
+    important = _most_important(rows, most)
+    if most is not None and len(important) < len(rows):
+        table.caption = f"And {len(rows) - len(important)} more players. {table.caption or ''}".rstrip()
+    for player, rating in important:
+        cells = [player.id, _decisions(league, player)]
+        if one_team:
+            cells.append(_score(summary, player.id))
+        else:
+            share = summary.equilibrium.get(player.id)
+            cells += [_elo(rating), short(rating.games), f"{share:.0%}" if share else ""]
+            cells += [str(layers.get(player.id, ""))] if layers else []
+            cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
+        table.add_row(*cells)
+    return table
+
+
+def _most_important(rows: Sequence[tuple[Player, Rating]], most: int | None) -> list[tuple[Player, Rating]]:
+    """All but the weakest frozen players, where there are very many. With room for few: those who learn, the
+    best frozen ones, the scripted ones, then further frozen ones."""
+    frozen = [player.id for player, _ in rows if player.frozen]
+    if most is None:
+        return [row for row in rows if not row[0].frozen or row[0].id in frozen[:MOST_FROZEN]]
+
+    def rank(row: tuple[Player, Rating]) -> int:
+        player = row[0]
+        if player.frozen:
+            return 1 if player.id in frozen[:BEST_FROZEN] else 3
+        return 2 if player.scripted else 0
+
+    kept = sorted(rows, key=rank)[:most]
+    return [row for row in rows if row in kept]
+
+
+def measure_lines(summary: LeagueSummary) -> list[str]:
+    """The league as a whole, in a few sentences."""
+    lines = []
+    hidden = sum(player.frozen for player in summary.players) - MOST_FROZEN
+    if hidden > 0:
+        lines.append(f"{hidden} weaker frozen players are not shown; --json has them all.")
+    measures = summary.measures
+    if measures is not None and measures.unidentified is not None:
+        lines.append(f"No measures of the whole: {WHY_NOT[measures.unidentified]}.")
+    elif measures is not None:
+        lines.append(
+            f"Who beats whom is {_within(measures.transitive_share, '.0%')} skill, the rest goes in circles; "
+            f"{measures.pairs_met:.0%} of the pairs of frozen players have met."
+        )
+        lines.append(
+            f"The equilibrium needs {_within(measures.effective_players, '.1f')} players; their diversity is "
+            f"{_within(measures.effective_diversity, '.3f')}, where one best player is 0 and a circle of "
+            "three 0.167."
+        )
+    for player, tags in summary.tags.items():
+        named = [f"{player}@{tag} is {snapshot}" for tag, snapshot in tags.items()]
+        lines.append(f"{', '.join(named)}.")
+    return lines
+
+
+def _within(estimate: Estimate | None, form: str) -> str:
+    """The number and the interval that holds it."""
+    assert estimate is not None, "identified measures have all their numbers"
+    low, high = format(estimate.low, form), format(estimate.high, form)
+    return f"{format(estimate.value, form)} ({low} to {high})"
+
+
+def _layers(summary: LeagueSummary) -> dict[str, int]:
+    """Frozen player -> its Nash cluster, 1 being the strongest."""
+    layers = summary.measures.layers if summary.measures is not None else ()
+    return {player: number for number, layer in enumerate(layers, 1) for player in layer.players}
+
+
+def payoff_table(summary: LeagueSummary, width: int) -> Table:
+    """Win rates of the row against the column; of more players than fit into `width`, the newest."""
+    players = [player.id for player in summary.players]
+    column_width = max(map(len, players)) + len(" | ")
+    fitting = max(1, min(MOST_COLUMNS, width // column_width - 1))
+    shown = range(max(0, len(players) - fitting), len(players))
+    newest = f", the {len(shown)} newest of {len(players)}" if len(shown) < len(players) else ""
+    table = new_table("")
+    table.title = f"Win rate of row against column{newest}"
+    add_numbers(table, *(players[column] for column in shown))
+    for row in shown:
+        cells = [
+            "" if row == column or not summary.games[row, column] else f"{summary.win_rates[row, column]:.2f}"
+            for column in shown
+        ]
+        table.add_row(players[row], *cells)
+    return table
+
+
+def _decisions(league: League, player: Player) -> str:
+    if player.scripted:
+        return "scripted"
+    standing = league.standings.get(player.id)
+    return short(standing.decisions if standing else player.parent_decisions)
+
+
+def short(number: float) -> str:
+    """Three digits and a unit: 12.3k, 4.56M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= limit:
+            return f"{number / limit:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+def _elo(rating: Rating) -> str:
+    if rating.elo is None or rating.standard_error is None:
+        return "unidentified" if rating.games else ""
+    return f"{rating.elo:+.0f} ±{1.96 * rating.standard_error:.0f}"
+
+
+def _score(summary: LeagueSummary, player: str) -> str:
+    if player not in summary.scores:
+        return ""
+    mean, error = summary.scores[player]
+    return f"{mean:.2f} ±{1.96 * error:.2f}"
+
+
+def _win_rate(payoff: Payoff, player: str, opponent: str) -> str:
+    if not payoff.games(player, opponent):
+        return ""
+    low, high = payoff.win_rate_interval(player, opponent)
+    return f"{100 * payoff.win_rate(player, opponent):.1f} ±{50 * (high - low):.1f}"
+
+
+Style = Literal["shown", "json", "quiet"]
+
+EVERY_S = {"bar": 0.1, "lines": 5.0, "json": 1.0}
+
+
+class ProgressBar:
+    """Call it with how much is done; it draws when it is time. What is printed goes to standard error."""
+
+    def __init__(self, things: str, total: int, style: Style) -> None:
+        self._things, self._total = things, total
+        shown = "bar" if can_redraw(sys.stderr) else "lines"
+        self._form = "" if style == "quiet" else "json" if style == "json" else shown
+        self._started = self._drawn = time.monotonic()
+        self._first: int | None = None
+        self._bar: progress.Progress | None = None
+
+    def __enter__(self) -> Self:
+        if self._form == "bar":
+            self._bar = progress.Progress(
+                progress.BarColumn(bar_width=None),
+                progress.MofNCompleteColumn(),
+                progress.TextColumn(self._things),
+                progress.TimeRemainingColumn(compact=True),
+                progress.TextColumn("{task.fields[more]}", style="dim", table_column=Column(no_wrap=True)),
+                console=Console(stderr=True, highlight=False),
+                transient=True,
+                expand=True,
+            )
+            self._bar.add_task("", total=self._total, more="")
+            self._bar.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(kind, error, trace)
+
+    def __call__(self, done: int, more: str = "", **numbers: float) -> None:
+        """`more` is shown beside the bar; `numbers` come with JSON lines."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = done
+        if not self._form or (now - self._drawn < EVERY_S[self._form] and done < self._total):
+            return
+        self._drawn = now
+        if self._bar is not None:
+            self._bar.update(progress.TaskID(0), completed=done, more=more)
+            return
+        rate = (done - self._first) / max(now - self._started, 1e-9)
+        if self._form == "json":
+            click.echo(json.dumps({self._things: done, "total": self._total, "per_s": rate, **numbers}))
+        else:
+            left = f"{(self._total - done) / rate:,.0f} s left" if rate else "? left"
+            shown = f"{done / max(self._total, 1):6.1%}  {done:,} of {self._total:,} {self._things}  {left}"
+            click.echo(f"{shown}  {more}".rstrip(), err=True)

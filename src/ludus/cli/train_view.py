@@ -1,0 +1,237 @@
+"""What `ludus train` shows while it trains: a live table in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ludus.cli.terminal import can_redraw, flow, league_table, short
+from ludus.league.summary import LeagueSummary, summarise
+from ludus.runtime.assemble import Training
+from ludus.workers.worker import StopTraining
+
+Style = Literal["live", "lines", "json", "quiet"]
+
+UNREAD = "nobody reads the output any more"
+"""Why a run ends whose output goes to a program that has ended, as in `ludus train --json | head`."""
+REDRAW_S = {"live": 1.0, "lines": 5.0, "json": 1.0}
+FIRST_S = 1.0
+"""A sign of life comes early."""
+LEAGUE_S = 5.0
+"""The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
+LOW = 10
+"""With fewer lines than this for the league, a caption is too much."""
+FIRST = (
+    "entropy",
+    "episode_reward",
+    "value_loss",
+    "policy_loss",
+    "kl",
+    "explained_variance",
+    "learning_rate",
+)
+"""The statistics of a player that come first, where there is no room for all."""
+LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
+"""Statistics of decisions and updates that did not count."""
+LAG_SHARE = "lag_share."
+"""How many decisions were how old: for curves, not for a glance."""
+NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
+
+
+def style_of(*, as_json: bool, quiet: bool) -> Style:
+    """How a training shows itself on standard output."""
+    return "json" if as_json else "quiet" if quiet else "live" if can_redraw(sys.stdout) else "lines"
+
+
+class Pace:
+    """How fast a count grows: over the last minute, or over the last few steps where those are longer."""
+
+    WINDOW_S = 60.0
+    STEPS = 3
+
+    def __init__(self, now: float, count: float) -> None:
+        self._seen = deque([(now, count)])
+
+    def __call__(self, now: float, count: float) -> float:
+        """Per second. Falls while nothing happens."""
+        if count != self._seen[-1][1]:
+            self._seen.append((now, count))
+        while len(self._seen) > self.STEPS and now - self._seen[1][0] > self.WINDOW_S:
+            self._seen.popleft()
+        began, first = self._seen[0]
+        return (count - first) / max(now - began, 1e-9)
+
+
+class TrainView:
+    """Call it after every round; it draws when it is time."""
+
+    def __init__(self, training: Training, style: Style, console: Console) -> None:
+        self._training = training
+        self._style = style
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True) if style == "live" else None
+        started = self._rated = time.monotonic()
+        self._drawn = started + FIRST_S - REDRAW_S.get(style, 0.0)
+        self._pace = Pace(started, training.numbers()["decisions"])
+        self._summary: LeagueSummary | None = None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.__enter__()
+            self._draw(time.monotonic())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+
+    def __call__(self, training: Training) -> None:
+        now = time.monotonic()
+        if self._style != "quiet" and now - self._drawn >= REDRAW_S[self._style]:
+            self._drawn = now
+            try:
+                self._draw(now)
+            except (BrokenPipeError, SystemExit):  # rich ends the program where click raises the error
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+                raise StopTraining(UNREAD) from None
+
+    def _draw(self, now: float) -> None:
+        if self._live is not None:
+            self._live.update(self._picture(now), refresh=True)
+        elif self._style == "lines":
+            self._console.print(self._line(now), highlight=False, soft_wrap=True)
+        elif self._style == "json":
+            click.echo(json.dumps(self._numbers(now)))
+
+    def _numbers(self, now: float) -> dict[str, float]:
+        numbers = self._training.numbers()
+        budget = self._training.experiment.budget
+        rate = self._pace(now, numbers["decisions"])
+        left = max(budget - numbers["decisions"], 0)
+        return {
+            "progress": min(numbers["decisions"] / budget, 1.0),
+            "decisions_per_s": rate,
+            **({"left_s": left / rate} if rate else {}),
+            **numbers,
+        }
+
+    def _line(self, now: float) -> str:
+        numbers = self._numbers(now)
+        entropy = next((value for name, value in numbers.items() if name.endswith("/entropy")), None)
+        return (
+            f"{numbers['progress']:6.1%}  {numbers['decisions']:>12,.0f} decisions  "
+            f"{numbers['decisions_per_s']:>8,.0f}/s  {numbers['matches']:>6,.0f} matches  "
+            + (f"entropy {entropy:.3f}  " if entropy is not None else "")
+            + "  ".join([time_left(numbers), *_troubles(numbers)])
+        )
+
+    def _picture(self, now: float) -> Group:
+        """As much as the terminal has room for: what tells most comes first."""
+        numbers = self._numbers(now)
+        experiment, league = self._training.experiment, self._training.league
+        width, height = self._console.size
+        if self._summary is None or now - self._rated >= LEAGUE_S:
+            self._rated = now
+            self._summary = summarise(league)
+        head = Text.assemble(
+            (experiment.name, "bold"),
+            f" on {experiment.game.spec.name}   ",
+            (str(self._training.folder.path), "dim"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        figures = [
+            f"{short(numbers['decisions'])} of {short(experiment.budget)} decisions",
+            f"{short(numbers['decisions_per_s'])}/s",
+            f"{numbers['updates']:,.0f} updates",
+            f"{numbers['matches']:,.0f} matches",
+            f"{short(numbers['episodes'])} episodes",
+        ]
+        above = [
+            *(Text(line) for line in flow(figures, width)),
+            *(Text(line, style="bold red") for line in flow(_troubles(numbers), width)),
+            *_losses(numbers, width, most=height // 4),
+            Text(),
+        ]
+        table = self._league_within(height - len(above) - len(("head", "bar")))
+        return Group(head, progress_line(numbers), *above, table)
+
+    def _league_within(self, lines: int) -> Table:
+        """The table of the league, with as many players as fit into so many lines."""
+        assert self._summary is not None
+        league, opponents = self._training.league, self._training.experiment.evaluation.opponents
+        table = league_table(league, self._summary, opponents, most=max(1, lines))
+        if lines < LOW:
+            table.caption = None
+        around = len(self._console.render_lines(table)) - table.row_count
+        if around + table.row_count > lines:
+            caption = table.caption is not None
+            table = league_table(league, self._summary, opponents, most=max(1, lines - around))
+            table.caption = table.caption if caption else None
+        return table
+
+
+def progress_line(numbers: Mapping[str, float]) -> Table:
+    bar = Table.grid(padding=(0, 2), expand=True)
+    bar.add_column(ratio=1)
+    bar.add_column(no_wrap=True)
+    bar.add_column(no_wrap=True)
+    bar.add_row(
+        ProgressBar(total=1.0, completed=numbers["progress"]),
+        f"{numbers['progress']:.1%}",
+        time_left(numbers),
+    )
+    return bar
+
+
+def _losses(numbers: Mapping[str, float], width: int, most: int) -> list[Text]:
+    """A line per player with what fits into it; counts that say that something was left out come only if it
+    was."""
+    shown: dict[str, dict[str, str]] = {}
+    for name, value in numbers.items():
+        player, slash, what = name.rpartition("/")
+        if slash and (value or what not in LEFT_OUT) and not what.startswith(LAG_SHARE):
+            figure = short(value) if value >= 1_000 else f"{value:.3g}"
+            shown.setdefault(player, {})[what] = f"{what}={figure}"
+    lines = [flow([player, *_in_order(figures)], width)[0] for player, figures in shown.items()]
+    if len(lines) > most > 0:
+        lines = [*lines[: most - 1], f"and {len(lines) - most + 1} more learning players"]
+    return [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
+
+
+def _in_order(figures: Mapping[str, str]) -> Sequence[str]:
+    order = [*(what for what in FIRST if what in figures), *(what for what in figures if what not in FIRST)]
+    return [figures[what] for what in order]
+
+
+def _troubles(numbers: Mapping[str, float]) -> list[str]:
+    """A run that learns nothing because of a NaN must not look like one that is slow."""
+    shown = []
+    for what, things in NOT_FINITE:
+        count = sum(value for name, value in numbers.items() if name.endswith(f"/{what}"))
+        if count:
+            shown.append(f"{count:,.0f} {things} not finite!")
+    return shown
+
+
+def time_left(numbers: Mapping[str, float]) -> str:
+    if "left_s" not in numbers:
+        return "? left"
+    minutes, rest = divmod(int(numbers["left_s"]), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m left" if hours else f"{minutes}m {rest:02d}s left"

@@ -1,0 +1,355 @@
+"""A whole game tree as arrays: exact values, best responses and NashConv in vectorised sweeps.
+
+Everything runs in sequence form. A seat's *sequence* is its latest (information state, action) pair; with
+perfect recall it fixes all of the seat's earlier ones, so sweeps go over information states, not histories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ludus.data.trees import IntArray, Tree
+
+CHANCE = -1
+OVER = -2
+
+
+class TreeState(Protocol):
+    """One history of a game (a `TreeGame` is its root). Immutable: `child` returns a new state."""
+
+    def seat(self) -> int:
+        """The seat to move, CHANCE or OVER."""
+
+    def legal_actions(self) -> Sequence[int]:
+        """Actions of the seat to move, ascending."""
+
+    def chance_outcomes(self) -> Sequence[tuple[int, float]]:
+        """(outcome, probability) at a chance node."""
+
+    def child(self, action: int) -> TreeState: ...
+    def returns(self) -> Sequence[float]:
+        """Total reward per seat, at the end."""
+
+    def information_state(self) -> Hashable:
+        """All that the seat to move knows; equal keys mean indistinguishable histories."""
+
+    def observation(self) -> Tree:
+        """What the seat to move sees, as in the game's `TableView` (one row, no leading axes)."""
+
+
+TreeGame = TreeState
+
+
+Probs = NDArray[np.float64]
+"""[infostates, actions]: a behavioural policy for all seats at once."""
+
+TIE = 1e-12
+"""Values this close count as equal, so that rounding never chooses an action."""
+
+
+class ForgetfulSeatError(ValueError):
+    """Information states of a seat do not tell its own earlier decisions: nothing exact can be said."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FlatTree:
+    """Node 0 is the root, nodes are in order of depth, and the children of a node are consecutive."""
+
+    seat: IntArray
+    """[nodes]: the seat to move, CHANCE or OVER."""
+    parent: IntArray
+    """[nodes]: -1 at the root."""
+    action: IntArray
+    """[nodes]: the action or chance outcome that led here, -1 at the root."""
+    depth: IntArray
+    """[nodes]"""
+    chance: NDArray[np.float64]
+    """[nodes]: probability of this outcome of the parent if that is a chance node, else 1."""
+    infostate: IntArray
+    """[nodes]: information state of the seat to move, -1 where there is none."""
+    returns: NDArray[np.float64]
+    """[nodes, seats]: zero except where the game is over."""
+    sequence: IntArray
+    """[nodes, seats]: the seat's latest infostate * actions + action, or infostates * actions if none yet."""
+    keys: tuple[Hashable, ...]
+    """Per information state: its `information_state()`."""
+    infostate_seat: IntArray
+    infostate_parent: IntArray
+    """[infostates]: the sequence of its seat that leads to it."""
+    infostate_depth: IntArray
+    """[infostates]: how many decisions of its seat come before."""
+    observations: Tree
+    """Per information state: what the seat sees there."""
+    legal: NDArray[np.bool_]
+    """[infostates, actions]"""
+
+    @classmethod
+    def build(cls, root: TreeState) -> FlatTree:
+        """Walk the tree once. Raises `ForgetfulSeatError` if a seat forgets something that it did."""
+        walk = _Walk(root)
+        legal = walk.legal()
+        sequence = walk.sequences(num_actions=legal.shape[1], empty=legal.size)
+        infostate_seat = np.array([seat for seat, _ in walk.infostates], np.int64)
+        parent, depth = walk.own_history(sequence, infostate_seat, num_actions=legal.shape[1])
+        return cls(
+            seat=np.array(walk.seat),
+            parent=np.array(walk.parent),
+            action=np.array(walk.action),
+            depth=np.array(walk.depth),
+            chance=np.array(walk.chance),
+            infostate=np.array(walk.infostate),
+            returns=walk.returns(),
+            sequence=sequence,
+            keys=tuple(key for _, key in walk.infostates),
+            infostate_seat=infostate_seat,
+            infostate_parent=parent,
+            infostate_depth=depth,
+            observations={
+                name: np.stack([observation[name] for observation in walk.observations])
+                for name in walk.observations[0]
+            },
+            legal=legal,
+        )
+
+    @property
+    def num_seats(self) -> int:
+        return int(self.returns.shape[1])
+
+    def uniform(self) -> Probs:
+        """Every legal action alike."""
+        probs: Probs = self.legal / self.legal.sum(axis=1, keepdims=True)
+        return probs
+
+    def values(self, probs: Probs) -> NDArray[np.float64]:
+        """[seats]: expected returns when every seat follows `probs`."""
+        total: NDArray[np.float64] = self._leaf_reach(self._checked(probs)) @ self._leaf_returns
+        return total
+
+    def best_response(self, seat: int, probs: Probs) -> tuple[float, Probs]:
+        """The most that `seat` can get against the others, and `probs` with its rows replaced to get it.
+
+        Of equally good actions, and where the others never let the seat come, it takes the lowest.
+        """
+        policy = np.array(self._checked(probs))
+
+        def best(rows: IntArray, values: NDArray[np.float64]) -> NDArray[np.float64]:
+            values = np.where(self.legal[rows], values, -np.inf)
+            highest: NDArray[np.float64] = values.max(axis=1)
+            policy[rows] = 0.0
+            policy[rows, (values >= highest[:, None] - TIE).argmax(axis=1)] = 1.0
+            return highest
+
+        _, value = self._back_up(seat, probs, best)
+        return value, policy
+
+    def action_values(self, seat: int, probs: Probs) -> tuple[Probs, NDArray[np.float64]]:
+        """Counterfactual values of `seat`: [infostates, actions] and, following `probs`, [infostates].
+
+        Weighted by the reach of the others and chance only; zero in the rows of other seats.
+        """
+        probs = self._checked(probs)
+        expected = np.zeros(len(probs))
+
+        def follow(rows: IntArray, values: NDArray[np.float64]) -> NDArray[np.float64]:
+            expected[rows] = (probs[rows] * values).sum(axis=1)
+            return expected[rows]
+
+        values, _ = self._back_up(seat, probs, follow)
+        return values, expected
+
+    def nash_conv(self, probs: Probs) -> float:
+        """How much the seats could gain in sum, each by deviating alone; 0 at a Nash equilibrium."""
+        best = [self.best_response(seat, probs)[0] for seat in range(self.num_seats)]
+        return float(np.sum(best - self.values(probs)))
+
+    def exploitability(self, probs: Probs) -> float:
+        """NashConv per seat."""
+        return self.nash_conv(probs) / self.num_seats
+
+    def plan(self, probs: Probs) -> Probs:
+        """Probability that a seat plays its whole sequence up to and including each action: [..., I, A]."""
+        plan = np.array(probs, np.float64)
+        flat = plan.reshape(*plan.shape[:-2], -1)
+        for rows in self._rows_by_depth[1:]:
+            plan[..., rows, :] *= flat[..., self.infostate_parent[rows], None]
+        return plan
+
+    def behaviour(self, plan: Probs) -> Probs:
+        """The policy that realises a (scaled) plan; uniform where the seat's own play never comes."""
+        total = plan.sum(axis=1, keepdims=True)
+        policy = self.uniform()
+        np.divide(plan, total, out=policy, where=total > 0)
+        return policy
+
+    def mixture(self, policies: NDArray[np.float64], weights: ArrayLike) -> Probs:
+        """The policy equal to drawing one of [M, I, A] policies per seat before the game and keeping it.
+
+        `weights` is [M], or [seats, M] if the seats draw from different distributions.
+        """
+        for policy in policies:
+            self._checked(policy)
+        shares = np.broadcast_to(np.asarray(weights, np.float64), (self.num_seats, len(policies)))
+        return self.behaviour(np.einsum("im,mia->ia", shares[self.infostate_seat], self.plan(policies)))
+
+    @cached_property
+    def _leaves(self) -> IntArray:
+        return np.flatnonzero(self.seat == OVER)
+
+    @cached_property
+    def _leaf_returns(self) -> NDArray[np.float64]:
+        return self.returns[self._leaves]
+
+    @cached_property
+    def _leaf_sequence(self) -> IntArray:
+        """[seats, leaves]"""
+        return np.ascontiguousarray(self.sequence[self._leaves].T)
+
+    @cached_property
+    def _leaf_chance(self) -> NDArray[np.float64]:
+        """[leaves]: the probability of all chance outcomes on the way."""
+        reach = self.chance.copy()
+        for depth in range(1, int(self.depth[-1]) + 1):
+            nodes = np.flatnonzero(self.depth == depth)
+            reach[nodes] *= reach[self.parent[nodes]]
+        return reach[self._leaves]
+
+    @cached_property
+    def _rows_by_depth(self) -> tuple[IntArray, ...]:
+        """The information states by how many decisions of their own seat come before."""
+        depths = range(int(self.infostate_depth.max()) + 1)
+        return tuple(np.flatnonzero(self.infostate_depth == depth) for depth in depths)
+
+    @cached_property
+    def _layers(self) -> tuple[tuple[IntArray, ...], ...]:
+        """Per seat: its information states, the last decisions first."""
+        return tuple(
+            tuple(rows[self.infostate_seat[rows] == seat] for rows in reversed(self._rows_by_depth))
+            for seat in range(self.num_seats)
+        )
+
+    def _leaf_reach(self, probs: Probs, without: int | None = None) -> NDArray[np.float64]:
+        """[leaves]: probability of each end, leaving out the decisions of one seat."""
+        plan = np.append(self.plan(probs).ravel(), 1.0)
+        reach = self._leaf_chance.copy()
+        for seat in range(self.num_seats):
+            if seat != without:
+                reach *= plan[self._leaf_sequence[seat]]
+        return reach
+
+    def _back_up(
+        self,
+        seat: int,
+        probs: Probs,
+        value_of: Callable[[IntArray, NDArray[np.float64]], NDArray[np.float64]],
+    ) -> tuple[Probs, float]:
+        """Sum what follows each action of `seat`, from its last decisions to its first.
+
+        `value_of(infostates, action values)` says what an information state is worth to the one before.
+        """
+        gains = self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat]
+        worth: Probs = np.bincount(self._leaf_sequence[seat], gains, self.legal.size + 1).astype(np.float64)
+        values = worth[:-1].reshape(self.legal.shape)
+        for rows in self._layers[seat]:
+            np.add.at(worth, self.infostate_parent[rows], value_of(rows, values[rows]))
+        return values, float(worth[-1])
+
+    def _checked(self, probs: Probs) -> Probs:
+        if probs.shape != self.legal.shape:
+            raise ValueError(f"a policy for this tree has shape {self.legal.shape}, got {probs.shape}")
+        wrong = (np.abs(probs.sum(axis=1) - 1.0) > 1e-4) | ((probs != 0.0) & ~self.legal).any(axis=1)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"not probabilities of the legal actions {np.flatnonzero(self.legal[row]).tolist()} "
+                f"at information state {self.keys[row]!r}: {probs[row].tolist()}"
+            )
+        return probs
+
+
+class _Walk:
+    """One pass over the histories, breadth first, into lists."""
+
+    def __init__(self, root: TreeState) -> None:
+        self.seat: list[int] = []
+        self.parent, self.action, self.depth, self.chance = [-1], [-1], [0], [1.0]
+        self.infostate: list[int] = []
+        self.infostates: dict[tuple[int, Hashable], int] = {}
+        self.observations: list[Tree] = []
+        self._actions: list[tuple[int, ...]] = []
+        self._returns: dict[int, tuple[float, ...]] = {}
+        states = [root]
+        for node, state in enumerate(states):  # grows while it runs
+            seat = state.seat()
+            self.seat.append(seat)
+            self.infostate.append(self._see(seat, state) if seat >= 0 else -1)
+            if seat == OVER:
+                self._returns[node] = tuple(state.returns())
+                continue
+            edges = state.chance_outcomes() if seat == CHANCE else [(a, 1.0) for a in state.legal_actions()]
+            for action, probability in edges:
+                states.append(state.child(action))
+                self.parent.append(node)
+                self.action.append(action)
+                self.depth.append(self.depth[node] + 1)
+                self.chance.append(probability)
+
+    def _see(self, seat: int, state: TreeState) -> int:
+        """The id of the information state; new ones are described."""
+        key = state.information_state()
+        number = self.infostates.setdefault((seat, key), len(self.infostates))
+        actions = tuple(state.legal_actions())
+        if number == len(self._actions):
+            self._actions.append(actions)
+            self.observations.append(state.observation())
+        elif self._actions[number] != actions:
+            raise ValueError(f"seat {seat} may do {self._actions[number]} or {actions} at information state {key!r}")
+        return number
+
+    def legal(self) -> NDArray[np.bool_]:
+        legal = np.zeros((len(self._actions), 1 + max(map(max, self._actions))), np.bool_)
+        for number, actions in enumerate(self._actions):
+            legal[number, list(actions)] = True
+        return legal
+
+    def returns(self) -> NDArray[np.float64]:
+        table = np.zeros((len(self.seat), len(next(iter(self._returns.values())))))
+        for node, returns in self._returns.items():
+            table[node] = returns
+        return table
+
+    def sequences(self, *, num_actions: int, empty: int) -> IntArray:
+        num_seats = len(next(iter(self._returns.values())))
+        table = np.full((len(self.seat), num_seats), empty, np.int64)
+        for node in range(1, len(self.seat)):
+            parent = self.parent[node]
+            table[node] = table[parent]
+            if self.seat[parent] >= 0:
+                table[node, self.seat[parent]] = self.infostate[parent] * num_actions + self.action[node]
+        return table
+
+    def own_history(
+        self, sequence: IntArray, infostate_seat: IntArray, *, num_actions: int
+    ) -> tuple[IntArray, IntArray]:
+        """Per information state: the sequence that leads to it and its number of decisions."""
+        num_infostates = len(self.infostates)
+        keys = list(self.infostates)
+        parent = np.full(num_infostates, -1, np.int64)
+        depth = np.zeros(num_infostates, np.int64)
+        for node, number in enumerate(self.infostate):
+            if number < 0:
+                continue
+            came_by = sequence[node, infostate_seat[number]]
+            if parent[number] < 0:
+                parent[number] = came_by
+                before = came_by // num_actions
+                depth[number] = depth[before] + 1 if before < num_infostates else 0
+            elif parent[number] != came_by:
+                seat, key = keys[number]
+                raise ForgetfulSeatError(f"seat {seat} forgets its own decisions at information state {key!r}")
+        return parent, depth

@@ -1,0 +1,403 @@
+"""Trains a best response to a frozen target: a run of its own with one learning player, whose only opponent
+is the target."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import msgspec
+
+from ludus.algorithms.algorithm import Algorithm
+from ludus.config import encode
+from ludus.data.records import ModelId
+from ludus.data.trees import Tree
+from ludus.evaluation.exploitability import ExactMeasure
+from ludus.evaluation.targets import Member, SharesFrom, Target
+from ludus.evaluation.tournament import Tournament
+from ludus.experiment import Experiment
+from ludus.games.game import GameSource
+from ludus.league.league import League
+from ludus.league.matchmaking import FixedLaw
+from ludus.league.payoff import wilson_interval
+from ludus.league.players import MAX_ID_LENGTH
+from ludus.league.promotion import BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.runtime.assemble import Training, load_players
+from ludus.runtime.serial import FINISHED
+from ludus.store.model_pool import Variant
+from ludus.store.run_folder import RunFolder
+from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
+
+EXPLOITER = "exploiter"
+MOST_BUDGET = 2_000_000
+"""Decisions that an exploiter trains on unless told otherwise, and no more than the run itself may."""
+START = ModelId(f"{EXPLOITER}.start", 0, 0)
+"""The model that an exploiter starts from, if it is given one."""
+SNAPSHOTS = 5
+"""Points of the curve after the untrained start."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExploiterStart:
+    """What an exploiter begins with in place of fresh weights."""
+
+    address: str
+    """Where the weights are from."""
+    weights: Tree
+
+
+def default_budget(experiment: Experiment) -> int:
+    return min(experiment.budget, MOST_BUDGET)
+
+
+def exploiter_experiment(
+    experiment: Experiment, target: Target, *, seed: int, start: ExploiterStart | None = None
+) -> Experiment:
+    """The game, model, algorithm and budget; one exploiter, which meets the target alone. It has the weights
+    `start`, or fresh ones.
+
+    A teacher would hold it near where it starts, so it has none. Nothing is evaluated on the way: its
+    snapshots are measured afterwards, against the target."""
+    role = Role(
+        matchmaking=FixedLaw(shares={id_of(member): member.share for member in target.members}),
+        promotion=BySteps(every=-(-experiment.budget // SNAPSHOTS)),
+        start=None if start is None else str(START),
+    )
+    algorithm = _without_teacher(experiment.algorithm)
+    recompute = tuple(one for one in experiment.learner.recompute if one in algorithm.recomputable)
+    with_worker = experiment.learner.buffer_worker and bool(recompute)
+    return replace(
+        experiment,
+        name=f"{EXPLOITER} of {target.name}",
+        algorithm=algorithm,
+        learner=replace(experiment.learner, recompute=recompute, buffer_worker=with_worker),
+        league=LeagueRules(
+            roles={EXPLOITER: role},
+            bots=tuple(id_of(member) for member in target.members if member.seated.bot is not None),
+            external={id_of(member): str(_model_of(member)) for member in target.members if member.seated.bot is None},
+        ),
+        evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),
+        middleware=(),
+        metrics=(),
+        checkpoint_every=experiment.budget,
+        seed=seed,
+    )
+
+
+def _without_teacher(algorithm: Algorithm) -> Algorithm:
+    if getattr(algorithm, "teacher", None) is None:
+        return algorithm
+    return replace(algorithm, teacher=None)  # type: ignore[type-var]
+
+
+def create_folder(
+    run: RunFolder,
+    experiment: Experiment,
+    target: Target,
+    command: list[str],
+    start: ExploiterStart | None = None,
+) -> RunFolder:
+    """`RUN/exploits/PLAYER-NNN`, with the target's models in its pool, and what the exploiter starts from."""
+    path = RunFolder.name_new(_plain(target.name), root=run.path / "exploits")
+    folder = RunFolder.create(path, encode(experiment), seed=experiment.seed, command=command)
+    for member in target.members:
+        if member.seated.bot is None:
+            facts = {"model": member.seated.model_name, "weights": member.weights or ""}
+            folder.models.publish(_model_of(member), member.arrays, parent=None, facts=facts)
+    if start is not None:
+        folder.models.publish(START, start.weights, parent=None, facts={"source": start.address})
+    return folder
+
+
+def id_of(member: Member) -> str:
+    """Its id in the exploiter's league: its own name as far as that is free and a legal id."""
+    if member.seated.bot is not None:
+        return member.name
+    name = _plain(member.name)
+    return f"target-{name}" if name.partition(".")[0] == EXPLOITER else name
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.\-]", "-", name).lstrip("-.")[: MAX_ID_LENGTH - len("target-")]
+
+
+def _model_of(member: Member) -> ModelId:
+    """The copy of its model: the same weights under the id that the exploiter's league gives it."""
+    model = member.seated.model
+    assert model is not None
+    return ModelId(id_of(member), model.incarnation, model.step)
+
+
+Z_95 = 1.96
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Against the target; intervals of 95 %. A draw is half a win."""
+
+    episodes: int
+    win_rate: float
+    win_rate_interval: tuple[float, float]
+    score: float
+    score_interval: tuple[float, float]
+
+
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of an exploiter, which draws its actions or always takes the most probable one."""
+
+    seed: int
+    player: str
+    model: str
+    decisions: int
+    greedy: bool
+    measured: Measured
+
+
+def measure_exploiter(
+    game: GameSource, exploiter: SeatedPlayer, target: Target, *, episodes: int, seed: int
+) -> Measured:
+    """At least `episodes` games. The members of a mixture get games by their shares, and their results are
+    weighted with these; with more than two teams every other team draws its own member."""
+    players = {id_of(member): member.seated for member in target.members} | {EXPLOITER: exploiter}
+    rate = score = variance = 0.0
+    played = 0
+    line_ups = list(itertools.product(target.members, repeat=game.spec.num_teams - 1))
+    for number, members in enumerate(line_ups):
+        share = math.prod(member.share for member in members)
+        line_up = (EXPLOITER, *(id_of(member) for member in members))
+        tournament = Tournament(
+            game,
+            FixedPlayers(players),
+            [line_up],
+            episodes=max(math.ceil(share * episodes), 2 * game.spec.num_teams),
+            seed=seed + number,
+        )
+        result = tournament.run()[0]
+        mean, error = result.mean_score(0)
+        against = [pair for pair in result.pairs if pair.side == 0]
+        points = sum(pair.wins + pair.draws / 2 for pair in against) / len(against)
+        rate += share * points / result.episodes
+        score += share * mean
+        variance += (share * error) ** 2
+        played += result.episodes
+    spread = Z_95 * math.sqrt(variance)
+    # Games by share spread at most as much as `episodes` games with members drawn at random would.
+    counted = played if len(line_ups) == 1 else episodes
+    return Measured(
+        episodes=played,
+        win_rate=rate,
+        win_rate_interval=wilson_interval(rate * counted, counted),
+        score=score,
+        score_interval=(score - spread, score + spread),
+    )
+
+
+def measure_curve(
+    experiment: Experiment,
+    folder: RunFolder,
+    league: League,
+    target: Target,
+    *,
+    episodes: int,
+    seed: int,
+) -> Iterator[CurvePoint]:
+    """Every snapshot of the exploiter, both ways of playing, each with games of its own."""
+    names = league.candidates.history_of(EXPLOITER)
+    for greedy in (False, True):
+        seated = load_players(experiment, folder, league, names, greedy=greedy)
+        for number, (name, exploiter) in enumerate(seated.items()):
+            measured = measure_exploiter(
+                experiment.grouped_game,
+                exploiter,
+                target,
+                episodes=episodes,
+                seed=seed + 1_000_003 * (2 * number + greedy),
+            )
+            yield CurvePoint(
+                seed=experiment.seed,
+                player=name,
+                model=exploiter.model_name,
+                decisions=league.players[name].parent_decisions,
+                greedy=greedy,
+                measured=measured,
+            )
+
+
+def best_of(points: Sequence[CurvePoint]) -> CurvePoint:
+    """By mean score, which is what exploitability is about; the later of equals."""
+    return max(points, key=lambda point: (point.measured.score, point.decisions))
+
+
+class ExploitedPlayer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a best response was sought to, and with what share of the matches."""
+
+    name: str
+    share: float
+    model: str | None
+    """None for a bot."""
+    digest: str | None
+    weights: Variant | None
+
+
+class TrainedMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The best trained exploiter, chosen by its curve and measured on other games: a lower bound."""
+
+    budget: int
+    """Decisions, per seed."""
+    start: str | None = None
+    """Address of the model that the exploiters began with; None: fresh weights."""
+    seeds: tuple[int, ...]
+    runs: tuple[str, ...]
+    """Folders of the exploiters below the run's, one per seed."""
+    chosen: CurvePoint
+    measured: Measured
+    curve: tuple[CurvePoint, ...]
+    curve_episodes: int
+    """Games that each point of the curve is measured on, at least."""
+
+
+class ExploitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Either `exact` or `trained` holds the measure, as `method` says."""
+
+    time: str
+    """In UTC, ISO 8601."""
+    game: str
+    target: str
+    players: tuple[ExploitedPlayer, ...]
+    shares_from: SharesFrom | None = None
+    method: Literal["exact", "best response"]
+    exact: ExactMeasure | None = None
+    trained: TrainedMeasure | None = None
+
+
+def players_of(target: Target) -> tuple[ExploitedPlayer, ...]:
+    return tuple(
+        ExploitedPlayer(
+            name=member.name,
+            share=member.share,
+            model=member.seated.model_name or None,
+            digest=member.digest,
+            weights=member.weights,
+        )
+        for member in target.members
+    )
+
+
+LEAST_CURVE_EPISODES = 256
+MEASURING_SEED = 1 << 62
+"""Far from the seeds of the curve: the chosen exploiter is measured on games that did not choose it."""
+
+Starting = Callable[[Experiment, RunFolder], AbstractContextManager[Training]]
+"""How an exploiter is trained: in which runtime, until it is closed."""
+Watching = Callable[[Training], AbstractContextManager[Callable[[Training], None]]]
+"""What is shown while an exploiter trains."""
+
+
+class Attempt:
+    """Trains one exploiter per seed and measures its snapshots. Knows how far it has come if stopped."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        experiment: Experiment,
+        target: Target,
+        *,
+        seeds: int,
+        episodes: int,
+        start: ExploiterStart | None = None,
+    ) -> None:
+        self.budget = experiment.budget
+        self.seeds = tuple((experiment.seed + 1 + index) % 2**63 for index in range(seeds))
+        self.curve_episodes = max(LEAST_CURVE_EPISODES, episodes // 4)
+        self.curve: list[CurvePoint] = []
+        self.stopped_at: tuple[int, float | None] | None = None
+        """Decisions of the exploiter that was stopped, and its win rate in recent training, if it has any."""
+        self._run = run
+        self._experiment = experiment
+        self._target = target
+        self._episodes = episodes
+        self._start = start
+        self._folders: list[RunFolder] = []
+        """Of all exploiters, those included that could not start."""
+        self._trained: dict[int, tuple[Experiment, RunFolder, League]] = {}
+
+    def run(
+        self,
+        command: list[str],
+        starting: Starting,
+        watching: Watching,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> TrainedMeasure | None:
+        """None if somebody stopped it. `tell` hears what is measured, a line each: it may take minutes.
+
+        What an exploiter has trained with is there until it is measured: the target, or the game itself, may
+        call the services that run with it."""
+        for number, seed in enumerate(self.seeds):
+            experiment = exploiter_experiment(self._experiment, self._target, seed=seed, start=self._start)
+            folder = create_folder(self._run, experiment, self._target, command, self._start)
+            self._folders.append(folder)
+            with starting(experiment, folder) as training:
+                self._trained[seed] = (experiment, folder, training.league)
+                with watching(training) as watch:
+                    reason = training.run(watch)
+                if reason != FINISHED:
+                    self.stopped_at = (int(training.numbers()["decisions"]), self._recent(training.league))
+                    return None
+                tell(f"measuring its snapshots, drawn and greedy, in {self.curve_episodes:,} games each")
+                for point in measure_curve(
+                    experiment,
+                    folder,
+                    training.league,
+                    self._target,
+                    episodes=self.curve_episodes,
+                    seed=(number + 1) << 32,
+                ):
+                    self.curve.append(point)
+                    way = "greedy" if point.greedy else "drawn"
+                    tell(f"  {point.player}, {way}: won {point.measured.win_rate:.1%}")
+                if seed == self.seeds[-1]:
+                    tell(f"measuring the best in {self._episodes:,} other games (-n N)")
+                    return self._measure_best()
+        raise AssertionError("at least one exploiter is trained")
+
+    def _measure_best(self) -> TrainedMeasure:
+        """On games that did not choose it."""
+        chosen = best_of(self.curve)
+        experiment, folder, league = self._trained[chosen.seed]
+        best = load_players(experiment, folder, league, [chosen.player], greedy=chosen.greedy)[chosen.player]
+        return TrainedMeasure(
+            budget=self.budget,
+            start=None if self._start is None else self._start.address,
+            seeds=self.seeds,
+            runs=self.runs,
+            chosen=chosen,
+            curve_episodes=self.curve_episodes,
+            measured=measure_exploiter(
+                experiment.grouped_game, best, self._target, episodes=self._episodes, seed=MEASURING_SEED
+            ),
+            curve=tuple(self.curve),
+        )
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Folders of the exploiters, below the run's."""
+        folders = (folder.path.relative_to(self._run.path) for folder in self._folders)
+        return tuple(path.as_posix() for path in folders)
+
+    def discard(self) -> None:
+        """Remove the folders of the exploiters."""
+        for folder in self._folders:
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+    def _recent(self, league: League) -> float | None:
+        payoff = league.payoffs.view("training")
+        if not any(payoff.games(EXPLOITER, id_of(member)) for member in self._target.members):
+            return None
+        return sum(member.share * payoff.win_rate(EXPLOITER, id_of(member)) for member in self._target.members)

@@ -1,0 +1,245 @@
+"""Where people play: starts games of a run against its players, and sees to it that each is recorded once."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ludus.data.records import ModelId
+from ludus.data.specs import Choice
+from ludus.evaluation.play.session import Agent, Ended, GameSeats, PlaySession, WrongMove
+from ludus.evaluation.play.views import FindDrawing, GameView, find_view, has_own_view
+from ludus.experiment import Experiment
+from ludus.games.game import GameSource, Seat
+from ludus.games.pictures import written_score
+from ludus.games.recording import innermost
+from ludus.games.seat_rows import GameError
+from ludus.league.league import League
+from ludus.runtime.assemble import load_players
+from ludus.store.model_pool import UnknownModel
+from ludus.store.run_folder import RunFolder
+from ludus.workers.player_cache import SeatedPlayer, is_model_name
+
+BEST = "@best"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opponent:
+    name: str
+    """As it was asked for."""
+    listed: str
+    """As the ledger calls it: the player whose model it is."""
+    seated: SeatedPlayer
+
+
+class Opponents:
+    """Of one run, which may be training meanwhile: every game gets the newest weights."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: RunFolder,
+        league: League,
+        *,
+        weights: Literal["live", "average"],
+        greedy: bool,
+    ) -> None:
+        """`league` has folded the ledger up to some row; it is brought up to date here."""
+        self._experiment = experiment
+        self._folder = folder
+        self._league = league
+        self._weights: Literal["live", "average"] = weights
+        self._greedy = greedy
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """Learning players first, with their best; then snapshots, the newest first; then bots."""
+        with self._lock:
+            self._follow()
+            learning = list(self._league.standings)
+            best = [f"{player}{BEST}" for player in learning if self._has(f"{player}{BEST}")]
+            frozen = list(reversed(self._league.candidates.frozen()))
+            return [*best, *learning, *frozen, *self._experiment.grouped_game.bots()]
+
+    def seat(self, name: str) -> Opponent:
+        """Raises ConfigError with the nearest name if there is none such."""
+        with self._lock:
+            self._follow()
+            [seated] = load_players(
+                self._experiment,
+                self._folder,
+                self._league,
+                [name],
+                weights=self._weights,
+                greedy=self._greedy,
+            ).values()
+            return Opponent(name=name, listed=self._listed(name, seated.model), seated=seated)
+
+    def is_taken(self, name: str) -> bool:
+        """Somebody else is called so."""
+        with self._lock:
+            self._follow()
+            return name in self._league.players or name in self._experiment.grouped_game.bots()
+
+    def _listed(self, name: str, model: ModelId | None) -> str:
+        if not is_model_name(name) or model is None:
+            return name
+        candidates = self._league.candidates
+        pinned = [player.id for player in candidates.players if player.frozen and player.model == str(model)]
+        return pinned[-1] if pinned else model.player
+
+    def _has(self, name: str) -> bool:
+        try:
+            self._folder.models.resolve(name)
+        except UnknownModel:
+            return False
+        return True
+
+    def _follow(self) -> None:
+        with self._folder.ledger(read_only=True) as ledger:
+            for _, event in ledger.replay(after=self._league.num_events):
+                self._league.apply(event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What has become of a game."""
+
+    text: str
+    match_id: int | None = None
+    """None: it is not in the ledger."""
+    replay: str | None = None
+    """Name of its file in the run's folder of replays."""
+
+
+Keep = Callable[[GameSeats, Ended | None, str], Kept]
+"""Records a game: who played, how it ended (None: it did not) and, if it did not, why. Called once a game."""
+
+
+class PlayHost:
+    """Games of one run. Each has a table of its own."""
+
+    def __init__(
+        self,
+        source: GameSource,
+        opponents: Opponents,
+        *,
+        person: str,
+        keep: Keep,
+        drawing: FindDrawing | None = None,
+    ) -> None:
+        require_playable(source)
+        self.source = source
+        self.opponents = opponents
+        self.person = person
+        self.view: GameView = find_view(source, drawing)
+        self._keep = keep
+
+    def start(self, player: str, seat: Seat | None) -> PersonsGame:
+        """`seat` None: any. Raises ConfigError for a player and WrongMove for a seat that does not exist."""
+        num_seats = self.source.spec.num_seats
+        if seat is not None and not 0 <= seat < num_seats:
+            raise WrongMove(f"{self.source.spec.name} has seats 0 to {num_seats - 1}, not {seat}")
+        opponent = self.opponents.seat(player)
+        agent = Agent(opponent.seated, seed=secrets.randbits(63))
+        chosen = secrets.randbelow(num_seats) if seat is None else seat
+        session = PlaySession(self.source, self.view, agent, chosen, seed=secrets.randbits(63))
+        line = GameSeats(person=self.person, opponent=opponent.listed, model=agent.model, seat=chosen)
+        return PersonsGame(session, line, self._keep, shown_name=player)
+
+
+def require_playable(source: GameSource) -> None:
+    """Raises GameError if a person cannot play the game here."""
+    spec = innermost(source).spec
+    if spec.num_teams < 2:
+        raise GameError(f"{spec.name} has one team: there is nobody to play against")
+    heads = [spec.kinds[kind].action.heads.values() for kind in spec.seats]
+    single = all(len(own) == 1 and isinstance(next(iter(own)), Choice) for own in heads)
+    if not single and not has_own_view(source):
+        raise GameError(f"{spec.name} cannot be played by a person: a decision there is more than one choice")
+
+
+class PersonsGame:
+    """One game from its start until it is recorded."""
+
+    def __init__(self, session: PlaySession, line: GameSeats, keep: Keep, *, shown_name: str) -> None:
+        self.session = session
+        self.line = line
+        self.kept: Kept | None = None
+        self._keep = keep
+        self._settled = False
+        self._shown_name = shown_name
+
+    @property
+    def is_open(self) -> bool:
+        """It goes on."""
+        return self.session.ended is None and not self._settled
+
+    @property
+    def must_be_settled(self) -> bool:
+        """It has ended, and nobody has seen to it yet."""
+        return self.session.ended is not None and not self._settled
+
+    def move(self, option: int) -> None:
+        self._play(lambda: self.session.move(option))
+
+    def tick(self, orders: Sequence[Any]) -> None:
+        self._play(lambda: self.session.tick(orders))
+
+    def settle(self, reason: str = "") -> None:
+        """Have it recorded, once, however often this is called: with its result, or as void for a reason. A
+        game in which the person has decided nothing yet leaves no trace."""
+        if self._settled:
+            return
+        self._settled = True
+        ended = self.session.ended
+        if ended is None and not self.session.started:
+            self.kept = Kept(text="it had not begun, and is not recorded")
+            return
+        self.kept = self._keep(self.line, ended, reason)
+
+    def close(self, reason: str) -> None:
+        """Nobody looks at it any more; if it goes on, it is void for this reason."""
+        self.settle(reason)
+        self.session.close()
+
+    def show(self, *, thoughts: bool = False) -> dict[str, Any]:
+        """For the page: what the person may know, who plays, and what has become of the game."""
+        shown = self.session.show(thoughts=thoughts)
+        kept = self.kept
+        return shown | {
+            "person": self.line.person,
+            "opponent": self._shown_name,
+            "model": self.line.model,
+            "names": self.line.names(self.session.spec),
+            "teams": list(self.session.spec.teams),
+            "outcome": self.outcome,
+            "open": self.is_open,
+            "kept": None if kept is None else {"text": kept.text, "replay": kept.replay},
+        }
+
+    @property
+    def outcome(self) -> str:
+        """In words; empty while it goes on."""
+        ended = self.session.ended
+        if ended is None:
+            return ""
+        own = self.session.spec.teams[self.session.seat]
+        others = [score for team, score in enumerate(ended.score) if team != own]
+        won = "You win" if ended.score[own] > max(others) else "You lose"
+        said = "A draw" if ended.score[own] == max(others) else won
+        return f"{said} (score {written_score(ended.score[own])})"
+
+    def _play(self, play: Callable[[], None]) -> None:
+        if self._settled:
+            raise WrongMove("the game has ended; begin a new one")
+        try:
+            play()
+        except WrongMove:
+            raise
+        except Exception as error:
+            self.settle(f"the game failed: {error}")
+            raise GameError(f"the game failed, and is void: {error}") from error

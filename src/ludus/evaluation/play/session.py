@@ -1,0 +1,437 @@
+"""One game between a person and a player of a run, at one table, from its first move to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ludus.data.batch import Batch
+from ludus.data.records import Pair, RecordGame, Result
+from ludus.data.replay import SUFFIX, SeatPlayer, encode_replay
+from ludus.data.specs import GameSpec
+from ludus.data.trees import Tree, take
+from ludus.evaluation.play.skirmish_page import Commander, SkirmishView
+from ludus.evaluation.play.views import GameView
+from ludus.games.bots import Rows, first_illegal
+from ludus.games.game import GameBatch, GameSource, Seat, allocate_actions, lost_tables
+from ludus.games.recording import (
+    RecordedTables,
+    Recording,
+    game_version,
+    innermost,
+    map_name,
+    record_innermost,
+)
+from ludus.games.seat_rows import GameError
+from ludus.models.policy import Policy
+from ludus.store.files import atomic_write, make_folder, safe_name
+from ludus.workers.player_cache import SeatedPlayer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyOutput:
+    """Of one decision."""
+
+    value: float
+    """In units of reward, seen from the seat."""
+    probabilities: tuple[float, ...]
+    """Of every option of the first head; 0 for what is not legal."""
+
+
+def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, action: Tree) -> PolicyOutput:
+    """Trees of one row. `state` is the memory before the decision, `action` one that is legal: heads after
+    the first may depend on it."""
+    # A policy with memory takes trajectories, [T+1, B]; any other takes these too.
+    leading = (1, 1)
+
+    def in_time(tree: Tree) -> Tree:
+        return {name: array.reshape(*leading, *array.shape[1:]) for name, array in tree.items()}
+
+    never, always = np.zeros(leading, np.bool_), np.ones(leading, np.bool_)
+    nothing = np.zeros(leading, np.float32)
+    batch = Batch(
+        observation=in_time(observation),
+        legal=in_time(legal),
+        action=in_time(action),
+        log_prob=np.zeros((*leading, len(action)), np.float32),
+        value=nothing,
+        reward=nothing,
+        elapsed=np.ones(leading, np.int64),
+        over=never,
+        valid=always,
+        follows=never,
+        first=never,
+        version=np.zeros(leading, np.int64),
+        state=state,
+    )
+    with torch.inference_mode():
+        unrolled = policy.unroll(batch)
+        first = next(iter(unrolled.log_probs.values())).exp()
+    return PolicyOutput(
+        value=float(unrolled.value.reshape(-1)[0]),
+        probabilities=tuple(first.reshape(-1, first.shape[-1])[0].tolist()),
+    )
+
+
+TABLE = np.array([0])
+
+
+class Agent:
+    """Of one game. It remembers each seat apart, those that it only looks at included."""
+
+    def __init__(self, seated: SeatedPlayer, *, seed: int) -> None:
+        self._seated = seated
+        self._rng = np.random.default_rng(seed)
+        self._memory: dict[Seat, Tree] = {}
+
+    @property
+    def model(self) -> str:
+        """Id of its weights; empty for a bot."""
+        return self._seated.model_name
+
+    @property
+    def thinks(self) -> bool:
+        """Bots have no values, and no probabilities that they would tell."""
+        return bool(self._seated.policies)
+
+    def decide(self, tables: GameBatch, seats: Sequence[Seat]) -> dict[Seat, tuple[Tree, PolicyOutput | None]]:
+        """What the seats, which are to act at table 0, do: trees of one row."""
+        if self._seated.bot is None:
+            return {seat: self._consider(tables, seat) for seat in seats}
+        decided: dict[Seat, tuple[Tree, PolicyOutput | None]] = {}
+        for own in tables.spec.seats_of_kind:
+            here = [seat for seat in seats if seat in own]
+            if here:
+                actions = self._seated.bot.act(tables, np.zeros(len(here), np.int64), np.array(here), self._rng)
+                decided |= {seat: (take(actions, slice(row, row + 1)), None) for row, seat in enumerate(here)}
+        return decided
+
+    def look(self, tables: GameBatch, seat: Seat) -> PolicyOutput | None:
+        """What it thinks of a decision that is another's. Once for each: it remembers what it sees."""
+        return self._consider(tables, seat)[1] if self.thinks else None
+
+    def _consider(self, tables: GameBatch, seat: Seat) -> tuple[Tree, PolicyOutput]:
+        kind, column = tables.spec.seats[seat], tables.spec.column_of_seat[seat]
+        policy = self._seated.policies[kind]
+        observation = take(tables.view.observation[kind], (TABLE, column))
+        legal = take(tables.view.legal[kind], (TABLE, column))
+        before = self._memory.get(seat) or policy.initial_state(1)
+        uniforms = self._rng.random((1, policy.num_draws), np.float32)
+        acted = policy.act(observation, legal, before, uniforms, greedy=self._seated.greedy, want_value=False)
+        self._memory[seat] = acted.state
+        return acted.action, policy_output(policy, observation, legal, before, acted.action)
+
+
+class WrongMove(ValueError):  # noqa: N818
+    """A move that cannot be made; the game is as it was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a game came out."""
+
+    score: tuple[float, ...]
+    """By team."""
+    recording: Recording
+    decisions: tuple[int, ...]
+    """By seat."""
+
+
+@dataclass(kw_only=True)
+class _Thoughts:
+    """The newest of each kind."""
+
+    of_person: PolicyOutput | None = None
+    """What the agent would think in the person's place."""
+    of_agent: PolicyOutput | None = None
+    agent_chose: int | None = None
+    of_options: list[str] = field(default_factory=list)
+    """What the agent's options were called."""
+
+
+class PlaySession:
+    """The person has one seat, the agent has all others."""
+
+    def __init__(self, source: GameSource, view: GameView, agent: Agent, seat: Seat, *, seed: int) -> None:
+        self._view = view
+        self._agent = agent
+        self.seat = seat
+        self.ended: Ended | None = None
+        self._recording: Recording | None = None
+        self._tables = record_innermost(source, self._keep).tables(1)
+        self._plain = _game_itself(self._tables)
+        self._actions = allocate_actions(self.spec, 1)
+        self._decisions = [0] * self.spec.num_seats
+        self._latest: int | None = None
+        self._thoughts = _Thoughts()
+        self._commander = Commander(self._plain, seat) if isinstance(view, SkirmishView) else None
+        self._missed = ""
+        self._ordered = False
+        try:
+            self._tables.reset(TABLE, np.array([seed], np.uint64))
+            self._go_on(None)
+        except BaseException:
+            self._tables.close()
+            raise
+
+    @property
+    def spec(self) -> GameSpec:
+        return self._tables.spec
+
+    @property
+    def started(self) -> bool:
+        """The person has decided something; to let time go by is nothing yet."""
+        return self._ordered if self._view.real_time else self._decisions[self.seat] > 0
+
+    def close(self) -> None:
+        self._tables.close()
+
+    # --- playing ---
+
+    def options(self) -> dict[int, str]:
+        """The options that are legal for the person now, and what they are called; in real time there are
+        orders instead."""
+        if self.ended is not None or self._view.real_time:
+            return {}
+        names = self._view.options(self._plain, self.seat)
+        mask = self._rows().mask(self._head)[0]
+        return {option: names[option] for option in np.flatnonzero(mask).tolist()}
+
+    def move(self, option: int) -> None:
+        """Of a game with one choice a turn: the person's, then whatever the agent does until it is the
+        person's turn again."""
+        legal = self.options()
+        if self.ended is not None:
+            raise WrongMove("the game is over")
+        if option not in legal:
+            raise WrongMove(f"option {option} is not legal; legal are {', '.join(map(str, legal))}")
+        self._go_on({self._head: np.array([option], np.int32)})
+
+    def tick(self, orders: Sequence[Any]) -> None:
+        """Of a game in real time: takes orders, and lets one tick pass."""
+        if self._commander is None:
+            raise WrongMove(f"{self.spec.name} is not played in real time")
+        if self.ended is not None:
+            raise WrongMove("the game is over")
+        try:
+            self._commander.give(orders)
+        except ValueError as error:
+            raise WrongMove(str(error)) from error
+        self._ordered = self._ordered or bool(orders)
+        kind = self.spec.kinds[self.spec.seats[self.seat]]
+        action, self._missed = self._commander.decide(kind.action.arrays)
+        self._go_on(action)
+
+    def _go_on(self, action: Tree | None) -> None:
+        """Until the person must decide, or the game is over."""
+        view = self._tables.view
+        if action is not None:
+            illegal = first_illegal(self._rows(), action)
+            if illegal is not None:
+                raise WrongMove(illegal[1])
+        while not (view.over[0] or view.truncated[0]):
+            acting = np.flatnonzero(view.to_act[0]).tolist()
+            if self.seat in acting and action is None:
+                self._thoughts.of_person = self._agent.look(self._tables, self.seat)
+                return
+            self._step(acting, action)
+            action = None
+        assert self._recording is not None
+        self.ended = Ended(
+            score=tuple(view.score[0].tolist()),
+            recording=self._recording,
+            decisions=tuple(self._decisions),
+        )
+
+    def _step(self, acting: Sequence[Seat], action: Tree | None) -> None:
+        others = [seat for seat in acting if seat != self.seat]
+        decided = self._agent.decide(self._tables, others)
+        chosen: dict[Seat, Tree] = {seat: tree for seat, (tree, _) in decided.items()}
+        for seat, (tree, opinion) in decided.items():
+            self._thoughts.of_agent = opinion
+            self._thoughts.agent_chose = int(next(iter(tree.values())).flat[0])
+            self._thoughts.of_options = self._view.options(self._plain, seat)
+        if action is not None:
+            chosen[self.seat] = action
+        for seat, tree in chosen.items():
+            kind, column = self.spec.seats[seat], self.spec.column_of_seat[seat]
+            for head, array in self._actions[kind].items():
+                array[0, column] = tree[head][0]
+            self._decisions[seat] += 1
+        self._tables.step(self._actions)
+        if reason := lost_tables(self._tables).get(0):
+            raise GameError(f"{self.spec.name}: the table was lost: {reason}")
+        if len(chosen) == 1:
+            (tree,) = chosen.values()
+            self._latest = int(next(iter(tree.values())).flat[0])
+
+    # --- what is shown ---
+
+    def show(self, *, thoughts: bool = False) -> dict[str, Any]:
+        """What the person may know, as plain values. After the end that is everything."""
+        shown: dict[str, Any] = {
+            "game": self.spec.name,
+            "seat": self.seat,
+            "team": self.spec.teams[self.seat],
+            "over": self.ended is not None,
+            "score": None if self.ended is None else list(self.ended.score),
+            "decisions": sum(self._decisions),
+            "real_time": self._view.real_time,
+            "options": [{"option": option, "name": name} for option, name in self.options().items()],
+            "view": self._view.show(self._plain, self._eyes, self._latest),
+            "thoughts": self._told_thoughts() if thoughts else None,
+        }
+        if self._commander is not None:
+            shown |= {"waiting": self._commander.waiting, "missed": self._missed}
+        return shown
+
+    def written(self) -> str:
+        """For a terminal."""
+        return self._view.written(self._view.show(self._plain, self._eyes, self._latest))
+
+    @property
+    def _eyes(self) -> Seat | None:
+        """Whose eyes the person looks through."""
+        return self.seat if self.ended is None else None
+
+    def _told_thoughts(self) -> dict[str, Any]:
+        """What the agent thinks, but nothing that would tell what only it can see: its opinion of its own
+        place waits for the end where seats may see different things, and so does a value that comes from a
+        critic that sees more than its seat."""
+        told: dict[str, Any] = {"thinks": self._agent.thinks, "yours": None, "its": None}
+        mine, its = self._thoughts.of_person, self._thoughts
+        if mine is not None and self.ended is None:
+            names = self._view.options(self._plain, self.seat)
+            told["yours"] = _told(mine, names, with_value=not self._critic_sees_more(self.seat))
+        if its.of_agent is not None and (self.ended is not None or not self._view.hides):
+            told["its"] = _told(its.of_agent, its.of_options, with_value=True) | {"chose": its.agent_chose}
+        return told
+
+    def _critic_sees_more(self, seat: Seat) -> bool:
+        return bool(self.spec.kinds[self.spec.seats[seat]].observation.critic)
+
+    # --- details ---
+
+    @property
+    def _head(self) -> str:
+        """The first head: of a game with one choice a turn, its only one."""
+        return next(iter(self.spec.kinds[self.spec.seats[self.seat]].action.heads))
+
+    def _rows(self) -> Rows:
+        return Rows.of(self._tables, TABLE, np.array([self.seat]))
+
+    def _keep(self, recording: Recording) -> None:
+        self._recording = recording
+
+
+def _told(opinion: PolicyOutput, names: Sequence[str], *, with_value: bool) -> dict[str, Any]:
+    return {
+        "value": round(opinion.value, 4) if with_value else None,
+        "options": [
+            {
+                "option": option,
+                "name": names[option] if option < len(names) else str(option),
+                "p": round(p, 4),
+            }
+            for option, p in enumerate(opinion.probabilities)
+        ],
+    }
+
+
+def _game_itself(tables: GameBatch) -> GameBatch:
+    """The innermost game's tables: what is wrapped around them changes what a player sees, not the table."""
+    around: Any = tables
+    while not isinstance(around, RecordedTables):
+        around = around.game
+    return around.game
+
+
+REPLAYS = "replays"
+"""The folder of replays in a run folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameSeats:
+    """Who sits where in a person's game."""
+
+    person: str
+    opponent: str
+    """As the ledger knows it."""
+    model: str
+    """Id of the opponent's weights; empty for a bot."""
+    seat: int
+    """The person's."""
+
+    def names(self, spec: GameSpec) -> list[str]:
+        """By seat."""
+        return [self.person if seat == self.seat else self.opponent for seat in range(spec.num_seats)]
+
+    def sides(self, spec: GameSpec) -> tuple[tuple[str, ...], ...]:
+        """Per team: one player, or one for each seat of a team that the two share."""
+        names = self.names(spec)
+        teams = [tuple(names[seat] for seat in seats) for seats in spec.seats_of_team]
+        return tuple(team[:1] if len({*team}) == 1 else team for team in teams)
+
+
+def finished(spec: GameSpec, line: GameSeats, ended: Ended) -> RecordGame:
+    """The game with its result."""
+    sides, score = line.sides(spec), ended.score
+    models = tuple(",".join("" if player == line.person else line.model for player in players) for players in sides)
+    return RecordGame(
+        sides=sides,
+        result=Result(
+            match_id=0,
+            episodes=1,
+            steps=ended.recording.num_steps,
+            decisions=tuple(sum(ended.decisions[seat] for seat in seats) for seats in spec.seats_of_team),
+            pairs=tuple(
+                Pair(
+                    side=one,
+                    other=other,
+                    wins=int(score[one] > score[other]),
+                    draws=int(score[one] == score[other]),
+                    losses=int(score[one] < score[other]),
+                )
+                for one in range(len(sides))
+                for other in range(one + 1, len(sides))
+            ),
+            score_sum=score,
+            score_square_sum=tuple(one**2 for one in score),
+            first_models=models,
+            last_models=models,
+        ),
+    )
+
+
+def abandoned(spec: GameSpec, line: GameSeats, reason: str) -> RecordGame:
+    """The game without one."""
+    return RecordGame(sides=line.sides(spec), void=reason)
+
+
+def write_replay(
+    folder: Path,
+    source: GameSource,
+    address: tuple[str, Mapping[str, Any]],
+    line: GameSeats,
+    ended: Ended,
+    match_id: int,
+) -> Path:
+    """Keeps the game beside the run; `address` is how the game itself is called, and its options."""
+    inner = innermost(source)
+    replay = ended.recording.replay(
+        game=address[0],
+        options=address[1],
+        version=game_version(inner),
+        map_name=map_name(inner),
+        seats=tuple(SeatPlayer(name, "" if name == line.person else line.model) for name in line.names(inner.spec)),
+        teams=inner.spec.teams,
+    )
+    make_folder(folder / REPLAYS)
+    path = folder / REPLAYS / f"human-{safe_name(line.opponent, 'a player')}-{match_id:06d}{SUFFIX}"
+    atomic_write(path, encode_replay(replay))
+    return path

@@ -1,0 +1,316 @@
+"""What the pages show, as records that become JSON. A number that is not known is null, never NaN."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.store.run_control import Bottleneck, WorkerStatus
+from ludus.store.run_folder import read_metrics
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    """One view."""
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve over decisions."""
+
+    name: str
+    unit: str = ""
+    meaning: str = ""
+    x: list[float]
+    y: list[float | None]
+
+
+class Concern(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a person should look at."""
+
+    what: str
+    why: str
+    advice: str
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    utilisation: float
+    memory: int
+    total_memory: int
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Matches."""
+
+    issued: int = 0
+    finished: int = 0
+    evaluations: int = 0
+    void: int = 0
+    open: int = 0
+
+
+class LearnerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A player that learns, at a glance."""
+
+    player: str
+    role: str
+    decisions: int
+    step: int | None
+    lag: float | None
+    entropy: float | None
+    policy_loss: float | None
+    value_loss: float | None
+
+
+class Overview(_Document, frozen=True, kw_only=True):
+    run: str
+    experiment: str
+    trial: str | None
+    game: str
+    state: str
+    ended: bool
+    """Nothing more will come."""
+    time: float | None
+    """Unix time of what is said here; None if the run has never said anything."""
+    silent_s: float
+    """Nothing was heard of a run that trains for so long; 0 if all is well."""
+    decisions: int
+    budget: int
+    decisions_per_s: float | None
+    time_left_s: float | None
+    """At the speed of now, or up to the time limit, whatever comes first."""
+    left_by: str
+    """budget or time limit"""
+    up_s: float | None
+    episodes: int
+    restarts: int
+    matches: Counts
+    learners: list[LearnerLine]
+    workers: list[WorkerStatus]
+    gpus: list[Gpu]
+    bottleneck: Bottleneck | None
+    warnings: list[Concern]
+    curves: list[Series]
+    facts: dict[str, str]
+    """How the run came to be."""
+
+
+class PlayerStart(msgspec.Struct, frozen=True, kw_only=True):
+    """When a learning player began, or was reset."""
+
+    decisions: int
+    origin: str | None
+    """The player whose weights it went on with; None: fresh ones."""
+
+
+class PlayerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A player in the table of the league."""
+
+    id: str
+    role: str
+    parent: str | None
+    model: str | None
+    reason: str
+    decisions: int
+    active: bool
+    elo: float | None
+    low: float | None
+    high: float | None
+    games: float
+    equilibrium: float
+    score: float | None
+    """Games with one team: mean and standard error."""
+    score_error: float | None
+    tags: list[str]
+    """best, latest"""
+    opponents: dict[str, float] | None
+    """Of a learning player: the probability of each in its next match."""
+    starts: list[PlayerStart]
+    """Of a learning player."""
+
+
+class LeagueView(_Document, frozen=True, kw_only=True):
+    game: str
+    teams: int
+    anchor: str
+    players: list[PlayerLine]
+    win_rates: list[list[float | None]]
+    """Row against column, in the order of the players; null where they have met too seldom."""
+    games: list[list[float]]
+    """After old ones have faded."""
+    matches: Counts
+    events: int
+    """Rows of the ledger that this follows from."""
+
+
+class History(_Document, frozen=True, kw_only=True):
+    """Elo over decisions."""
+
+    anchor: str
+    decisions: list[float]
+    elo: dict[str, list[float | None]]
+    error: dict[str, list[float | None]]
+    learning: list[str]
+
+
+class TopLayer(msgspec.Struct, frozen=True, kw_only=True):
+    players: list[str]
+    strength: float
+    low: float
+    high: float
+
+
+class Top(_Document, frozen=True, kw_only=True):
+    """The spinning top: strength against how many beat each other in circles there."""
+
+    why_not: str | None
+    """Why there is none."""
+    layers: list[TopLayer]
+    transitive_share: list[float] | None
+    """Value, low, high; of the next two too."""
+    effective_players: list[float] | None
+    effective_diversity: list[float] | None
+    left_out: list[str]
+    pairs_met: float
+
+
+class MatchSide(msgspec.Struct, frozen=True, kw_only=True):
+    players: list[str]
+    trains: bool
+    model: str
+    """Its last one; "" for a scripted player, or before it has ended."""
+    score: float | None
+
+
+class MatchLine(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    purpose: str
+    state: str
+    """finished, void, open"""
+    sides: list[MatchSide]
+    episodes: int
+    wins: int | None
+    """Of the first side; with more than two, against all others together."""
+    draws: int | None
+    losses: int | None
+    steps_per_episode: float | None
+    reason: str
+    """Why it is void."""
+    replay: str | None
+    """A file with it, if it was recorded."""
+
+
+class Matches(_Document, frozen=True, kw_only=True):
+    """Newest first."""
+
+    matches: list[MatchLine]
+    more: int | None
+    """Ask for what comes before this id; None: that was all."""
+    counts: Counts
+    voids: dict[str, int]
+    replays: list[str]
+
+
+class OpponentLine(msgspec.Struct, frozen=True, kw_only=True):
+    player: str
+    win_rate: float | None
+    low: float
+    high: float
+    games: float
+    share: float | None
+    """Probability in the next match."""
+
+
+class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
+    decisions: int
+    settings: dict[str, Any]
+    reason: str
+    whose: str
+    """this player, all"""
+
+
+class PlayerView(_Document, frozen=True, kw_only=True):
+    line: PlayerLine
+    lineage: list[SettingsChange]
+    opponents: list[OpponentLine]
+    over_time: list[Series]
+    """Win rate against each opponent, those it met most first."""
+    metrics: list[Series]
+    settings: dict[str, Any]
+    """What differs from the experiment now."""
+    hyper_parameters: dict[str, Any]
+    """Of the experiment, with those changes."""
+    changes: list[SettingsChange]
+    children: list[str]
+
+
+Floats = NDArray[np.float64]
+POINTS = 240
+"""A curve has at most so many points: more than a screen can show says nothing more."""
+
+
+class MetricsTable:
+    """All numbers of all rows. A row that lacks a number has NaN there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._columns: dict[str, array[float]] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def names(self) -> Iterator[str]:
+        return iter(list(self._columns))
+
+    def follow(self) -> bool:
+        """Read what is new; whether anything was."""
+        try:
+            rows, self._offset = read_metrics(self._path, self._offset)
+        except OSError:
+            return False
+        for row in rows:
+            for name, value in row.items():
+                if isinstance(value, int | float):
+                    column = self._columns.get(name)
+                    if column is None:
+                        column = self._columns[name] = array("d")
+                    if len(column) < self._length:
+                        column.extend([math.nan] * (self._length - len(column)))
+                    column.append(value)
+            self._length += 1
+        return bool(rows)
+
+    def column(self, name: str) -> Floats:
+        found = np.array(self._columns.get(name, ()), np.float64)
+        return np.pad(found, (0, self._length - len(found)), constant_values=np.nan)
+
+    def latest(self, name: str, default: float = math.nan) -> float:
+        """The newest value that there is."""
+        for value in reversed(self._columns.get(name, ())):
+            if math.isfinite(value):
+                return value
+        return default
+
+
+def thinned(x: Floats, *curves: Floats, points: int = POINTS) -> list[Floats]:
+    """A long curve as the means of equal stretches of it; gaps stay gaps."""
+    length = len(x)
+    if length <= points:
+        return [x, *curves]
+    edges = np.linspace(0, length, points + 1).astype(int)
+    result = [x[edges[1:] - 1]]
+    for curve in curves:
+        known = np.isfinite(curve)
+        sums = np.add.reduceat(np.where(known, curve, 0.0), edges[:-1])
+        counts = np.add.reduceat(known.astype(np.float64), edges[:-1])
+        result.append(np.divide(sums, counts, out=np.full(points, np.nan), where=counts > 0))
+    return result

@@ -1,0 +1,277 @@
+"""A run at a glance, as a document."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ludus.observe.documents import Concern, Counts, Gpu, LearnerLine, MetricsTable, Overview, Series, thinned
+from ludus.observe.league_fold import RatingPoint
+from ludus.observe.league_page import curve_of
+from ludus.observe.lost_matches import NO_FAULT
+from ludus.observe.run_state import ENDED, GpuUse
+from ludus.store.run_control import SILENT_AFTER_S, RunStatus
+from ludus.store.run_folder import RunFolder
+
+MOST_LEARNERS_IN_CURVES = 8
+_CURVES = ("decisions_per_s",)
+_PLAYER_CURVES = ("episode_score", "entropy", "lag", "value_loss")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeagueGlance:
+    """What the overview needs of the ledger."""
+
+    counts: Counts = field(default_factory=Counts)
+    decisions: int = 0
+    learners: tuple[tuple[str, str, int, int | None], ...] = ()
+    """Player, role, decisions, step."""
+    concerns: tuple[Concern, ...] = ()
+
+
+def overview(
+    folder: RunFolder,
+    experiment: Mapping[str, Any],
+    status: RunStatus | None,
+    state: str,
+    glance: LeagueGlance,
+    metrics: MetricsTable,
+    concerns: Sequence[Concern],
+    gpus: Sequence[GpuUse],
+    now: float,
+) -> Overview:
+    """`state`: of a run that has no status."""
+    ended = status is None or status.state in ENDED
+    decisions = status.decisions if status else int(metrics.latest("decisions", glance.decisions))
+    left, by = (None, "") if status is None or ended else _time_left(status, now)
+    counts = glance.counts
+    if not counts.issued and status is not None:
+        counts = Counts(issued=status.matches, finished=status.matches)
+    return Overview(
+        run=folder.path.resolve().name,
+        experiment=str(experiment.get("name", "")),
+        trial=experiment.get("trial"),
+        game=_kind(experiment.get("game")),
+        state=status.state if status else state,
+        ended=ended,
+        time=status.time if status else None,
+        silent_s=_silence(status, now),
+        decisions=decisions,
+        budget=status.budget if status else int(experiment.get("budget", 0)),
+        decisions_per_s=None if status is None or ended else status.decisions_per_s,
+        time_left_s=left,
+        left_by=by,
+        up_s=None if status is None else (status.time if ended else now) - status.started,
+        episodes=status.episodes if status else int(metrics.latest("episodes", 0)),
+        restarts=status.restarts if status else 0,
+        matches=counts,
+        learners=[_learner(metrics, status, *one) for one in glance.learners],
+        workers=list(status.workers) if status else [],
+        gpus=[
+            Gpu(name=one.name, utilisation=one.utilisation, memory=one.memory, total_memory=one.total_memory)
+            for one in gpus
+        ],
+        bottleneck=status.bottleneck if status else None,
+        warnings=[*concerns, *glance.concerns],
+        curves=_curves(metrics, [one[0] for one in glance.learners[:MOST_LEARNERS_IN_CURVES]]),
+        facts={
+            "created": folder.facts.created,
+            "command": _command(folder.facts.command),
+            "seed": str(folder.facts.seed),
+            "runtime": status.runtime if status else str(experiment.get("runtime", "")),
+            "ludus": folder.facts.ludus,
+            "python": folder.facts.python,
+        },
+    )
+
+
+def _command(words: Sequence[str]) -> str:
+    """As it was typed: where the program lies says nothing."""
+    return shlex.join([Path(words[0]).name, *words[1:]]) if words else ""
+
+
+def _time_left(status: RunStatus, now: float) -> tuple[float | None, str]:
+    limit = max(0.0, status.started + 3600 * status.time_limit_h - now)
+    if status.state != "training" or status.decisions_per_s <= 0:
+        return limit, "time limit"
+    budget = max(0, status.budget - status.decisions) / status.decisions_per_s
+    return (budget, "budget") if budget < limit else (limit, "time limit")
+
+
+def _silence(status: RunStatus | None, now: float) -> float:
+    if status is None or status.state in ENDED:
+        return 0.0
+    silent = now - status.time
+    return silent if silent > SILENT_AFTER_S else 0.0
+
+
+def _learner(
+    metrics: MetricsTable, status: RunStatus | None, player: str, role: str, decisions: int, step: int | None
+) -> LearnerLine:
+    def latest(name: str) -> float | None:
+        value = metrics.latest(f"{player}/{name}")
+        return value if np.isfinite(value) else None
+
+    lag = None if status is None else status.lag.get(player)
+    return LearnerLine(
+        player=player,
+        role=role,
+        decisions=decisions,
+        step=step,
+        lag=latest("lag") if lag is None else lag,
+        entropy=latest("entropy"),
+        policy_loss=latest("policy_loss"),
+        value_loss=latest("value_loss"),
+    )
+
+
+def _curves(metrics: MetricsTable, learners: Sequence[str]) -> list[Series]:
+    present = set(metrics.names)
+    names = [name for name in _CURVES if name in present]
+    names += [f"{one}/{name}" for name in _PLAYER_CURVES for one in learners if f"{one}/{name}" in present]
+    if not names:
+        return []
+    x, *curves = thinned(metrics.column("decisions"), *(metrics.column(name) for name in names))
+    return [curve_of(name, name, x, y) for name, y in zip(names, curves, strict=True)]
+
+
+def _kind(encoded: Any) -> str:
+    """The class of an encoded part of an experiment."""
+    kind = encoded.get("$type", "") if isinstance(encoded, dict) else encoded
+    return str(kind or "").rpartition(":")[2]
+
+
+FEWEST_ROWS = 10
+"""Fewer rows of metrics say nothing about where they go."""
+COLLAPSED = 0.1
+"""Of the entropy at the beginning."""
+MANY_VOIDS = 0.05
+FEWEST_VOIDS = 10
+MANY_STALE = 0.2
+FEWEST_POINTS = 12
+LONG_WAIT_S = 30.0
+"""A service that has waited no longer for a node may have been about to start."""
+
+
+def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str) -> Iterator[Concern]:
+    for player in learners:
+        entropy = metrics.column(f"{player}/entropy")
+        entropy = entropy[np.isfinite(entropy)]
+        if len(entropy) >= FEWEST_ROWS:
+            first, last = float(entropy[:5].mean()), float(entropy[-5:].mean())
+            if last < COLLAPSED * first:
+                yield Concern(
+                    what=f"entropy of {player} has collapsed",
+                    why=f"{last:.3g} is left of {first:.3g}: it nearly always does the same",
+                    advice=f"more entropy bonus (`ludus set {run} algorithm.entropy=0.02`) or a smaller "
+                    "learning rate; if it wins all the same, it has just learned the game",
+                )
+        skipped, refused = (metrics.latest(f"{player}/{name}", 0.0) for name in ("skipped", "refused"))
+        if skipped or refused:
+            yield Concern(
+                what=f"{player} met numbers that are not finite",
+                why=f"{skipped:,.0f} gradient steps skipped and {refused:,.0f} decisions refused, "
+                "because of a NaN or an infinity",
+                advice="a smaller learner.learning_rate or learner.max_gradient_norm; where decisions were "
+                "refused, `ludus check GAME` looks for such observations and rewards",
+            )
+        lost = sum(metrics.latest(f"{player}/{name}", 0.0) for name in ("stale", "dropped"))
+        trained = metrics.latest("decisions", 0.0) / max(1, len(learners))
+        if lost > MANY_STALE * max(trained, 1.0):
+            yield Concern(
+                what=f"much of what is played for {player} is thrown away",
+                why=f"{lost:,.0f} decisions were too old or found the buffer full",
+                advice="fewer actors, a larger learner.max_lag, or a faster learner",
+            )
+
+
+def concerns_of_matches(counts: Counts, voids: Mapping[str, int], run: str) -> Iterator[Concern]:
+    ended = {cause: number for cause, number in voids.items() if cause not in NO_FAULT}
+    void = sum(ended.values())
+    if void >= FEWEST_VOIDS and void > MANY_VOIDS * (counts.finished + void):
+        cause, number = Counter(ended).most_common(1)[0]
+        yield Concern(
+            what="many matches end without a result",
+            why=f"{void:,} of {counts.finished + void:,} are void, {number:,} of them for: {cause}",
+            advice=f"`ludus logs {run}` shows what the workers said; `ludus check GAME` tries the game alone",
+        )
+
+
+def concerns_of_status(
+    status: RunStatus | None, now: float, faults: Sequence[Mapping[str, Any]], run: str
+) -> Iterator[Concern]:
+    if status is None:
+        return
+    if status.state == "dead":
+        yield Concern(
+            what="nobody trains this run any more",
+            why="its process is gone and has not said why",
+            advice=f"`ludus train --run {run} --resume` goes on; `ludus logs {run}` shows the last words",
+        )
+    elif status.state == "training" and now - status.time > SILENT_AFTER_S:
+        yield Concern(
+            what=f"no news for {now - status.time:.0f} s",
+            why="the process that trains is busy with something long, or hangs",
+            advice=f"`ludus status {run}` on its machine shows its workers",
+        )
+    if status.restarts:
+        last = f"; the last: {faults[-1].get('worker')}: {faults[-1].get('reason')}" if faults else ""
+        yield Concern(
+            what=f"{status.restarts} restarts of workers",
+            why=f"they died or hung and were started again{last}",
+            advice=f"`ludus logs {run}`; nothing that was acknowledged is lost",
+        )
+    not_kept = [fault for fault in faults if fault.get("class") == "model_not_kept"]
+    if not_kept:
+        yield Concern(
+            what="a node could not keep a model that it was sent",
+            why=f"{len(not_kept)} in all; the last: {not_kept[-1].get('reason')}",
+            advice="look at its disk for temporary files; the model is sent again when it is needed",
+        )
+    for worker in status.workers:
+        if worker.state == "quarantined":
+            yield Concern(
+                what=f"{worker.name} is given up",
+                why="it failed again and again",
+                advice=f"`ludus logs {run} {worker.name}` shows why; `ludus scale` brings another",
+            )
+        elif worker.state == "waiting" and status.time - worker.started > LONG_WAIT_S:
+            yield Concern(
+                what=f"{worker.name} does not run",
+                why="no node of the cluster has free what its service asks for",
+                advice="let a node join that has it, or go on by `ludus train --resume` with less in "
+                "`services.NAME.resources`",
+            )
+        elif worker.state == "ended":
+            yield Concern(
+                what=f"{worker.name} does not run",
+                why="it has ended, and its service is not to be started again (`restart` is off)",
+                advice=f"`ludus logs {run} {worker.name}` shows its last words",
+            )
+
+
+def concerns_of_ratings(points: Sequence[RatingPoint], learners: Sequence[str]) -> Iterator[Concern]:
+    """A rating that has not risen for the last third of the run."""
+    if len(points) < FEWEST_POINTS:
+        return
+    for player in learners:
+        known = [point.elo[player] for point in points if player in point.elo]
+        if len(known) < FEWEST_POINTS:
+            continue
+        third = len(known) // 3
+        earlier = float(np.mean([elo for elo, _ in known[-2 * third : -third]]))
+        later = float(np.mean([elo for elo, _ in known[-third:]]))
+        if later - earlier <= known[-1][1]:
+            yield Concern(
+                what=f"the rating of {player} stalls",
+                why=f"Elo {later:+.0f} in the last third of the run, {earlier:+.0f} in the third before: "
+                f"no more than the error of {known[-1][1]:.0f}",
+                advice="a smaller learning rate, a larger model, or exploiters; the league shows whom it "
+                "loses to. It may also be as strong as it can get",
+            )

@@ -1,0 +1,317 @@
+"""How a run is, as it says itself and as can be seen from here: who lives, cores and memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ludus.store.run_control import Bottleneck, RunStatus, WorkerStatus, read_status
+from ludus.store.run_folder import RunFolder
+
+LOOK_S = 1.0
+"""Cores in use are measured over so long at least: over less, the kernel's ticks say little."""
+NVIDIA_SMI_S = 5.0
+GPU_EVERY_S = 10.0
+"""nvidia-smi takes a while, and wakes a GPU that sleeps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessUse:
+    """Of a process and all that it has started."""
+
+    cores: float | None
+    """None: not watched for long enough."""
+    memory: int
+    """Bytes; pages that several processes have touched count for each of them."""
+    gpu_memory: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuUse:
+    name: str
+    utilisation: float
+    """Share of the time that it computes."""
+    memory: int
+    total_memory: int
+
+
+def look_at(pids: Iterable[int]) -> dict[int, ProcessUse]:
+    """By process; who is gone is left out."""
+    meter = UseMeter()
+    time.sleep(LOOK_S)
+    return meter.look(pids, gpu_memory())
+
+
+class UseMeter:
+    """What processes use from one look to the next."""
+
+    def __init__(self) -> None:
+        self._at, self._before = time.monotonic(), _snapshot()
+
+    def look(self, pids: Iterable[int], on_gpus: Mapping[int, int]) -> dict[int, ProcessUse]:
+        """Since the last look, by process; who is gone is left out. A look that comes too soon tells no cores
+        and leaves the time to the next. `on_gpus`: bytes by process."""
+        before, after, at = self._before, _snapshot(), time.monotonic()
+        passed = at - self._at
+        if passed >= LOOK_S:
+            self._at, self._before = at, after
+        found = {}
+        for pid in pids:
+            family = _family(pid, after)
+            if family:
+                ticks = sum(after[one].ticks - before[one].ticks for one in family if one in before)
+                found[pid] = ProcessUse(
+                    cores=ticks / os.sysconf("SC_CLK_TCK") / passed if passed >= LOOK_S else None,
+                    memory=sum(after[one].memory for one in family),
+                    gpu_memory=sum(on_gpus.get(one, 0) for one in family),
+                )
+        return found
+
+
+class GpuWatch:
+    """What nvidia-smi has said last. Threads may share it."""
+
+    def __init__(self) -> None:
+        self.gpus: list[GpuUse] = []
+        self.memory: dict[int, int] = {}
+        """Bytes by process."""
+        self._due = 0.0
+        self._asking = threading.Lock()
+
+    def look(self) -> None:
+        """Ask again if that is some time ago; while one thread does, the others go on with what is known."""
+        if time.monotonic() < self._due or not self._asking.acquire(blocking=False):
+            return
+        try:
+            self.gpus, self.memory = gpus(), gpu_memory()
+        finally:
+            self._due = time.monotonic() + GPU_EVERY_S
+            self._asking.release()
+
+
+def gpus() -> list[GpuUse]:
+    """Of this machine; none where nvidia-smi is missing or fails."""
+    asked = "name,utilization.gpu,memory.used,memory.total"
+    found = []
+    for name, used, memory, total in _nvidia_smi(f"--query-gpu={asked}", 4):
+        found.append(
+            GpuUse(
+                name=name,
+                utilisation=_number(used) / 100,
+                memory=int(_number(memory) * 2**20),
+                total_memory=int(_number(total) * 2**20),
+            )
+        )
+    return found
+
+
+def gpu_memory() -> dict[int, int]:
+    """Bytes by process."""
+    rows = _nvidia_smi("--query-compute-apps=pid,used_memory", 2)
+    return {int(_number(pid)): int(_number(memory) * 2**20) for pid, memory in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    ticks: int
+    memory: int
+
+
+def _snapshot() -> dict[int, _Process]:
+    """All processes that can be seen. Threads count with their process."""
+    found = {}
+    page = os.sysconf("SC_PAGE_SIZE")
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            found[int(entry.name)] = _Process(int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[21]) * page)
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended meanwhile
+    return found
+
+
+def _family(pid: int, processes: Mapping[int, _Process]) -> list[int]:
+    """The process and all that descend from it."""
+    family = [pid] if pid in processes else []
+    for one in family:
+        family += [child for child, found in processes.items() if found.parent == one]
+    return family
+
+
+def _nvidia_smi(query: str, num_columns: int) -> list[list[str]]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        told = subprocess.run(
+            [program, query, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_S,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    return [row for row in rows if len(row) == num_columns]
+
+
+def _number(text: str) -> float:
+    """nvidia-smi says [N/A] where a GPU does not."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+ENDED = ("finished", "stopped", "failed", "time limit reached", "dead")
+CONTROLLER = "controller"
+
+
+def look_at_run(
+    folder: RunFolder, measure: Callable[[Iterable[int]], Mapping[int, ProcessUse]] = look_at
+) -> RunStatus | None:
+    """What the run says, with what can be seen here; None if it has never said anything."""
+    status = read_status(folder.status)
+    if status is None:
+        return None
+    if status.state in ENDED:
+        return status
+    if folder.holder() is None:
+        return msgspec.structs.replace(status, state="dead", workers=(), bottleneck=None)
+    workers = [_controller(status), *status.workers]
+    here = [one.pid for one in workers if one.pid is not None and one.node == socket.gethostname()]
+    use = measure(here)
+    seen = [
+        _with_use(one, use[one.pid])
+        if one.pid is not None and one.pid in use and one.node == socket.gethostname()
+        else one
+        for one in workers
+    ]
+    return msgspec.structs.replace(status, workers=tuple(_without_children(seen)))
+
+
+def state_without_status(folder: RunFolder) -> str:
+    """Of a run that has never said anything."""
+    return "starting" if folder.holder() is not None else "never started"
+
+
+def _controller(status: RunStatus) -> WorkerStatus:
+    return WorkerStatus(name=CONTROLLER, state="working", pid=status.pid, node=status.node, started=status.started)
+
+
+def _with_use(worker: WorkerStatus, use: ProcessUse) -> WorkerStatus:
+    return msgspec.structs.replace(
+        worker,
+        cores=None if use.cores is None else round(use.cores, 3),
+        memory=use.memory,
+        gpu_memory=use.gpu_memory,
+    )
+
+
+def _without_children(workers: list[WorkerStatus]) -> list[WorkerStatus]:
+    """The other workers are the controller's children: what they use is not its own."""
+    controller, *others = workers
+    beside = [one for one in others if one.node == controller.node]
+    if controller.memory is None or controller.gpu_memory is None:
+        return workers
+    cores = controller.cores
+    own = msgspec.structs.replace(
+        controller,
+        cores=None if cores is None else max(0.0, cores - sum(one.cores or 0.0 for one in beside)),
+        memory=max(0, controller.memory - sum(one.memory or 0 for one in beside)),
+        gpu_memory=max(0, controller.gpu_memory - sum(one.gpu_memory or 0 for one in beside)),
+    )
+    return [own, *others]
+
+
+WAITS_MUCH = 0.25
+"""Share of the time from which on a wait says something by itself."""
+BOTH_BUSY = 0.05
+_NO_WORKER: Mapping[str, float] = {}
+
+
+def find_bottleneck(
+    actors: Mapping[str, float],
+    learner: Mapping[str, float],
+    buffer: Mapping[str, float] = _NO_WORKER,
+    *,
+    num_actors: int,
+    schedule: str,
+    central: bool,
+    run: str,
+) -> Bottleneck | None:
+    """`actors` (mean of all), `learner`, `buffer` (of a buffer worker): shares of their time, by what it went
+    into; None: nothing is known. `central`: a policy worker decides for the actors."""
+    if not actors or not learner:
+        return None
+    held, idle = actors["waiting"], learner["waiting"]
+    waits = f"actors wait for the learner {held:.0%} of their time, the learner for actors {idle:.0%}"
+    recomputing = buffer.get("recomputing", 0.0)
+    if recomputing > 1.0 - WAITS_MUCH and idle > BOTH_BUSY:
+        return Bottleneck(
+            what="buffer",
+            why=f"the buffer worker is busy {recomputing:.0%} of its time, and the learner waits {idle:.0%}",
+            advice="a larger learner.recompute_lag, a smaller learner.reuse, or learner.buffer_worker=false, "
+            "if cores are few",
+        )
+    if min(held, idle) > WAITS_MUCH:
+        advice = (
+            "--set learner.schedule=async lets them overlap"
+            if schedule == "sync"
+            else "a larger learner.max_lag or a smaller learner.batch_size lets them overlap more"
+        )
+        return Bottleneck(what="buffer", why=f"{waits}: they take turns", advice=advice)
+    if held > idle:
+        return Bottleneck(
+            what="learner",
+            why=waits,
+            advice="learner.device=cuda, fewer learner.epochs, a larger learner.minibatch_size, or more "
+            "learner.ranks; fewer actors would leave it more of the cores",
+        )
+    if max(held, idle) < BOTH_BUSY:
+        waits += ": all are busy, the cores are the limit"
+    spent = f"{waits}; actors spend {actors['game']:.0%} in the game and {actors['inference']:.0%} in decisions"
+    if actors["game"] > actors["inference"]:
+        return Bottleneck(
+            what="game",
+            why=spent,
+            advice=f"`ludus scale {run} actors={num_actors + 1}`, if cores are free; else a faster game",
+        )
+    return Bottleneck(
+        what="inference",
+        why=spent,
+        advice=f"`ludus scale {run} actors={num_actors + 1}`, if cores are free, or a smaller model"
+        if central
+        else "more actor.num_tables (larger calls), actor.inference=worker (with a GPU), or a smaller model",
+    )
+
+
+SECRET = ("KEY", "TOKEN", "PASSWORD", "SECRET")
+"""What is in the environment under a name like these is never shown."""
+_LOGIN = re.compile(r"://[^/\s\"\\]+@")
+"""Up to the last @ of what names the host: a password may hold one."""
+
+
+def without_secrets(text: str) -> str:
+    """Without keys that the environment holds, and without logins."""
+    for name, value in os.environ.items():
+        if len(value) >= 8 and any(mark in name.upper() for mark in SECRET):
+            text = text.replace(value, "***")
+    return without_logins(text)
+
+
+def without_logins(text: str) -> str:
+    """Without names and passwords in addresses: redis://NAME:PASSWORD@HOST."""
+    return _LOGIN.sub("://***@", text)

@@ -1,0 +1,286 @@
+"""A run folder as the documents that pages show. Reads only: no lock, no write."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ludus.league.summary import LeagueSummary, summarise
+from ludus.observe.documents import Concern, MetricsTable
+from ludus.observe.league_fold import RatingHistory, RunFold, read_league
+from ludus.observe.league_page import (
+    MatchFilter,
+    counts,
+    history_page,
+    league_page,
+    match_list,
+    player_page,
+    top_page,
+)
+from ludus.observe.overview import (
+    LeagueGlance,
+    concerns_of_matches,
+    concerns_of_metrics,
+    concerns_of_ratings,
+    concerns_of_status,
+    overview,
+)
+from ludus.observe.run_state import ENDED, GpuWatch, UseMeter, look_at_run, state_without_status
+from ludus.store.files import StoreError
+from ludus.store.ledger import Ledger
+from ludus.store.run_control import RunStatus
+from ludus.store.run_folder import RunFolder, read_metrics
+
+OVERVIEW, LEAGUE, HISTORY, TOP, MATCHES, PLAYER = "overview", "league", "history", "top", "matches", "player/"
+PACE = 100.0
+"""A document is made again only after so many times as long as it took: looking on must not cost."""
+
+
+class ViewError(Exception):
+    """There is no such document, or not of this run; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A document as it was last made."""
+
+    encoded: bytes
+    version: tuple[int, ...]
+    """Of what it was made from."""
+    due: float
+    """From then on it may be made again."""
+
+
+class RunView:
+    """`refresh` looks at the folder, `document` gives what a view shows. Threads may share it."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._experiment: Mapping[str, Any] = msgspec.json.decode(folder.facts.experiment)
+        self._run = str(folder.path)
+        self._front = threading.RLock()
+        """Of status and metrics, which are quick to read."""
+        self._back = threading.RLock()
+        """Of the ledger and what follows from it. Who needs both takes this one first."""
+        self._missing: dict[str, tuple[int, ...]] = {}
+        """Asked for when there was none yet, as of a run that has just begun -> the version then."""
+        self._made: dict[str, _Made] = {}
+        self._status: RunStatus | None = None
+        self._looked = 0
+        self._meter: UseMeter | None = None
+        self._gpus = GpuWatch()
+        self._metrics = MetricsTable(folder.metrics / "train.jsonl")
+        self._faults: list[dict[str, Any]] = []
+        self._faults_offset = 0
+        self._glance = LeagueGlance()
+        self._ledger: Ledger | None = None
+        self._fold: RunFold | None = None
+        self._history: RatingHistory | None = None
+        self._summary: tuple[int, LeagueSummary] | None = None
+        self._why_no_league = ""
+        self._broken = False
+        """An event did not fit: what is folded is of no use."""
+
+    # --- looking ---
+
+    def refresh(self) -> None:
+        """Look at everything again."""
+        self.look()
+        self.follow()
+
+    def look(self) -> None:
+        """At what the run says of itself and has measured: a few milliseconds, and where there are GPUs now
+        and then what nvidia-smi takes. Nobody who wants a document waits for that."""
+        if self.folder.holder() is not None:
+            self._gpus.look()
+        with self._front:
+            if self._meter is None:
+                self._meter = UseMeter()
+            status = look_at_run(self.folder, partial(self._meter.look, on_gpus=self._gpus.memory))
+            read = self._metrics.follow()
+            if status != self._status or read:
+                self._looked += 1
+            self._status = status
+            with suppress(OSError):  # there are none yet
+                path = self.folder.metrics / "faults.jsonl"
+                rows, self._faults_offset = read_metrics(path, self._faults_offset)
+                self._faults += rows
+
+    def follow(self) -> None:
+        """What is new in the ledger. The first time takes as long as the ledger is."""
+        with self._back:
+            fold = self._open()
+            if fold is None or self._ledger is None or self._history is None or self._broken:
+                return
+            try:
+                fold.follow(self._ledger)
+                self._why_no_league = ""
+            except StoreError as error:  # may pass: a disk, a lock
+                self._why_no_league = str(error)
+            except (ValueError, LookupError) as error:
+                self._why_no_league, self._broken = f"the ledger makes no sense: {error}", True
+            if fold.league.players and not self._why_no_league:
+                self._history.follow(self._summarised().anchor)
+            self._glance = self._glanced(fold, self._history)
+
+    @property
+    def is_live(self) -> bool:
+        """More may come."""
+        return self._status is not None and self._status.state not in ENDED
+
+    # --- documents ---
+
+    def names(self) -> list[str]:
+        """Of all documents."""
+        with self._back:
+            fold = self._fold
+            players = [] if fold is None else [f"{PLAYER}{player}" for player in fold.league.candidates]
+        return [OVERVIEW, LEAGUE, HISTORY, TOP, MATCHES, *players]
+
+    def document(self, name: str) -> msgspec.Struct:
+        """As of the last refresh; ViewError if there is none."""
+        if name == OVERVIEW:
+            with self._front:
+                return overview(
+                    self.folder, self._experiment, self._status, state_without_status(self.folder),
+                    self._glance, self._metrics, self._concerns(), self._gpus.gpus, time.time(),
+                )  # fmt: skip
+        with self._back:
+            fold = self._require_league()
+            if name == LEAGUE:
+                return league_page(fold, self._summarised(), str(self._experiment.get("name", "")))
+            if name == HISTORY:
+                assert self._history is not None
+                return history_page(fold, self._history, self._summarised())
+            if name == TOP:
+                return top_page(fold)
+            if name == MATCHES:
+                return self.matches(MatchFilter())
+            player = name.removeprefix(PLAYER)
+            if name.startswith(PLAYER) and player in fold.league.candidates:
+                with self._front:
+                    return player_page(fold, self._summarised(), self._metrics, self._experiment, player)
+        raise ViewError(f"there is no document {name!r}")
+
+    def matches(self, asked: MatchFilter) -> msgspec.Struct:
+        """Those that pass the filter, newest first."""
+        with self._back:
+            fold = self._require_league()
+            assert self._ledger is not None
+            return match_list(fold, self._ledger, asked, self.replays())
+
+    def filtered_matches(self, asked: Mapping[str, str]) -> bytes:
+        """The same as JSON; the filter in words, as they stand in an address."""
+        try:
+            chosen = msgspec.convert(dict(asked), MatchFilter, strict=False)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from error
+        return msgspec.json.encode(self.matches(chosen))
+
+    def replays(self) -> list[str]:
+        """Files with recorded games, newest first."""
+        found = [path for path in (self.folder.path / "replays").glob("*.replay") if path.is_file()]
+        return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+    def encoded(self, name: str) -> tuple[bytes, str]:
+        """A document as JSON, and a tag that changes with it. One that is costly is not made again for every
+        change: then this is the one before."""
+        with self._front if name == OVERVIEW else self._back:
+            made = self._made.get(name)
+            version = self._version(name)
+            if made is None or (made.version != version and time.monotonic() >= made.due):
+                began = time.monotonic()
+                if name in (LEAGUE, HISTORY, TOP, MATCHES):
+                    self._missing[name] = version
+                content = msgspec.json.encode(self.document(name))
+                self._missing.pop(name, None)
+                ended = time.monotonic()
+                made = self._made[name] = _Made(content, version, ended + PACE * (ended - began))
+            return made.encoded, "-".join(map(str, made.version))
+
+    def due(self) -> list[str]:
+        """Documents that somebody has seen, or has asked for too early, and that can be made anew."""
+        now = time.monotonic()
+        early = [name for name, was in list(self._missing.items()) if was != self._version(name)]
+        return early + [
+            name for name, made in list(self._made.items()) if now >= made.due and made.version != self._version(name)
+        ]
+
+    def close(self) -> None:
+        with self._back:
+            if self._ledger is not None:
+                self._ledger.close()
+                self._ledger = None
+                self._fold = None
+
+    # --- parts ---
+
+    def _version(self, name: str) -> tuple[int, ...]:
+        """Of what a document is made from. The overview also tells the time."""
+        seen = 0 if self._fold is None else self._fold.seen
+        if name == OVERVIEW:
+            return seen, self._looked, int(time.time() / 10) if self.is_live else 0
+        return (seen, self._looked) if name.startswith(PLAYER) else (seen,)
+
+    def _open(self) -> RunFold | None:
+        """The fold, begun when there is something to fold."""
+        if self._fold is None:
+            if "league" not in self._experiment:
+                self._why_no_league = "this run has none: it is a player that was cloned from replays"
+                return None
+            try:
+                saved = read_league(self.folder)
+                self._ledger = self.folder.ledger(read_only=True)
+            except Exception as error:  # code of the user's runs here, and libraries of games may be missing
+                self._why_no_league = f"{type(error).__name__}: {error}"
+                return None
+            self._why_no_league = ""
+            self._fold = RunFold(saved)
+            self._history = RatingHistory(self._fold)
+        return self._fold
+
+    def _require_league(self) -> RunFold:
+        if self._why_no_league or self._fold is None:
+            raise ViewError(f"the league cannot be shown: {self._why_no_league or 'not read yet'}")
+        if not self._fold.league.players:
+            raise ViewError("the run has no players yet: it has not started")
+        return self._fold
+
+    def _summarised(self) -> LeagueSummary:
+        assert self._fold is not None
+        if self._summary is None or self._summary[0] != self._fold.seen:
+            self._summary = self._fold.seen, summarise(self._fold.league)
+        return self._summary[1]
+
+    def _glanced(self, fold: RunFold, history: RatingHistory) -> LeagueGlance:
+        standings = fold.league.standings.values()
+        learners = tuple((one.player.id, one.player.role, one.decisions, one.step) for one in standings)
+        found = counts(fold)
+        concerns = [*concerns_of_matches(found, fold.voids, self._run)]
+        if self.is_live:
+            concerns += concerns_of_ratings(history.points, [one[0] for one in learners])
+        return LeagueGlance(counts=found, decisions=fold.decisions, learners=learners, concerns=tuple(concerns))
+
+    def _concerns(self) -> list[Concern]:
+        learners = [one[0] for one in self._glance.learners]
+        found = [
+            *concerns_of_status(self._status, time.time(), self._faults, self._run),
+            *concerns_of_metrics(self._metrics, learners, self._run),
+        ]
+        if self._why_no_league:
+            found.append(
+                Concern(
+                    what="the league cannot be shown",
+                    why=self._why_no_league,
+                    advice="`ludus league` on the machine that trains it shows it; a game or code of your "
+                    "own must be installed here too",
+                )
+            )
+        return found

@@ -1,1 +1,0 @@
-"""A person at a table of a run's game: sessions, what they are shown, and games that are looked at again."""

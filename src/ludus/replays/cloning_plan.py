@@ -1,0 +1,202 @@
+"""What `ludus clone` is going to do: checked as a whole before anything is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ludus.config import ConfigError, apply_overrides, decode, encode
+from ludus.data.replay import OUTCOMES, Outcome
+from ludus.experiment import Experiment
+from ludus.league.rules import LeagueRules, Role
+from ludus.lookup import find_experiment, open_run, parse_settings
+from ludus.replays.cloned_run import CloningFacts
+from ludus.replays.cloning import CloningSettings, ReplayWindows, require_fit, vocabularies, windows_by_kind
+from ludus.replays.dataset import ReplayDataset
+from ludus.runtime.assemble import load_experiment, require_devices, require_metrics
+from ludus.store.run_folder import RunFolder
+
+OWN = "cloning"
+"""What the paths of cloning's own settings begin with."""
+EPOCHS = 10.0
+VALIDATIONS = 20
+"""Over the budget, unless told otherwise."""
+INSTEAD = {
+    "budget": "--epochs or --steps",
+    "learner.epochs": "--epochs",
+    "learner.learning_rate": "cloning.learning_rate",
+    "learner.average_decay": "cloning.average_decay",
+    "learner.batch_size": "cloning.minibatch_size",
+    "learner.minibatch_size": "cloning.minibatch_size",
+    "checkpoint_every": "cloning.validate_every",
+    "algorithm": "cloning.loss",
+    "league": "--player, for its only player",
+}
+"""Settings of a recipe that cloning does not use -> what it has instead."""
+NETWORK = ("model", "game", "policies")
+"""Settings that a league which begins with the cloned player has to share."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CloningRequest:
+    """What a person asked for."""
+
+    settings: Sequence[str] = ()
+    epochs: float | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CloningPlan:
+    """An experiment with one player, and the data that it learns from."""
+
+    experiment: Experiment
+    settings: CloningSettings
+    facts: CloningFacts
+    training: Mapping[int, ReplayWindows]
+    validation: Mapping[int, ReplayWindows]
+    description: str
+    folder: RunFolder | None = None
+    """The run that it goes on with."""
+
+
+def plan_new(
+    dataset: str, recipe: str, player: str, wish: CloningRequest, *, outcome: Outcome | None, cut: bool
+) -> CloningPlan:
+    own, others = _parted(wish.settings)
+    for path in others:
+        for setting, better in INSTEAD.items():
+            if path == setting or path.startswith(f"{setting}."):
+                raise ConfigError(f"{path} means nothing to cloning; there is {better}")
+    experiment = _with_one_player(find_experiment(recipe, [f"{path}={text}" for path, text in others.items()]), player)
+    settings = apply_overrides({OWN: CloningSettings()}, own)[OWN]
+    network = [f"{path}={text}" for path, text in others.items() if path.partition(".")[0] in NETWORK]
+    episodes = _find_episodes(dataset, outcome)
+    require_fit(experiment.game, experiment.grouped_game.spec, episodes)
+    training, _ = episodes.split(settings.validation, experiment.seed)
+    if cut:
+        found = vocabularies(training, getattr(experiment.model, "parts", None))
+        experiment = _with_vocabularies(experiment, found)
+        network += [f"model.{name}=[{','.join(map(str, known))}]" for name, known in found.items()]
+    facts = CloningFacts(
+        recipe=recipe,
+        player=player,
+        dataset=dataset,
+        digest=episodes.digest,
+        outcome=outcome,
+        network=tuple(network),
+        settings=msgspec.Raw(b"null"),
+    )
+    settings = _with_budget(settings, wish, training.num_decisions, own)
+    return _plan(experiment, settings, facts, episodes)
+
+
+def plan_resumed(run: str | None, dataset: str | None, wish: CloningRequest) -> CloningPlan:
+    folder = open_run(run)
+    facts = CloningFacts.read(folder)
+    own, others = _parted(wish.settings)
+    for path in others:
+        if not path.startswith("learner.") or path in INSTEAD:
+            raise ConfigError(f"{path} stays as it is in {folder.path}; change it in another run")
+    for path in (f"{OWN}.validation", f"{OWN}.window"):
+        if path in own:
+            raise ConfigError(f"{path} stays as it is in {folder.path}: what was trained on must not be measured")
+    experiment = apply_overrides(load_experiment(folder), others)
+    before = decode(msgspec.json.decode(facts.settings))
+    settings = apply_overrides({OWN: before}, own)[OWN]
+    place = dataset or facts.dataset
+    episodes = _find_episodes(place, facts.outcome)
+    if episodes.digest != facts.digest:
+        raise ConfigError(
+            f"{place} has other contents than {facts.dataset} had when {folder.path} began to learn from it"
+        )
+    training, _ = episodes.split(settings.validation, experiment.seed)
+    if wish.epochs is not None or wish.steps is not None:
+        settings = _with_budget(settings, wish, training.num_decisions, own)
+    facts = msgspec.structs.replace(facts, dataset=place)
+    return replace(_plan(experiment, settings, facts, episodes), folder=folder)
+
+
+def _plan(
+    experiment: Experiment, settings: CloningSettings, facts: CloningFacts, episodes: ReplayDataset
+) -> CloningPlan:
+    require_devices(experiment)
+    require_metrics(experiment)
+    game, spec = experiment.game, experiment.grouped_game.spec
+    try:
+        settings.loss.check(spec.kinds)
+    except ValueError as error:
+        raise ConfigError(f"{OWN}.loss: {error}") from None
+    parts = episodes.split(settings.validation, experiment.seed)
+    training, validation = (windows_by_kind(game, spec, part, settings.window) for part in parts)
+    if not training:
+        raise ConfigError(f"{facts.dataset} has no decisions to learn from")
+    left = [kind.name for index, kind in enumerate(spec.kinds) if index not in training]
+    description = (
+        f"dataset:    {facts.dataset}: {parts[0].num_episodes:,} episodes with {parts[0].num_decisions:,} "
+        f"decisions to learn from, {parts[1].num_episodes:,} with {parts[1].num_decisions:,} to measure on"
+    )
+    if left:
+        description += f"\nnot in it:  {', '.join(left)} seats: their policy keeps its fresh weights"
+    encoded = msgspec.Raw(msgspec.json.encode(encode(settings)))
+    return CloningPlan(
+        experiment=experiment,
+        settings=settings,
+        facts=msgspec.structs.replace(facts, settings=encoded),
+        training=training,
+        validation={kind: one for kind, one in validation.items() if kind in training},
+        description=description,
+    )
+
+
+def _find_episodes(path: str, outcome: Outcome | None) -> ReplayDataset:
+    dataset = ReplayDataset.open(Path(path))
+    if outcome is not None:
+        dataset = dataset.where(dataset.episodes.outcome == OUTCOMES[outcome])
+    if not dataset.num_decisions:
+        raise ConfigError(f"{path} has no episodes" + (f" that ended with a {outcome}" if outcome else ""))
+    return dataset
+
+
+def _parted(settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Cloning's own settings, and those of the recipe."""
+    given = parse_settings(settings)
+    own = {path: text for path, text in given.items() if path.partition(".")[0] == OWN}
+    return own, {path: text for path, text in given.items() if path not in own}
+
+
+def _with_one_player(experiment: Experiment, player: str) -> Experiment:
+    try:
+        role = Role(snapshot_weights="average")
+        league = LeagueRules(roles={player: role}, bots=experiment.league.bots)
+        return replace(experiment, league=league)
+    except ValueError as error:
+        raise ConfigError(f"--player {player}: {error}") from None
+
+
+def _with_vocabularies(experiment: Experiment, found: Mapping[str, tuple[int, ...]]) -> Experiment:
+    model = experiment.model
+    if not all(hasattr(model, name) for name in found):
+        raise ConfigError(
+            f"--cut-vocabularies: {type(model).__name__} has no vocabulary to cut; the AlphaStar network has"
+        )
+    return replace(experiment, model=replace(model, **found))  # type: ignore[type-var]
+
+
+def _with_budget(
+    settings: CloningSettings, wish: CloningRequest, decisions: int, own: Mapping[str, Any]
+) -> CloningSettings:
+    budget = settings.budget
+    if wish.steps is not None:
+        budget = wish.steps * settings.minibatch_size
+    elif wish.epochs is not None or f"{OWN}.budget" not in own:
+        budget = max(1, math.ceil((wish.epochs or EPOCHS) * decisions))
+    every = settings.validate_every
+    if f"{OWN}.validate_every" not in own:
+        every = -(-budget // VALIDATIONS)
+    return replace(settings, budget=budget, validate_every=every)

@@ -1,0 +1,340 @@
+"""The actor as a process: plays, unless the learner is too far behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from ludus.data.records import Match, ModelId, Result
+from ludus.data.trees import Array, IntArray, Tree
+from ludus.experiment import Experiment
+from ludus.games.game import Bot
+from ludus.runtime.assemble import build_policies
+from ludus.runtime.serial import STOPPED
+from ludus.runtime.shared_parts import WAIT_S, SharedParts, open_parts
+from ludus.store.model_pool import ModelPool
+from ludus.system.process import PeerGone, receive, send
+from ludus.system.shared_memory import Heap, Signal
+from ludus.workers.actor import Actor, StepTimes
+from ludus.workers.buffer import ActorLead
+from ludus.workers.inference import ActingRows, Inference, InferenceResult, InlineInference
+from ludus.workers.messages import (
+    FindFrozen,
+    FromActor,
+    FrozenFound,
+    Launch,
+    Leaving,
+    MatchFound,
+    NextMatch,
+    ReportResult,
+    Stopping,
+    ToActor,
+    VoidMatch,
+)
+from ludus.workers.player_cache import PlayerCache, WeightStore
+from ludus.workers.policy_worker import RequestArea
+from ludus.workers.worker import StopTraining, wrap
+
+NAMES_IN_MEMORY = 1024
+"""Frozen players whose model ids are remembered."""
+
+
+class RemoteInference:
+    """An `Inference` that asks the policy worker and sleeps until the answer is there."""
+
+    def __init__(
+        self,
+        area: RequestArea,
+        *,
+        board: WeightStore,
+        learning: Sequence[str],
+        bots: Mapping[str, Bot],
+        draws: Sequence[int],
+        find_frozen: Callable[[str], str],
+        wake_worker: Signal,
+        woken: Signal,
+        show_life: Callable[[], None],
+    ) -> None:
+        """`find_frozen`: player -> id of its pinned weights; `draws`: per kind of seat, the uniform numbers
+        that one row uses up; `show_life` is called now and then while it waits."""
+        self._area = area
+        self._board = board
+        self._learning = learning
+        self._bots = bots
+        self._draws = draws
+        self._find_frozen = lru_cache(NAMES_IN_MEMORY)(find_frozen)
+        self._wake_worker = wake_worker
+        self._woken = woken
+        self._show_life = show_life
+        self._models: dict[str, ModelId] = {}
+        """What the learning players decide with."""
+
+    def bot(self, player: str) -> Bot | None:
+        return self._bots.get(player)
+
+    def num_draws(self, kind: int) -> int:
+        return self._draws[kind]
+
+    def refresh(self) -> None:
+        """The policy worker renews the weights; here only their names change."""
+        for player in self._learning:
+            newest = self._board.newest(player)
+            if newest is not None:
+                self._models[player] = newest
+
+    def model_name(self, player: str) -> str:
+        if player in self._bots:
+            return ""
+        model = self._models.get(player)
+        return self._find_frozen(player) if model is None else str(model)
+
+    def act_all(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
+        """One round trip; the answers stay where they are, in shared memory."""
+        self._wait()  # a predecessor that died may have left a request, and it is being answered now
+        self._area.ask(requests)
+        self._wake_worker.notify()
+        self._wait()
+        answers = self._area.answers(requests)
+        for rows in requests:
+            versions = self._area.kinds[rows.kind].versions(len(rows.groups))
+            for group, (incarnation, step) in zip(rows.groups, versions, strict=True):
+                if group.player in self._learning:
+                    self._models[group.player] = ModelId(group.player, incarnation, step)
+        return answers
+
+    def _wait(self) -> None:
+        while self._area.is_waiting:
+            self._woken.wait(WAIT_S)
+            self._show_life()
+
+
+PASTIME = -1
+"""The id of a match that is played only because a table cannot stand still."""
+
+
+class RingTrajectoryClient:
+    """An actor's way to the learner: slot numbers through a ring."""
+
+    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lag: int) -> None:
+        self._parts = parts
+        self._actor = actor
+        self._wake_learner = wake_learner
+        self._leads = [ActorLead(max_lag) for _ in parts.players]
+
+    def put(self, player: str, kind: int, slots: IntArray) -> None:
+        number = self._parts.players.index(player)
+        self._leads[number].decisions += int(self._parts.pools[kind].num_decisions(slots).sum())
+        self._parts.ready[self._actor].put(self._parts.code(number, kind, slots))
+
+    def complete(self, player: str) -> None:
+        number = self._parts.players.index(player)
+        self._parts.ready[self._actor].put(np.array([-1 - number]))
+        self._leads[number].complete()
+        self._wake_learner.notify()
+
+    def is_too_far_ahead(self) -> bool:
+        """Whether the learner has to use more of what it was given before this actor may play on."""
+        used = self._parts.used[self._actor].tolist()
+        return any(lead.is_too_long(done) for lead, done in zip(self._leads, used, strict=True))
+
+
+class NothingToPlay(Exception):  # noqa: N818 - the end of an actor, not an error
+    """The controller has no match for an actor that has had none yet."""
+
+
+class ControlMatchClient:
+    """An actor's way to the controller: asks and waits for the answer.
+
+    An actor that is to leave gets no more matches. Its tables go on together, so those that have nothing to
+    play while others finish play a pastime: a match that trains nobody and that nobody hears of.
+    """
+
+    def __init__(self, control: Connection, models: ModelPool, show_life: Callable[[], None] = lambda: None) -> None:
+        self._control = control
+        self._models = models
+        self._show_life = show_life
+        self.sharing = 0
+        """Actors that share a batch, as the controller last said; 0: it has not yet."""
+        self._open: set[int] = set()
+        self._latest: Match | None = None
+        self._leaves = False
+
+    @property
+    def has_left(self) -> bool:
+        """There is nothing more to play, and all that was begun has ended."""
+        return self._leaves and not self._open
+
+    def next_match(self, tables: int) -> Match:
+        answer = self._ask(NextMatch(tables))
+        assert isinstance(answer, MatchFound)
+        self.sharing = answer.sharing
+        self._leaves = answer.match is None
+        if answer.match is None:
+            return self._pastime(tables)
+        self._open.add(answer.match.id)
+        self._latest = answer.match
+        return answer.match
+
+    def _pastime(self, tables: int) -> Match:
+        if self._latest is None:
+            raise NothingToPlay
+        watched = tuple(replace(side, trains=False) for side in self._latest.sides)
+        return replace(self._latest, id=PASTIME, sides=watched, tables=tables)
+
+    def report(self, result: Result) -> None:
+        if result.match_id != PASTIME:
+            self._ask(ReportResult(result))
+            self._open.discard(result.match_id)
+
+    def void_match(self, match_id: int, reason: str) -> None:
+        if match_id != PASTIME:
+            self._ask(VoidMatch(match_id, reason))
+            self._open.discard(match_id)
+
+    def find_frozen(self, player: str) -> FrozenFound:
+        answer = self._ask(FindFrozen(player))
+        assert isinstance(answer, FrozenFound)
+        return answer
+
+    def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
+        found = self.find_frozen(player)
+        model = ModelId.parse(found.model)
+        return model, self._models.fetch(model, "average" if found.variant == "average" else "live")
+
+    def _ask(self, request: FromActor) -> Any:
+        send(self._control, request)
+        answer = receive(self._control, ToActor)
+        self._show_life()  # within a step, too: a game may be lost again and again, and takes its time
+        return answer
+
+
+def _new_inference(
+    experiment: Experiment,
+    parts: SharedParts,
+    desk: ControlMatchClient,
+    signals: Sequence[Signal],
+    actor: int,
+    show_life: Callable[[], None],
+) -> Inference:
+    """The actor's own models, or a way to the policy worker."""
+    bots, draws = experiment.grouped_game.bots(), [policy.num_draws for policy in parts.policies]
+    if experiment.actor.inference == "worker":
+        return RemoteInference(
+            parts.requests[actor],
+            board=parts.board,
+            learning=parts.players,
+            bots=bots,
+            draws=draws,
+            find_frozen=lambda player: desk.find_frozen(player).model,
+            wake_worker=signals[parts.num_places],
+            woken=signals[actor],
+            show_life=show_life,
+        )
+    shelf = PlayerCache(
+        build=lambda: build_policies(experiment, experiment.seed),
+        board=parts.board,
+        frozen=desk,
+        bots=bots,
+        capacity=experiment.actor.models_in_memory,
+    )
+    return InlineInference(shelf, draws)
+
+
+class Stopwatch:
+    """Writes down what an actor does with its time; the actor itself knows what its steps took."""
+
+    def __init__(self, written: Array, steps: StepTimes) -> None:
+        """`written`: [ACTOR_TIMES] in shared memory."""
+        self._written = written
+        self._steps = steps
+        self._now = time.monotonic()
+
+    def stepped(self) -> None:
+        """A step has just ended, or something short."""
+        steps = self._steps
+        self._written[:3] += steps.game, steps.inference, self._passed() - steps.game - steps.inference
+        steps.game = steps.inference = 0.0
+
+    def waited(self) -> None:
+        """For the learner, since the last call of anything here."""
+        self._written[3] += self._passed()
+
+    def rested(self) -> None:
+        """Because all rest: that is nobody's time."""
+        self._passed()
+
+    def _passed(self) -> float:
+        before, self._now = self._now, time.monotonic()
+        return self._now - before
+
+
+def run_actor(launch: Launch) -> None:
+    """The main loop of an actor process: play, unless the learner is too far behind or all rest."""
+    experiment, folder, parts, signals, control = open_parts(launch)
+    wake_learner = signals[parts.learner_of(launch.index)]
+    ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lag=experiment.learner.lag)
+
+    def show_life() -> None:
+        parts.hearts[launch.index] = time.monotonic()
+        if control.poll(0):
+            raise PeerGone("nothing is said without being asked: the controller is gone")
+
+    def share(sharing: int) -> int:
+        return max(1, experiment.learner.batch_size // sharing)
+
+    desk = ControlMatchClient(control, folder.models, show_life)
+    actor = Actor(
+        name=f"actor-{launch.index}",
+        game=experiment.grouped_game.tables(experiment.actor.num_tables),
+        config=experiment.actor,
+        desk=desk,
+        inference=_new_inference(experiment, parts, desk, signals, launch.index, show_life),
+        pools=parts.pools,
+        trajectories=ring,
+        hand_over_after=share(launch.sharing),
+        seed=int(
+            np.random.SeedSequence([experiment.seed, launch.index, launch.start, launch.attempt]).generate_state(1)[0]
+        ),
+        slots=parts.slots_of(launch.index),
+    )
+    step = wrap(actor, experiment.middleware)
+    times = Stopwatch(parts.actor_times[launch.index], actor.times)
+    parts.present[launch.index] = True
+    heap = Heap()
+    while not desk.has_left:
+        _, kinds, slots = parts.decode(parts.free[launch.index].take())
+        for kind in range(len(parts.pools)):
+            actor.recorder.free(kind, slots[kinds == kind])
+        show_life()
+        heap.settle()
+        times.stepped()
+        if parts.paused[0]:
+            signals[launch.index].wait(WAIT_S)
+            times.rested()
+            continue
+        if ring.is_too_far_ahead() or not actor.recorder.has_room:
+            wake_learner.notify()
+            signals[launch.index].wait(WAIT_S)
+            times.waited()
+            continue
+        try:
+            dropped = actor.recorder.dropped_reward
+            step()
+            parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
+            if desk.sharing:
+                actor.hand_over_after = share(desk.sharing)
+        except NothingToPlay:
+            break
+        except StopTraining as request:
+            send(control, Stopping(str(request) or STOPPED))
+            receive(control, ToActor)  # nothing but the end comes now
+    parts.present[launch.index] = False
+    wake_learner.notify()  # it may have waited for this actor alone
+    actor.close()
+    send(control, Leaving())

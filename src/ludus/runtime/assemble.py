@@ -1,0 +1,358 @@
+"""All wiring: from an `Experiment` and a run folder to workers that know each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+
+from ludus.config import ConfigError, decode
+from ludus.data.records import ModelId
+from ludus.data.trajectory import SlotPool, TrajectoryLayout
+from ludus.data.tree import ForgetfulSeatError
+from ludus.data.trees import Array, IntArray, Tree, under
+from ludus.experiment import Experiment
+from ludus.league.league import League
+from ludus.league.players import unknown
+from ludus.models.policy import (
+    NoSuchDeviceError,
+    Policy,
+    device_of_rank,
+    find_device,
+    load_weights,
+    value_parameters,
+)
+from ludus.observe.league_fold import league_of
+from ludus.runtime.edits import EditContext
+from ludus.runtime.settings import configured
+from ludus.store.checkpoints import Checkpoint
+from ludus.store.model_pool import ModelPool, UnknownModel
+from ludus.store.run_folder import RunFolder, RunFolderError
+from ludus.system.network import NoSuchInterfaceError, find_interface
+from ludus.workers.buffer import Buffer
+from ludus.workers.buffer_worker import Recomputing, recomputed_arrays
+from ludus.workers.evaluator import ExactGame, Probs
+from ludus.workers.learner import Learner
+from ludus.workers.messages import HostedPlayer
+from ludus.workers.player_cache import SeatedPlayer, WeightStore, is_model_name, resolve_player
+from ludus.workers.ranks import ALONE, LOOPBACK, Ranks
+from ludus.workers.seat_recorder import StreamNumbers
+from ludus.workers.trained_player import TrainedPlayer
+
+CHECKPOINT = "run"
+"""Name of the checkpoints that hold the whole state of a run."""
+
+
+def new_league(experiment: Experiment) -> League:
+    return league_of(experiment.game.spec, experiment.league, experiment.evaluation, experiment.seed)
+
+
+def build_policies(experiment: Experiment, seed: int) -> tuple[Policy, ...]:
+    """Fresh policies, one per kind of seat."""
+    return tuple(
+        experiment.model.build(kind, seed + index) for index, kind in enumerate(experiment.grouped_game.spec.kinds)
+    )
+
+
+def draws_per_row(experiment: Experiment) -> list[int]:
+    """Per kind of seat, the uniform numbers that a policy uses up for one row."""
+    return [policy.num_draws for policy in build_policies(experiment, experiment.seed)]
+
+
+def load_experiment(folder: RunFolder) -> Experiment:
+    """The experiment that is written in a run folder. Imports the code that it names."""
+    experiment = decode(msgspec.json.decode(folder.facts.experiment))
+    if not isinstance(experiment, Experiment):
+        raise TypeError(f"{folder.path} holds a {type(experiment).__name__}, not an Experiment")
+    return experiment
+
+
+def learning_players(league: League) -> dict[str, HostedPlayer]:
+    """The learning players of now, those included that the first start will add."""
+    joined = [(player.id, player.model, player.role) for player in league.players.values() if player.learning]
+    awaited = [event for event in league.initial_events() if event.role in league.rules.roles]
+    joined += [(event.player, event.model, event.role) for event in awaited]
+    return {
+        player: HostedPlayer(number=number, start=model, value_only=league.rules.roles[role].value_only_at_start)
+        for number, (player, model, role) in enumerate(joined)
+        if player in league.standings or player not in league.players
+    }
+
+
+def slots_per_actor(experiment: Experiment, num_players: int) -> tuple[int, ...]:
+    """Per kind of seat: a slot that each stream writes into and one that it may need next, those that may
+    wait in the buffers, and those of hand-overs that are on the way there while the learner is busy."""
+    streams = StreamNumbers(experiment.grouped_game.spec, experiment.actor.num_tables)
+    learner = experiment.learner
+    on_the_way = (learner.lag + (learner.uses > 1)) * _slots_for(experiment, learner.batch_size)
+    waiting = num_players * (slots_per_buffer(experiment) + on_the_way)
+    return tuple(2 * streams.count(kind) + waiting for kind in range(len(experiment.grouped_game.spec.kinds)))
+
+
+def slots_per_buffer(experiment: Experiment) -> int:
+    """Slots of one actor that may wait for the learner of one player."""
+    return _slots_for(experiment, experiment.learner.buffer_size)
+
+
+def _slots_for(experiment: Experiment, decisions: int) -> int:
+    """Twice what full trajectories need, since many are cut short, and one for each seat at the tables,
+    since a hand-over cuts them all."""
+    full = -(-decisions // experiment.actor.unroll_length)
+    return 2 * full + experiment.actor.num_tables * experiment.game.spec.num_seats
+
+
+def new_pools(
+    experiment: Experiment,
+    num_players: int,
+    num_actors: int = 1,
+    new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
+    *,
+    with_buffer_worker: bool = False,
+) -> tuple[SlotPool, ...]:
+    """Trajectory slots of all actors, one pool per kind of seat."""
+    policies = build_policies(experiment, experiment.seed)
+    length = experiment.actor.unroll_length
+    what = experiment.learner.recompute if with_buffer_worker else ()
+    return tuple(
+        SlotPool(
+            TrajectoryLayout(
+                kind=policy.kind,
+                unroll_length=length,
+                state=policy.state_arrays,
+                recomputed=recomputed_arrays(what, policy, length) if what else {},
+            ),
+            num_actors * count,
+            new,
+        )
+        for policy, count in zip(policies, slots_per_actor(experiment, num_players), strict=True)
+    )
+
+
+def require_devices(experiment: Experiment) -> None:
+    """Refuse an experiment that asks for a GPU that this machine does not have."""
+    if experiment.runtime == "ray":
+        return  # other machines will have to
+    asked = {"learner.device": experiment.learner.device}
+    if experiment.actor.inference == "worker":
+        asked["actor.inference_device"] = experiment.actor.inference_device
+    for setting, device in asked.items():
+        try:
+            find_device(device, setting)
+        except NoSuchDeviceError as error:
+            raise ConfigError(str(error)) from None
+
+
+def require_interface(experiment: Experiment) -> None:
+    """Refuse an experiment that names a network interface which this machine does not have."""
+    asked = experiment.cluster.network_interface
+    if asked is None or experiment.runtime not in ("serial", "local"):
+        return  # in a cluster it is one of the learner's node
+    try:
+        find_interface(asked, LOOPBACK)
+    except NoSuchInterfaceError as error:
+        raise ConfigError(str(error)) from None
+
+
+def require_metrics(experiment: Experiment) -> None:
+    """Refuse outputs of metrics whose library is missing: hours later would be too late to say so."""
+    for output in experiment.metrics:
+        output.require()
+
+
+def require_value_parameters(experiment: Experiment) -> None:
+    """Refuse a warm-up of the value alone if a network does not say what its value is."""
+    asked = [
+        f"{name}.{setting}"
+        for name, role in experiment.league.roles.items()
+        for setting, decisions in (
+            ("after_reset.value_only_decisions", role.after_reset.value_only_decisions),
+            ("value_only_at_start", role.value_only_at_start),
+        )
+        if decisions
+    ]
+    for policy in build_policies(experiment, experiment.seed) if asked else ():
+        if not value_parameters(policy):
+            raise ConfigError(
+                f"league.roles.{asked[0]}: the policy of "
+                f"{policy.kind.name!r} seats has no parameters called 'value' or 'critic', nor any in a "
+                "module of that name, that could be trained alone"
+            )
+
+
+def new_learner(
+    experiment: Experiment,
+    hosted: Mapping[str, HostedPlayer],
+    pools: tuple[SlotPool, ...],
+    board: WeightStore,
+    models: ModelPool,
+    free: Callable[[int, IntArray], None],
+    num_actors: int = 1,
+    spent: int = 0,
+    ranks: Ranks = ALONE,
+    recomputing: Callable[[str], Recomputing] | None = None,
+) -> Learner:
+    """A learner with fresh weights for every player. `spent`: decisions of players that have left;
+    `recomputing`: each player's way to the buffer worker, if there is one."""
+    players = {}
+    config = replace(experiment.learner, device=device_of_rank(experiment.learner.device, ranks.rank))
+    for player, described in hosted.items():
+        seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
+        players[player] = TrainedPlayer(
+            player, build_policies(experiment, seed), experiment.algorithm, config, seed=seed, ranks=ranks
+        )
+    buffers = {
+        player: Buffer(
+            pools,
+            max_decisions=experiment.learner.buffer_size,
+            max_slots=slots_per_buffer(experiment),
+            free=free,
+            num_actors=num_actors,
+            max_lag=experiment.learner.lag,
+            uses=experiment.learner.uses,
+            recomputing=None if recomputing is None else recomputing(player),
+        )
+        for player in players
+    }
+    return Learner(
+        name="learner",
+        players=players,
+        buffers=buffers,
+        pools=pools,
+        board=board,
+        models=models,
+        budget=experiment.budget,
+        configured=lambda settings: configured(experiment, settings),
+        spent=spent,
+        ranks=ranks,
+    )
+
+
+def load_learner(learner: Learner, hosted: Mapping[str, HostedPlayer], checkpoint: Checkpoint | None) -> None:
+    """Players as the checkpoint has them; who joined later begins with the model that it joined with."""
+    known = checkpoint.facts["learner"] if checkpoint is not None else {}
+    if checkpoint is not None:
+        learner.load(under("learner/", checkpoint.arrays), known)
+    for player, one in hosted.items():
+        if one.start is not None and player not in known:
+            learner.start_from(player, ModelId.parse(one.start), one.value_only)
+
+
+def surroundings(written: Experiment, folder: RunFolder) -> EditContext:
+    """What edits of a run need; `written` is the experiment as its folder has it."""
+    return EditContext(
+        written=written,
+        models=folder.models,
+        build_policies=lambda: build_policies(written, written.seed),
+        check=require_value_parameters,
+    )
+
+
+class Training(Protocol):
+    """A run that is going on, in whichever runtime."""
+
+    experiment: Experiment
+    folder: RunFolder
+    league: League
+
+    def run(self, watch: Callable[[Training], None] | None = None) -> str:
+        """Train until the budget is spent or somebody stops it; the state is saved either way."""
+
+    def numbers(self) -> dict[str, float]:
+        """How far the run is, and the latest statistics of its learners."""
+
+    def close(self) -> None: ...
+
+
+def load_players(
+    experiment: Experiment,
+    folder: RunFolder,
+    league: League,
+    names: Iterable[str],
+    *,
+    weights: Literal["live", "average"] = "live",
+    greedy: bool = False,
+) -> dict[str, SeatedPlayer]:
+    """Players of a run by name: bots of the game, frozen players as they are pinned, learning players as the
+    latest checkpoint has them; and models of the pool, as `main@best` or `main:0:12`."""
+    bots = experiment.grouped_game.bots()
+    seated: dict[str, SeatedPlayer] = {}
+    for name in names:
+        if name in bots:
+            seated[name] = SeatedPlayer(bot=bots[name])
+            continue
+        if name not in league.players and not is_model_name(name):
+            known = [*league.standings, *league.candidates.frozen(), *bots]
+            raise ConfigError(unknown("player", name, known))
+        policies = build_policies(experiment, experiment.seed)
+        if name in league.standings:
+            model, arrays = _learned(experiment, folder, name, weights)
+        else:
+            try:
+                model, pinned = resolve_player(league, folder.models, name)
+            except UnknownModel as error:
+                raise ConfigError(str(error)) from None
+            arrays = folder.models.fetch(model, pinned)
+        load_weights(policies, arrays)
+        seated[name] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
+    return seated
+
+
+def _learned(
+    experiment: Experiment, folder: RunFolder, player: str, weights: Literal["live", "average"]
+) -> tuple[ModelId, Tree]:
+    checkpoint = folder.checkpoints(CHECKPOINT).load_latest()
+    if checkpoint is None:
+        raise RunFolderError(f"{folder.path} has no checkpoint yet; its snapshots can be named instead")
+    if player not in checkpoint.facts["learner"]:
+        raise RunFolderError(f"{player!r} has joined since the latest checkpoint of {folder.path}; wait for one")
+    here = replace(experiment.learner, device="cpu")  # whatever the machine has that the run was trained on
+    trained = TrainedPlayer(player, build_policies(experiment, 0), experiment.algorithm, here, seed=0)
+    trained.load(under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
+    return trained.model, trained.weights() if weights == "live" else trained.average_weights()
+
+
+def exact_report(experiment: Experiment, folder: RunFolder, league: League) -> dict[str, float] | None:
+    """NashConv of the first learning player's live and averaged weights and of the equilibrium mixture of
+    the frozen players, by what it is; None where the game tree cannot be walked, its information states do
+    not hold all that a seat has seen, or the policies are not one table of action probabilities."""
+    root = experiment.game.tree()
+    if root is None:
+        return None
+    game = ExactGame(root)
+    try:
+        _ = game.tree
+    except ForgetfulSeatError:
+        return None
+    policies = build_policies(experiment, experiment.seed)
+    if len(policies) > 1 or policies[0].state_arrays:
+        return None
+    policy = policies[0]
+
+    def table(weights: Tree) -> Probs:
+        load_weights((policy,), weights)
+        return game.probabilities(policy)
+
+    player = next(iter(league.standings))
+    report = {
+        f"live weights of {player}": game.nash_conv(table(_learned(experiment, folder, player, "live")[1])),
+        f"averaged weights of {player}": game.nash_conv(table(_learned(experiment, folder, player, "average")[1])),
+    }
+    frozen = [league.players[name] for name in league.candidates.frozen()]
+    if experiment.game.spec.num_seats == 2 and frozen:
+        tables = [table(folder.models.fetch(ModelId.parse(one.model or ""), one.weights)) for one in frozen]
+        mixture, weights = game.equilibrium_mixture(tables)
+        count = int((weights > 1e-6).sum())
+        report[f"equilibrium mixture of the league ({count} of {len(frozen)} frozen players)"] = game.nash_conv(mixture)
+    return report
+
+
+__all__ = [
+    "build_policies",
+    "exact_report",
+    "load_experiment",
+    "load_players",
+    "new_league",
+]

@@ -1,0 +1,168 @@
+"""Faults of workers: what happened, to whom, and what was done about it. Each is one visible row."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ludus.data.trees import Array
+from ludus.store.run_folder import MetricsFile
+from ludus.system.process import WorkerProcess
+from ludus.workers.messages import OTHER_CODE
+from ludus.workers.worker import Supervision, TrainingFailed
+
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What ends a process by somebody else's will. That is no failure of its own and is never given up on."""
+LONGEST_REASON = 400
+LAST_WORDS_S = 1.0
+"""A worker that has closed its connection is about to end: its exit code says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What befell a worker."""
+
+    kind: str
+    """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk,
+    node_lost, model_not_kept, ..."""
+    reason: str
+
+    @property
+    def own(self) -> bool:
+        """Its own failure: what keeps failing is not started for ever."""
+        return self.kind not in ("killed", "damaged_model", "node_lost")
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"[:LONGEST_REASON]
+
+
+def death_of(process: WorkerProcess, kind: str) -> Fault:
+    """Why a process has ended; `kind` if it was its own doing."""
+    code = process.wait_end(LAST_WORDS_S)
+    if process.lost is not None:
+        return Fault("node_lost", process.lost)
+    if code is None:
+        return Fault(kind, f"{process.name} closed its connection")
+    if code == OTHER_CODE:
+        raise TrainingFailed(
+            f"{process.name} is of another version of ludus than this run: the installation has changed "
+            "meanwhile. Stop the run and go on with --resume"
+        )
+    if code >= 0:
+        return Fault(kind, f"{process.name} ended with exit code {code}")
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has no name
+        name = f"signal {-code}"
+    return Fault("killed" if -code in FROM_OUTSIDE else kind, f"{process.name} was ended by {name}")
+
+
+class FaultLog:
+    """`metrics/faults.jsonl`: one row per fault, from all starts of the run."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = MetricsFile(path)
+        self.counts: Counter[str] = Counter()
+        """Since this start, by kind."""
+
+    def note(
+        self, fault: Fault, worker: str, then: str, *, pid: int | None = None, matches: Sequence[int] = ()
+    ) -> None:
+        """`then`: what was done about it. A disk that is full must not hide the fault it causes."""
+        self.counts[fault.kind] += 1
+        with suppress(OSError):
+            self._file.append(
+                {
+                    "time": time.time(),
+                    "worker": worker,
+                    "class": fault.kind,
+                    "pid": pid,
+                    "matches": list(matches),
+                    "reason": fault.reason,
+                    "then": then,
+                }
+            )
+
+    def close(self) -> None:
+        self._file.close()
+
+
+START_UP_S = 120.0
+"""How long a worker may take from its start to its first sign of life: imports, networks, a checkpoint."""
+NAP_S = 2.0
+"""The controller looks several times a second. A longer gap was its own pause: it wrote a checkpoint, was
+stopped, or the machine slept; meanwhile nobody who waited for it could show life."""
+
+
+@dataclass
+class WorkerSlot:
+    """A place for an actor or the policy worker; processes come and go."""
+
+    name: str
+    index: int
+    """Its number in shared memory."""
+    taken: bool = False
+    """Somebody works here, or is started again; no match, no memory and no start for others."""
+    leave_by: float | None = None
+    """Its actor gets no more matches; those that it has not ended by then (monotonic) are void."""
+    given_up: bool = False
+    """Its actor has failed too often."""
+    process: WorkerProcess | None = None
+    attempts: int = 0
+    failures: int = 0
+    """Of its own, since it last finished a match and something was learned."""
+    learned_at_failure: int = 0
+    start_at: float = 0.0
+    """Not before this time (monotonic) is it started again."""
+    started: float = 0.0
+    """When its process was (Unix time)."""
+
+    def failed(self, rules: Supervision, decisions: int) -> None:
+        """Count a failure; the next start waits twice as long as the one before. `decisions`: learned from
+        so far."""
+        self.failures += 1
+        self.learned_at_failure = decisions
+        self.start_at = time.monotonic() + rules.back_off_s * 2 ** (self.failures - 1)
+
+    def empty(self) -> None:
+        """Nobody works here any more."""
+        self.taken, self.leave_by, self.start_at, self.failures = False, None, 0.0, 0
+
+    def forgive(self, decisions: int) -> None:
+        """A match was finished. A worker that fails again and again before anything is learned from its
+        matches is not working, however many it finishes."""
+        if decisions > self.learned_at_failure:
+            self.failures = 0
+
+
+class Heartbeats:
+    """How long workers have been silent, by the hearts that they keep in shared memory."""
+
+    def __init__(self, hearts: Array, hung_after_s: float) -> None:
+        self._hearts = hearts
+        self._hung_after_s = hung_after_s
+        self._looked = self._awake_since = time.monotonic()
+
+    def started(self, worker: int) -> None:
+        """A process that has just been started is given time to show its first sign."""
+        grace = max(0.0, START_UP_S - self._hung_after_s)
+        self._hearts[worker] = time.monotonic() + grace
+
+    def look(self) -> None:
+        """Call it in every round."""
+        now = time.monotonic()
+        if now - self._looked > NAP_S:
+            self._awake_since = now
+        self._looked = now
+
+    def last_sign(self, worker: int) -> float:
+        return float(self._hearts[worker])
+
+    def is_hung(self, worker: int) -> bool:
+        since = max(float(self._hearts[worker]), self._awake_since)
+        return self._looked - since > self._hung_after_s

@@ -1,0 +1,428 @@
+"""Weights that other programs wrote: torch checkpoints and safetensors. Nothing in them is ever executed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pickle
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from torch import Tensor
+
+from ludus.config import encode
+from ludus.data.records import ModelId
+from ludus.experiment import Experiment
+from ludus.league.players import unknown
+from ludus.models.policy import join_kinds, weights_of
+from ludus.runtime.assemble import build_policies
+from ludus.store.checkpoints import Arrays, architecture_digest, canonical
+from ludus.store.downloads import DownloadRules, download, file_digest
+from ludus.store.files import StoreError
+from ludus.store.model_addresses import (
+    LocalFile,
+    Matching,
+    RunModel,
+    WebFile,
+    WeightMap,
+    find_address,
+    match_weights,
+    require_used,
+)
+from ludus.store.model_pool import ModelConflict, ModelPool
+
+WHOLE_FILE = "(top)"
+"""The place of weights that lie in a checkpoint without a name around them."""
+
+_TORCH_STARTS = (b"PK\x03\x04", b"\x80")
+_NEEDED = re.compile(r"(?:GLOBAL|class|function) (\w+(?:\.\w+)+)")
+
+
+class BadCheckpoint(StoreError):  # noqa: N818
+    """A file that holds no weights, or would have to be executed to open."""
+
+
+class ForeignWeights:
+    """The tensors of a file, by place: the path of names that leads to a group of them."""
+
+    def __init__(self, path: Path, tree: Mapping[str, Any]) -> None:
+        self.path = path
+        self._tree = tree
+        try:
+            self.places = {place: len(tensors) for place, tensors in _groups(tree, ())}
+        except RecursionError:
+            raise BadCheckpoint(f"{path} holds names inside names without an end: refused") from None
+
+    def find_place(self) -> str:
+        """The only place that can be a model's; an error that lists them if there are several."""
+        if len(self.places) == 1:
+            return next(iter(self.places))
+        if not self.places:
+            raise BadCheckpoint(f"{self.path} holds no tensors by name")
+        listed = ", ".join(f"{place} ({count} tensors)" for place, count in self.places.items())
+        raise BadCheckpoint(f"{self.path} holds weights in several places; say which by --place: {listed}")
+
+    def tensors(self, place: str) -> dict[str, Tensor]:
+        """All below a place, names joined by dots."""
+        node = _below(self._tree, place)
+        found = dict(_tensors(node, ())) if node is not None else {}
+        if not found:
+            near = difflib.get_close_matches(place, self.places, n=1)
+            offer = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.places)}"
+            raise BadCheckpoint(f"{self.path} has no weights at {place!r}; {offer}")
+        return found
+
+    def arrays(self, place: str) -> Arrays:
+        """The same as arrays; what numpy does not know (bfloat16) as float32."""
+        limit = self.path.stat().st_size
+        return {name: _array(name, tensor, limit) for name, tensor in self.tensors(place).items()}
+
+
+def read_foreign(path: Path) -> ForeignWeights:
+    """Open a torch checkpoint or a safetensors file, told apart by how it begins."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start.startswith(_TORCH_STARTS):
+        return ForeignWeights(path, _read_checkpoint(path))
+    try:
+        return ForeignWeights(path, safetensors.torch.load_file(path))
+    except safetensors.SafetensorError as error:
+        raise BadCheckpoint(f"{path} is neither a torch checkpoint nor a safetensors file: {error}") from error
+
+
+def _read_checkpoint(path: Path) -> Mapping[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old ways of writing, which are read all the same
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = _NEEDED.search(str(error))
+        needs = f"needs {named[1]} to open" if named else "needs more than weights to open"
+        raise BadCheckpoint(
+            f"{path} {needs}, which could execute anything: refused, nothing of it was run. Where it comes "
+            "from, save the weights alone: torch.save(model.state_dict(), FILE)"
+        ) from None
+    except OSError:
+        raise
+    except Exception as error:  # a reader of damaged or hostile bytes may stumble in any way
+        if "TorchScript" in str(error):
+            raise BadCheckpoint(f"{path} is a TorchScript archive, which is a program: refused") from None
+        raise BadCheckpoint(f"{path} is damaged, or a pickle or archive of another kind") from error
+    if not isinstance(content, Mapping):
+        raise BadCheckpoint(f"{path} holds a {type(content).__name__}, not weights by name")
+    return content
+
+
+def _groups(node: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[str, list[Tensor]]]:
+    """The mappings that hold tensors, reached by names alone: those of an optimiser's state are numbered.
+    Lone numbers, such as a step, make no group."""
+    own = [value for key, value in node.items() if isinstance(key, str) and isinstance(value, Tensor)]
+    if any(tensor.ndim for tensor in own):
+        yield "/".join(path) or WHOLE_FILE, own
+    for key, value in node.items():
+        if isinstance(key, str) and isinstance(value, Mapping):
+            yield from _groups(value, (*path, key))
+
+
+def _tensors(node: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Tensor]]:
+    for key, value in node.items():
+        if isinstance(key, str) and isinstance(value, Tensor):
+            yield ".".join((*path, key)), value
+        elif isinstance(key, str) and isinstance(value, Mapping):
+            yield from _tensors(value, (*path, key))
+
+
+def _below(tree: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:
+    """The mapping at a place. A name may itself contain a slash, so they are tried, not cut."""
+    if place == WHOLE_FILE:
+        return tree
+    for key, value in tree.items():
+        if isinstance(key, str) and isinstance(value, Mapping):
+            if place == key:
+                return value
+            if place.startswith(f"{key}/"):
+                found = _below(value, place.removeprefix(f"{key}/"))
+                if found is not None:
+                    return found
+    return None
+
+
+def _array(name: str, tensor: Tensor, limit: int) -> np.ndarray[Any, Any]:
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        raise BadCheckpoint(f"tensor {name!r} is sparse, quantised or empty of values: only plain ones are taken")
+    if tensor.numel() * tensor.element_size() > limit:
+        raise BadCheckpoint(f"tensor {name!r} claims shape {tuple(tensor.shape)}, more than its file holds")
+    tensor = tensor.detach()
+    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+        tensor = tensor.float()
+    return np.array(tensor.numpy(), order="C")
+
+
+INDEX_VARIABLE = "LUDUS_MODEL_INDEX"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRequest:
+    """Which weights are wanted, and what is known about them."""
+
+    address: str
+    place: str | None = None
+    """Where in a checkpoint they are, and where their average is."""
+    average: str | None = None
+    sha256: str | None = None
+    index: str | None = None
+    rules: DownloadRules = field(default_factory=DownloadRules)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Weights from elsewhere, by the names that they have there."""
+
+    label: str
+    weights: Arrays
+    average: Arrays | None = None
+    place: str = ""
+    facts: Mapping[str, str | int | float]
+    """What a pool keeps about them."""
+    checked: str
+    """What their digest was compared with, in words."""
+    name: str
+    """A player's id that suggests itself."""
+    networks: Any = None
+    """What the run that they come from says about its networks, as plain values."""
+    downloaded: Path | None = None
+
+    def discard(self) -> None:
+        """They are in a pool: a download is no longer needed."""
+        if self.downloaded is not None:
+            self.downloaded.unlink(missing_ok=True)
+
+
+def fetch_source(wish: ModelRequest) -> Source:
+    """The weights at an address; writes nothing but the cache of downloads."""
+    match find_address(wish.address, index=wish.index or os.environ.get(INDEX_VARIABLE) or None):
+        case RunModel() as there:
+            return _from_run(there, wish)
+        case LocalFile(path=path, sha256=sha256):
+            return _from_file(path, wish.sha256 or sha256, wish)
+        case WebFile(url=url, sha256=sha256):
+            return _from_web(url, wish.sha256 or sha256, wish)
+
+
+def _from_run(there: RunModel, wish: ModelRequest) -> Source:
+    pool = there.run.models
+    entry = pool.entry(there.model, there.variant)
+    _require_digest(wish.address, entry.digest, wish.sha256)
+    experiment = msgspec.json.decode(there.run.facts.experiment)
+    facts = {name: value for name, value in entry.facts.items() if name == "decisions"}
+    return Source(
+        label=f"{there.model} ({there.variant}) of {there.run.path}",
+        weights=pool.fetch(there.model, there.variant),
+        facts={**facts, "source": f"{wish.address} ({there.model}, {there.variant})"},
+        checked=f"sha256:{entry.digest}, as that run says",
+        name=there.model.player,
+        networks=experiment.get("model") if isinstance(experiment, dict) else None,
+    )
+
+
+def _from_file(path: Path, sha256: str | None, wish: ModelRequest) -> Source:
+    found = file_digest(path)
+    _require_digest(str(path), found, sha256)
+    checked = f"sha256:{found}" + (", as expected" if sha256 else "")
+    return _read(path, wish, label=str(path), digest=found, checked=checked)
+
+
+def _from_web(url: str, sha256: str | None, wish: ModelRequest) -> Source:
+    with _progress() as advance:
+        fetched = download(url, sha256=sha256, rules=wish.rules, report=_say, advance=advance)
+    against = fetched.checked_by
+    checked = f"sha256:{fetched.sha256}, " + (
+        f"as {against} says" if against else f"compared with nothing: no --digest, and no file {url}.sha256"
+    )
+    return _read(fetched.path, wish, label=url, digest=fetched.sha256, checked=checked, downloaded=fetched.path)
+
+
+def _read(
+    path: Path, wish: ModelRequest, *, label: str, digest: str, checked: str, downloaded: Path | None = None
+) -> Source:
+    foreign = read_foreign(path)
+    place = wish.place or foreign.find_place()
+    is_name = wish.address.partition("#")[0] != label  # of an index
+    return Source(
+        label=label,
+        weights=foreign.arrays(place),
+        average=foreign.arrays(wish.average) if wish.average else None,
+        place=place,
+        facts={"source": label, "file_sha256": digest},
+        checked=checked,
+        name=wish.address if is_name else Path(urlsplit(label).path).stem,
+        downloaded=downloaded,
+    )
+
+
+def _require_digest(what: str, found: str, expected: str | None) -> None:
+    if expected is not None and found != expected:
+        raise StoreError(f"{what} has digest sha256:{found}, expected sha256:{expected}")
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on a terminal; elsewhere nothing."""
+    columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+_MOST_SHOWN = 12
+
+
+class MisfitError(StoreError):
+    """Weights that do not fill the networks of an experiment."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """Weights of a source beside those that an experiment needs."""
+
+    ours: Arrays
+    """All weights of a player, fresh."""
+    asked: Arrays
+    """Those of them that the source has to fill."""
+    live: Matching
+    average: Matching | None
+
+    @property
+    def unfilled(self) -> list[str]:
+        """What is ours and not in the source."""
+        return [
+            name
+            for name in self.ours
+            if name not in self.live.arrays or (self.average is not None and name not in self.average.arrays)
+        ]
+
+    def filled(self, matching: Matching, base: Arrays | None = None) -> Arrays:
+        """Ours, with the values of the source where it has them, else those of `base`, else fresh ones."""
+        return self.ours | (base or {}) | matching.arrays
+
+
+def fresh_weights(experiment: Experiment) -> Arrays:
+    """All weights of a player, as KIND/PARAMETER, drawn from the experiment's seed."""
+    policies = build_policies(experiment, experiment.seed)
+    return canonical(join_kinds(policies, map(weights_of, policies)))
+
+
+def fit_weights(
+    source: Source, experiment: Experiment, names: WeightMap | None = None, *, kind: str | None = None
+) -> Fit:
+    """Match a source with the networks of an experiment, or with that of one kind of seat."""
+    names = names or WeightMap()
+    ours = fresh_weights(experiment)
+    kinds = list(dict.fromkeys(name.partition("/")[0] for name in ours))
+    if kind is not None and kind not in kinds:
+        raise MisfitError(unknown("kind of seat", kind, kinds))
+    only = kind or (kinds[0] if len(kinds) == 1 else None)
+    require_used(names, ours)
+    asked = {name: array for name, array in ours.items() if only is None or name.startswith(f"{only}/")}
+    prefix = f"{only}/" if only else ""
+    return Fit(
+        ours=ours,
+        asked=asked,
+        live=match_weights(asked, source.weights, names, prefix=prefix),
+        average=(None if source.average is None else match_weights(asked, source.average, names, prefix=prefix)),
+    )
+
+
+def require_fit(fit: Fit, source: Source, experiment: Experiment) -> None:
+    """Refuse what is not of exactly the networks here, naming the first differences."""
+    for matching in (fit.live, fit.average):
+        if matching is not None and (not matching.is_complete or matching.left_over):
+            raise MisfitError(
+                f"{source.label} does not fit the networks here:\n  "
+                + "\n  ".join(differences(matching))
+                + "\nother names and parts of a file are for `ludus models import`, with --map and --partial"
+            )
+    _require_same_settings(source, experiment)
+
+
+def require_same_networks(pool: ModelPool, model: ModelId, experiment: Experiment) -> None:
+    """Refuse a model of the pool that is not of the experiment's networks."""
+    ours = fresh_weights(experiment)
+    if pool.entry(model).architecture != architecture_digest(ours):
+        found = differences(match_weights(ours, pool.fetch(model), WeightMap()))
+        raise MisfitError(f"model {model} does not fit the networks here:\n  " + "\n  ".join(found))
+
+
+def differences(matching: Matching, most: int | None = _MOST_SHOWN) -> list[str]:
+    """What did not match, a line each; of many the first."""
+    lines = []
+    for one in matching.wrong:
+        hint = f"; {one.hint}" if one.hint else ""
+        lines.append(f"other shape: {one.ours} is {one.needed}, {one.theirs} in the file is {one.given}{hint}")
+    for ours, theirs in matching.missing.items():
+        looked = "" if ours.endswith(theirs) else f" (looked for {theirs})"
+        guess, near = matching.guesses.get(ours), matching.nearest.get(ours)
+        offer = f"; perhaps {guess.name}" if guess else f"; the nearest name is {near}" if near else ""
+        lines.append(f"missing:     {ours}{looked}{offer}")
+    lines += [f"left over:   {name} in the file" for name in matching.left_over]
+    more = len(lines) - (most or len(lines))
+    return [*lines[:most], f"and {more} more"] if more > 0 else lines
+
+
+def publish_new(
+    pool: ModelPool,
+    player: str,
+    live: Arrays,
+    average: Arrays | None,
+    facts: Mapping[str, str | int | float],
+    parent: ModelId | None = None,
+) -> ModelId:
+    """Put weights in under the first step that is free or has this very content, and keep them there."""
+    for step in count():
+        model = ModelId(player, 0, step)
+        try:
+            pool.publish(model, live, parent=parent, facts=facts)
+            if average is not None:
+                pool.publish(model, average, parent=parent, variant="average", facts=facts)
+        except ModelConflict:
+            continue
+        break
+    pool.pin(model)
+    return model
+
+
+def _require_same_settings(source: Source, experiment: Experiment) -> None:
+    """Networks of the same shapes can still compute different things, such as with another activation."""
+    if source.networks is None:
+        return
+    for path, there, here in _unlike(source.networks, encode(experiment)["model"], "model"):
+        raise MisfitError(f"{source.label} was trained with {path}={there}, here it is {here}")
+
+
+def _unlike(there: Any, here: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(there, dict) and isinstance(here, dict):
+        for name, value in there.items():
+            if name in here:  # a field that one of two versions does not know says nothing
+                yield from _unlike(value, here[name], f"{path}.{name}")
+    elif there != here:
+        yield path, there, here

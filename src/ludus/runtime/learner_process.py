@@ -1,0 +1,311 @@
+"""The learner as a process: trains, tells the controller, does what it asks."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from ludus.algorithms.teacher import TEACHER
+from ludus.data.records import ModelId
+from ludus.data.trees import IntArray
+from ludus.experiment import Experiment
+from ludus.models.policy import has_gpu_each
+from ludus.runtime.assemble import CHECKPOINT, load_learner, new_learner
+from ludus.runtime.faults import START_UP_S
+from ludus.runtime.serial import STOPPED
+from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, open_parts
+from ludus.store.run_folder import RunFolder
+from ludus.system.process import PeerGone, receive, send
+from ludus.system.shared_memory import Heap, Signal
+from ludus.workers.buffer_worker import Recomputing
+from ludus.workers.learner import Learner
+from ludus.workers.messages import (
+    Configure,
+    Done,
+    Forget,
+    Launch,
+    Learned,
+    Publish,
+    Published,
+    ResetWeights,
+    Save,
+    Stopping,
+    ToLearner,
+)
+from ludus.workers.ranks import ALONE, Compare, ConnectedRanks, Ranks, ToRank, Train
+from ludus.workers.worker import IDLE, StopTraining, wrap
+
+
+class TrajectoryReader:
+    """Takes in what this rank's actors hand over and tells them what has been used."""
+
+    def __init__(self, parts: SharedParts, signals: Sequence[Signal], worker: int) -> None:
+        """`worker`: the number of this rank among all workers."""
+        self._parts = parts
+        self._signals = signals
+        self._actors = [actor for actor in range(parts.num_places) if parts.learner_of(actor) == worker]
+
+    def take_in(self, learner: Learner) -> None:
+        """What the actors have handed over goes into the buffers."""
+        for actor in self._actors:
+            ring = self._parts.ready[actor]
+            if not len(ring):
+                continue
+            codes = ring.take()
+            cuts = np.nonzero(codes < 0)[0]
+            for part, end in zip(np.split(codes, cuts), [None, *cuts.tolist()], strict=True):
+                if end is not None:
+                    learner.buffers[self._parts.players[-1 - int(part[0])]].complete(actor)
+                    part = part[1:]
+                owners, kinds, slots = self._parts.decode(part)
+                for owner in np.unique(owners):
+                    for kind in np.unique(kinds[owners == owner]):
+                        here = (owners == owner) & (kinds == kind)
+                        learner.put(self._parts.players[int(owner)], int(kind), slots[here])
+
+    def settle(self, learner: Learner) -> None:
+        """Tell the actors how much of what they have handed over is used; who waited for it goes on."""
+        mine = self._actors
+        used = np.stack([learner.buffers[player].consumed[mine] for player in self._parts.players], 1)
+        if not np.array_equal(used, self._parts.used[mine]):
+            self._parts.used[mine] = used
+            for actor in mine:
+                self._signals[actor].notify()
+
+    def give_back(self, kind: int, slots: IntArray) -> None:
+        """Slots that are free again."""
+        actors = slots // self._parts.slots_per_actor[kind]
+        for actor in np.unique(actors):
+            self._parts.free[actor].put(self._parts.code(0, kind, slots[actors == actor]))
+
+    def forget(self, request: Forget, learner: Learner) -> None:
+        """The actor has ended, so that nobody else touches its rings now."""
+        actor = request.actor
+        if actor in self._actors:
+            if request.gone:
+                self._parts.present[actor] = False
+            self._parts.ready[actor].clear()
+            self._parts.free[actor].clear()
+        for buffer in learner.buffers.values():
+            buffer.forget(actor)
+
+
+@dataclass
+class Rank:
+    """One rank of the learner: most often the only one."""
+
+    experiment: Experiment
+    folder: RunFolder
+    parts: SharedParts
+    signals: Sequence[Signal]
+    control: Connection
+    links: Sequence[Connection]
+    """To the other ranks, or to rank 0."""
+    learner: Learner
+    intake: TrajectoryReader
+    show_life: Callable[[], None]
+
+
+def open_rank(launch: Launch) -> Rank:
+    """The learner as the latest checkpoint has it, together with all other ranks."""
+    experiment, folder, parts, signals, control = open_parts(launch)
+    intake = TrajectoryReader(parts, signals, launch.index)
+
+    def show_life() -> None:
+        parts.hearts[launch.index] = time.monotonic()
+
+    ranks: Ranks = ALONE
+    if parts.num_ranks > 1:
+        ranks = ConnectedRanks(
+            launch.rendezvous,
+            parts.learners.index(launch.index),
+            parts.num_ranks,
+            patience_s=START_UP_S + 2 * experiment.supervision.hung_after_s,
+            interface=experiment.cluster.network_interface,
+            gpu_each=has_gpu_each(experiment.learner.device, parts.num_ranks),
+        )
+    learner = new_learner(
+        experiment,
+        launch.players,
+        parts.pools,
+        parts.board,
+        experiment.models.open(folder),
+        intake.give_back,
+        parts.num_places,
+        launch.spent,
+        ranks,
+        _way_to_buffer_worker(parts, signals),
+    )
+    learner.present = parts.present
+    load_learner(learner, launch.players, folder.checkpoints(CHECKPOINT).load_latest())
+    for player, hosted in launch.players.items():
+        trained = learner.players[player]
+        trained.incarnation = max(trained.incarnation, hosted.incarnation)
+        trained.after_gradient_step = show_life
+    learner.compare()
+    links = [Connection(fd) for fd in launch.rank_fds]
+    return Rank(experiment, folder, parts, signals, control, links, learner, intake, show_life)
+
+
+def _way_to_buffer_worker(parts: SharedParts, signals: Sequence[Signal]) -> Callable[[str], Recomputing] | None:
+    """None: there is none."""
+    requests = parts.recomputing
+    if requests is None:
+        return None
+    wake = signals[parts.buffer_worker].notify
+    return lambda player: Recomputing(requests, parts.players.index(player), wake)
+
+
+class LearnerProcess:
+    """Waits for trajectories and requests alike; `run` never returns. It is rank 0, and leads the others."""
+
+    def __init__(self, launch: Launch) -> None:
+        rank = open_rank(launch)
+        self._experiment, self._parts, self._control = rank.experiment, rank.parts, rank.control
+        self.learner, self._intake, self._show_life = rank.learner, rank.intake, rank.show_life
+        self._checkpoints = rank.folder.checkpoints(CHECKPOINT)
+        self._followers = Followers(rank.links, rank.experiment.supervision.hung_after_s)
+        self.learner.others = self._followers
+        for player in launch.players:
+            self.learner.publish(player)
+        if rank.parts.recomputing is not None and TEACHER in rank.experiment.learner.recompute:
+            self.learner.publish_teachers()
+        self._waited = 0.0
+        """Seconds since the last update."""
+        self._noted = time.monotonic()
+        self._looked_at = (time.monotonic(), self._parts.waited.copy())
+        """When the last update ended, and how long each actor had waited by then."""
+        self._poll = select.poll()
+        self._woken = rank.signals[launch.index]
+        links = [link.fileno() for link in self._followers.links]
+        for descriptor in (self._woken.fds[0], self._control.fileno(), *links):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def run(self) -> None:
+        self._tell({})
+        train = wrap(self.learner, self._experiment.middleware)
+        training, other, waiting = range(len(LEARNER_TIMES))
+        self._note_time(other)
+        heap = Heap()
+        while True:
+            self._show_life()
+            heap.settle()
+            self._intake.take_in(self.learner)
+            self._followers.take_in()
+            batches = self.learner.batches
+            self._note_time(other)
+            try:
+                if self._parts.paused[0]:
+                    progress = IDLE
+                else:
+                    progress = train() if self.learner.progress < 1.0 else self.learner.discard()
+            except StopTraining as request:
+                send(self._control, Stopping(str(request) or STOPPED))
+                train = self.learner.discard
+                continue
+            self._intake.settle(self.learner)
+            idle = self.learner.batches == batches  # middleware may say what it likes
+            self._note_time(other if idle else training)
+            if not idle:
+                self._tell({**progress.statistics, **self._waits()})
+            while self._control.poll(0):
+                self._obey(receive(self._control, ToLearner))
+            if idle:
+                self._note_time(other)
+                self._poll.poll(WAIT_S * 1000)
+                self._woken.wait(0)
+                self._waited += self._note_time(None if self._parts.paused[0] else waiting)
+
+    def _note_time(self, kind: int | None) -> float:
+        """What was done since the last note, of `LEARNER_TIMES`; None: all rested. Says how long it took."""
+        before, self._noted = self._noted, time.monotonic()
+        if kind is not None:
+            self._parts.learner_times[kind] += self._noted - before
+        return self._noted - before
+
+    def _waits(self) -> dict[str, float]:
+        """Since the last update: seconds that the learner waited for trajectories, and the share of the time
+        that actors waited for the learner."""
+        now, actors = time.monotonic(), self._parts.waited.copy()
+        began, before = self._looked_at
+        waited = (actors - before)[self._parts.present]
+        share = min(float(waited.mean()) / max(now - began, 1e-9), 1.0) if len(waited) else 0.0
+        waits = {"queue_wait": self._waited, "actor_wait": share}
+        self._waited, self._looked_at = 0.0, (now, actors)
+        return waits
+
+    def _tell(self, statistics: dict[str, float]) -> None:
+        reports = tuple(self.learner.report(player) for player in self.learner.players)
+        send(self._control, Learned(reports, statistics))
+
+    def _obey(self, request: ToLearner) -> None:
+        if isinstance(request, Publish):
+            parent = ModelId.parse(request.parent) if request.parent else None
+            send(self._control, Published(self.learner.freeze(request.player, parent)))
+            return
+        if not isinstance(request, Save):
+            self._followers.order(request)
+        if isinstance(request, ResetWeights):
+            self.learner.reset(request.event)
+            self._tell({})  # its step and incarnation are others now
+        elif isinstance(request, Configure):
+            self.learner.configure(request.player, request.settings)
+        elif isinstance(request, Save):
+            self._save(request.events)
+        elif isinstance(request, Forget):
+            self._intake.forget(request, self.learner)
+        self._intake.settle(self.learner)
+        self._followers.wait()
+        send(self._control, Done())
+
+    def _save(self, events: int) -> None:
+        self._followers.order(Compare())
+        self.learner.compare()
+        arrays, facts = self.learner.save()
+        named = {f"learner/{name}": array for name, array in arrays.items()}
+        self._checkpoints.save(self.learner.decisions, named, {"learner": facts, "events": events})
+
+
+def run_follower(launch: Launch) -> None:
+    """The main loop: say what waits here, and do what rank 0 says."""
+    rank = open_rank(launch)
+    learner, intake = rank.learner, rank.intake
+    leader = Leader(rank.links[0])
+    woken = rank.signals[launch.index]
+    poll = select.poll()
+    for descriptor in (woken.fds[0], leader.link.fileno(), rank.control.fileno()):
+        poll.register(descriptor, select.POLLIN)
+
+    def obey(order: ToRank) -> None:
+        if isinstance(order, Train):
+            learner.train(order.parts)
+        elif isinstance(order, Compare):
+            learner.compare()
+        elif isinstance(order, ResetWeights):
+            learner.reset(order.event)
+        elif isinstance(order, Configure):
+            learner.configure(order.player, order.settings)
+        elif isinstance(order, Forget):
+            intake.forget(order, learner)
+
+    heap = Heap()
+    while True:
+        rank.show_life()
+        heap.settle()
+        intake.take_in(learner)
+        if learner.progress >= 1.0:
+            learner.discard()
+        intake.settle(learner)
+        leader.tell(learner.standing())
+        poll.poll(WAIT_S * 1000)
+        woken.wait(0)
+        if rank.control.poll(0):
+            raise PeerGone("nothing is said without being asked: the controller is gone")
+        while (order := leader.next_order()) is not None:
+            obey(order)
+            rank.show_life()

@@ -1,0 +1,314 @@
+"""The way into a Ray cluster: one that runs, or a private one on this machine that ends with us.
+
+Ray reads its environment when it is imported, so nothing here imports it before that is set. Where somebody
+else has, what matters is set again: the token, and that a private cluster listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import ray
+
+from ludus.config import ConfigError
+from ludus.services.resources import Resources, UserService, bytes_of, cpus_of, custom_of
+from ludus.system.machine import install_command, usable_cores
+from ludus.system.network import (
+    RAY_MODE_VARIABLE,
+    RAY_PATH_VARIABLE,
+    RAY_TOKEN_VARIABLE,
+    make_token_file,
+    token_from,
+)
+
+YOUNG_S = 10.0
+"""A folder that was made just now may not be locked yet."""
+
+
+class TemporaryHome:
+    """A folder of mode 0700 that is locked by the process that made it. What one that was killed has left is
+    removed by the next that makes a folder of the same prefix."""
+
+    def __init__(self, prefix: str, parent: str | None = None) -> None:
+        """`prefix`: nothing else in the temporary folder may begin with it."""
+        place = Path(parent or tempfile.gettempdir())
+        for left in place.glob(f"{prefix}*"):
+            with suppress(OSError):
+                _remove_if_dead(left)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        self._lock = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Remove it."""
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _remove_if_dead(folder: Path) -> None:
+    """Raises if somebody lives there."""
+    if time.time() - folder.stat().st_mtime < YOUNG_S:
+        return
+    lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+NAMESPACE = "ludus"
+OBJECT_STORE_BYTES = 256 * 2**20
+"""Of a private cluster: its one node shares memory of its own kind."""
+START_SETTING, START_SECONDS = "raylet_start_wait_time_s", "120"
+"""How long Ray waits for a node of its own to start: on a busy machine its 30 s are too short."""
+START_WAIT = f"RAY_{START_SETTING}"
+SHORT = "/tmp"
+"""Where Ray's sockets go, whatever TMPDIR says: their names must not be long."""
+NO_OTHER_CLUSTER = "RAY_ENABLE_AUTO_CONNECT"
+"""Set to 0 it keeps a call that comes after the end from starting another cluster by itself."""
+LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Set to 0 it keeps all of Ray's listeners on 127.0.0.1, on Linux too."""
+
+
+class ClusterError(ConfigError):
+    """There is no cluster to be had."""
+
+
+def join(
+    address: str | None, num_actors: int | None, services: Mapping[str, UserService] = MappingProxyType({})
+) -> Callable[[], None]:
+    """Connect this process to a cluster, or to a private one without an `address`, which has room for the
+    `services` too; gives what ends that."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault(START_WAIT, START_SECONDS)
+    os.environ[NO_OTHER_CLUSTER] = "0"
+    return _start(num_actors, services) if address is None else _connect(address)
+
+
+def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Callable[[], None]:
+    """Bound to loopback, with a token of its own that nobody else can read."""
+    home = TemporaryHome("ludus-ray-", SHORT)
+    for variable in (RAY_TOKEN_VARIABLE, "RAY_ADDRESS"):
+        os.environ.pop(variable, None)
+    os.environ[RAY_MODE_VARIABLE] = "token"
+    os.environ[RAY_PATH_VARIABLE] = str(make_token_file(home.path / "token"))
+    os.environ[LOOPBACK_ONLY] = "0"
+    ray = _import_ray()
+
+    def leave() -> None:
+        ray.shutdown()
+        home.close()
+
+    try:
+        ray.init(
+            address="local",
+            num_cpus=max(int(usable_cores()), max(2, (num_actors or 0) + 1) + math.ceil(cpus_of(services))),
+            # Whole amounts are all that Ray takes, and its own figure for memory is what is free just now.
+            resources={name: math.ceil(amount) for name, amount in custom_of(services).items()},
+            _memory=bytes_of(services) or None,
+            include_dashboard=False,
+            namespace=NAMESPACE,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=str(home.path / "ray"),
+        )
+    except Exception as error:
+        leave()
+        raise ClusterError(f"no private Ray cluster could be started here: {_first_line(error)}") from error
+    return leave
+
+
+def _connect(address: str) -> Callable[[], None]:
+    """To a cluster that runs: with its token, unless somebody has said that it has none."""
+    mode = os.environ.get(RAY_MODE_VARIABLE)
+    token, default = token_from(os.environ), Path.home() / ".ray" / "auth_token"
+    if mode is None:
+        if token is None and not default.exists():
+            raise ClusterError(
+                f"no token for the Ray cluster at {address}: set {RAY_PATH_VARIABLE} to the file that has "
+                f"it (or {RAY_MODE_VARIABLE}=disabled for a cluster without one that nobody else can reach)"
+            )
+        os.environ[RAY_MODE_VARIABLE] = "token"
+    if token is not None:
+        os.environ[RAY_TOKEN_VARIABLE] = token
+    if address.partition(":")[0] in ("127.0.0.1", "localhost"):
+        os.environ[LOOPBACK_ONLY] = "0"
+    ray = _import_ray()
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    except Exception as error:
+        raise ClusterError(
+            f"cannot join the Ray cluster at {address} ({_first_line(error)}): does it run, and is the token "
+            f"the right one? ({RAY_PATH_VARIABLE}={os.environ.get(RAY_PATH_VARIABLE, default)})"
+        ) from error
+    leave: Callable[[], None] = ray.shutdown
+    return leave
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        from ray._private import ray_constants, worker
+    except ModuleNotFoundError as error:
+        raise ClusterError(f"--runtime ray needs: {install_command('ray')} ({error})") from error
+    raylet: Any = ray._raylet
+    # What Ray reads when it is imported, in case somebody has done that before us.
+    settings = {"AUTH_MODE": os.environ[RAY_MODE_VARIABLE], START_SETTING: int(os.environ[START_WAIT])}
+    raylet.Config.initialize(json.dumps(settings))
+    if os.environ.get(LOOPBACK_ONLY) == "0":
+        ray_constants.ENABLE_RAY_CLUSTER = False
+    raylet.AuthenticationTokenLoader.instance().reset_cache()  # of a cluster that this process was in before
+    # Ray tells of nodes that die on our standard output, in the middle of a table or of JSON, and has no
+    # switch for it. What we do about them is in metrics/nodes.jsonl.
+    worker.print_to_stdstream = lambda *_, **__: None
+    return ray
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+ACTOR, LEARNER = "ludus_actor", "ludus_learner"
+"""Resources by which a node says what it is for: places for actors, and whether the learner may be there."""
+
+
+Taken = Callable[[], Mapping[str, Sequence[Resources]]]
+"""What services have of the nodes now, by the id of the node; under "" what others need that wait for one."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that is alive."""
+
+    id: str
+    host: str
+    cores: float
+    gpus: float
+    actor_places: int | None
+    """As the node itself says, less what services have; None: it does not."""
+    learns: bool
+    """It says so itself."""
+    is_own: bool
+    """The controller's."""
+
+    @property
+    def name(self) -> str:
+        """For people: several nodes may be on one host."""
+        return node_name(self.host, self.id)
+
+    def places(self, *, with_learner: bool) -> int:
+        """For actors: as many as it says, or one for each core that the learner leaves."""
+        if self.actor_places is not None:
+            return self.actor_places
+        return max(0, int(self.cores) - with_learner)
+
+    def suits(self, services: Iterable[Resources]) -> bool:
+        """Whether one of them may be about to start here."""
+        return any(one.cpus <= self.cores and one.gpus <= self.gpus for one in services)
+
+    def bundle(self, *, with_learner: bool, with_gpus: bool) -> dict[str, float]:
+        """What a site takes of it, in Ray's words."""
+        places = self.places(with_learner=with_learner)
+        wanted = {"CPU": min(self.cores, float(places + with_learner))}
+        if self.actor_places:
+            wanted[ACTOR] = float(self.actor_places)
+        if self.learns and with_learner:
+            wanted[LEARNER] = 1.0
+        if with_gpus:
+            wanted["GPU"] = self.gpus
+        return {name: amount for name, amount in wanted.items() if amount}
+
+
+def node_name(host: str, node_id: str) -> str:
+    return f"{host}/{node_id[:6]}"
+
+
+def alive_nodes(taken: Mapping[str, Sequence[Resources]] = MappingProxyType({})) -> list[Node]:
+    """Those that may be of use; where some say what they are for, the others are for nothing. `taken`: what
+    services have of them, by the id of the node."""
+    own = ray.get_runtime_context().get_node_id()
+    found = [node for node in ray.nodes() if node["Alive"]]
+    described = any({ACTOR, LEARNER} & set(node["Resources"]) for node in found)
+    nodes = []
+    for node in found:
+        has, services = node["Resources"], taken.get(node["NodeID"], ())
+        nodes.append(
+            Node(
+                id=node["NodeID"],
+                host=node["NodeManagerHostname"],
+                cores=max(0.0, has.get("CPU", 0.0) - sum(one.cpus for one in services)),
+                gpus=_whole(max(0.0, has.get("GPU", 0.0) - sum(one.gpus for one in services))),
+                actor_places=_places_left(has, sum(one.cpus for one in services)) if described else None,
+                learns=LEARNER in has,
+                is_own=node["NodeID"] == own,
+            )
+        )
+    return [node for node in nodes if node.learns or node.places(with_learner=False)]
+
+
+def _places_left(has: Mapping[str, float], cores: float) -> int:
+    """Of the places for actors that a node states, where services have so many cores of it: the cores that no
+    worker was to have are theirs first."""
+    stated = int(has.get(ACTOR, 0))
+    spare = max(0.0, has.get("CPU", 0.0) - stated - (LEARNER in has))
+    return max(0, stated - math.ceil(max(0.0, cores - spare)))
+
+
+def _whole(gpus: float) -> float:
+    """Ray gives shares of one GPU only."""
+    return float(int(gpus)) if gpus > 1 else gpus
+
+
+def learner_first(nodes: Iterable[Node]) -> list[Node]:
+    """Those that say they learn, then those with a GPU, then the controller's own, then the largest."""
+    return sorted(nodes, key=lambda node: (node.learns, node.gpus > 0, node.is_own, node.cores), reverse=True)
+
+
+WAIT_S = 300.0
+
+
+def gather(address: str, expected: int, wait_s: float = WAIT_S) -> int:
+    """How many nodes there are once all are there, or the time is over: one that is late may still join the
+    run."""
+    leave = join(address, None)
+    try:
+        import ray
+
+        until = time.monotonic() + wait_s
+        while True:
+            found: int = sum(node["Alive"] for node in ray.nodes())
+            if found >= expected or time.monotonic() > until:
+                return found
+            time.sleep(1.0)
+    finally:
+        leave()
+
+
+def main() -> None:
+    address, expected = sys.argv[1], int(sys.argv[2])
+    found = gather(address, expected)
+    if found < expected:
+        print(f"only {found} of {expected} nodes have come within {WAIT_S:g} s; the training begins with them")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""Starts the workers of a run on the nodes of a Ray cluster, for a controller that does not know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from ludus.data.trees import Array
+from ludus.experiment import Experiment
+from ludus.runtime.faults import Fault
+from ludus.runtime.launcher import Launcher, SpawnOrder
+from ludus.runtime.ray.connection import Taken
+from ludus.runtime.ray.node_agent import ENCODE, LayOut, News
+from ludus.runtime.ray.node_connection import (
+    MessageRelay,
+    NodeConnection,
+    NodeLost,
+    RemoteProcess,
+    RemoteTeam,
+)
+from ludus.runtime.ray.node_pool import NodePool
+from ludus.runtime.ray.transfer import Counters, PeerLost
+from ludus.runtime.status import Beside, nobody
+from ludus.runtime.supervisor import default_places
+from ludus.runtime.training import STEPS_PER_SHARE, LocalTraining
+from ludus.store.run_folder import RunFolder
+from ludus.system.process import WorkerProcess
+from ludus.workers.messages import HostedPlayer
+from ludus.workers.policy_worker import InferenceStatistics
+from ludus.workers.worker import TrainingFailed
+
+
+class ClusterStatistics(InferenceStatistics):
+    """Beside those of the policy workers: nodes, and what travels between them."""
+
+    def __init__(self, counters: Array) -> None:
+        super().__init__(counters)
+        self.num_nodes = 0
+        self.bytes = 0
+        """Of trajectories that were sent to the learner's node so far."""
+        self._last = (time.monotonic(), 0)
+
+    def update(self) -> dict[str, float]:
+        super().update()
+        now, (then, before) = time.monotonic(), self._last
+        self._last = now, self.bytes
+        self.latest |= {
+            "cluster/nodes": self.num_nodes,
+            "cluster/bytes_per_s": (self.bytes - before) / max(now - then, 1e-9),
+        }
+        return self.latest
+
+
+TRIES = 3
+
+
+class ClusterLauncher(Launcher):
+    """A `Launcher` whose workers are on several nodes. What it has of `parts` itself is only a copy of the
+    small numbers in there, for who looks on."""
+
+    def __init__(self, experiment: Experiment, folder: RunFolder, taken: Taken) -> None:
+        """This process has joined the cluster already; `taken`: what services have of the nodes."""
+        super().__init__(experiment, folder)
+        self._silent_after_s = experiment.cluster.silent_after_s
+        self._layout = 0
+        self._order: LayOut | None = None
+        self._epoch = 0
+        self._team: tuple[RemoteTeam, SpawnOrder] | None = None
+        self._counted = Counters()
+        self._closed = False
+        self._carrier = MessageRelay()
+        self._sites = NodePool(experiment, folder, self._take_in, taken)
+        try:
+            self._sites.open()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- shared memory ---
+
+    def lay_out(self, players: Mapping[str, HostedPlayer], num_places: int, taken: Collection[int]) -> None:
+        with self._sites.lock:  # nobody writes into what is being replaced
+            self._layout += 1
+            super().lay_out(players, num_places, ())
+            self.inference = ClusterStatistics(self.parts.inference_counters)
+        self._team = None
+        lost = ""
+        for _ in range(TRIES):
+            if self._learner is None or self._learner.lost is not None:
+                self._sites.start_learner()
+            assert self._learner is not None
+            self._order = LayOut(dict(players), num_places, None, sorted(taken)[: self.room])
+            try:
+                self._lay_out_site(self._learner)
+                self._settle_sites()
+                return
+            except NodeLost as error:
+                lost = str(error)
+        raise TrainingFailed(f"the learner's site was lost {TRIES} times, at last: {lost}")
+
+    def _lay_out_site(self, line: NodeConnection) -> None:
+        assert self._order is not None
+        assert self._learner is not None
+        is_learner = line is self._learner
+        where = None if is_learner else self._learner.name
+        line.call("lay_out", ENCODE(msgspec.structs.replace(self._order, learner_site=where)))
+        if not is_learner:
+            self._learner.call("know", line.name)
+        if self.parts.paused[0]:
+            line.call("pause", True)
+        line.layout = self._layout
+
+    def _settle_sites(self) -> None:
+        """Sites that have come since are laid out like the others."""
+        if self._order is None:
+            return
+        for line in self._sites.lines:
+            if line.layout == self._layout or line.lost is not None:
+                continue
+            try:
+                self._lay_out_site(line)
+                if self._team is not None:
+                    self._join_team(line)
+            except (NodeLost, PeerLost):
+                continue  # this one or the learner's is gone, which will be heard soon
+            except (MemoryError, OSError, RuntimeError) as error:
+                self._drop(line, f"node {line.node.name} cannot take part: {error}")
+
+    def reserve(self, places: Iterable[int]) -> None:
+        if self._learner is not None:
+            with suppress(NodeLost):
+                self._learner.call("reserve", list(places))
+
+    def left(self, index: int) -> None:
+        if self._learner is not None:
+            self._ask(self._learner, "absent", index)
+
+    def pause(self, paused: bool) -> None:
+        super().pause(paused)
+        for line in self._ready():
+            self._ask(line, "pause", paused)
+
+    def _ask(self, line: NodeConnection, method: str, *arguments: Any) -> None:
+        """What a site that fails over it has had is dealt with as a lost node, now or once it is heard."""
+        try:
+            line.call(method, *arguments)
+        except NodeLost:
+            pass
+        except (MemoryError, OSError, RuntimeError) as error:
+            self._drop(line, f"node {line.node.name} has failed: {error}")
+
+    # --- places ---
+
+    @property
+    def _learner(self) -> NodeConnection | None:
+        return self._sites.learner
+
+    @property
+    def room(self) -> int:
+        return self._sites.room
+
+    def has_room(self, index: int) -> bool:
+        if index >= self.parts.num_places:
+            return True
+        self._settle_sites()
+        return self._find_place() is not None
+
+    def _ready(self) -> list[NodeConnection]:
+        """Sites on which workers can be started now."""
+        return [line for line in self._sites.lines if line.layout == self._layout and line.lost is None]
+
+    def _find_place(self) -> NodeConnection | None:
+        """The learner's node first, since nothing has to travel there, then the emptiest."""
+        free = [line for line in self._ready() if len(line.actors) < line.places]
+        return max(free, key=lambda line: (line is self._learner, line.places - len(line.actors)), default=None)
+
+    # --- workers ---
+
+    def spawn(self, order: SpawnOrder) -> WorkerProcess:
+        self.life.started(order.index)
+        if order.index == self.parts.num_places:
+            self._team = RemoteTeam(order.name), order
+            for site in self._ready():
+                self._join_team(site)
+            return self._team[0]
+        line = self._learner if order.index > self.parts.num_places else self._find_place()
+        return self._start(line, order)
+
+    def _join_team(self, line: NodeConnection) -> None:
+        assert self._team is not None
+        team, order = self._team
+        line.policy_heart = None
+        team.join(self._start(line, order))
+
+    def _start(self, line: NodeConnection | None, order: SpawnOrder) -> RemoteProcess:
+        """Start a worker on a site. If that fails, it is a worker that has ended with its node."""
+        self._epoch += 1
+        epoch = self._epoch
+        if line is None:
+            process = RemoteProcess(order.name, "nowhere", epoch, lambda _: None)
+            process.has_ended(1, "no node has room for it")
+            return process
+        is_actor = order.index < self.parts.num_places
+        process = RemoteProcess(order.name, line.node.name, epoch, lambda one: self._end(line, order.index, one))
+        with self._sites.lock:
+            line.processes[order.name, epoch] = process
+        self._carrier.add(line, process, uses_models=order.index <= self.parts.num_places)
+        if is_actor:
+            line.actors.add(order.index)
+        try:
+            if is_actor and line is not self._learner:
+                assert self._learner is not None
+                self._learner.call("admit", order.index, epoch, line.name)
+            patience_s = 2 * self._silent_after_s + 60
+            process.started(line.call("spawn", ENCODE(order), epoch, patience_s=patience_s))
+        except (NodeLost, PeerLost) as lost:
+            process.has_ended(1, str(lost))
+        except (MemoryError, OSError, RuntimeError) as error:
+            self._drop(line, f"node {line.node.name} cannot start {order.name}: {error}")
+        return process
+
+    def _end(self, line: NodeConnection, index: int, process: RemoteProcess) -> None:
+        """End a worker. Nothing that an actor has sent comes in after this, however late."""
+        with self._sites.lock:
+            line.processes.pop((process.name, process.epoch), None)
+        self._ask(line, "kill", process.name, process.epoch)
+        if index < self.parts.num_places:
+            line.actors.discard(index)
+            if line is not self._learner and self._learner is not None:
+                self._ask(self._learner, "refuse", index)
+
+    def look(self) -> Sequence[tuple[str, Fault]]:
+        super().look()
+        return [(line.node.name, Fault("model_not_kept", why)) for line in self._sites.lines for why in line.troubles()]
+
+    def _drop(self, line: NodeConnection, why: str) -> None:
+        line.give_up(why)
+        self._sites.lose(line)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._sites.close()
+        self._carrier.close()
+        super().close()
+
+    # --- what sites tell, in threads ---
+
+    def _take_in(self, line: NodeConnection, news: News) -> None:
+        for said in news.said:
+            process = line.processes.get((said.name, said.epoch))
+            if process is None:
+                continue
+            if said.content is not None:
+                process.said(said.content)
+            else:
+                process.has_ended(said.exit_code or 0)
+        with self._sites.lock:
+            if line.layout == self._layout:
+                self._note_numbers(line, news)
+
+    def _note_numbers(self, line: NodeConnection, news: News) -> None:
+        now, parts = time.monotonic(), self.parts
+        for index, age in news.ages.items():
+            if index == parts.num_places:  # one on each node: the most silent one counts
+                line.policy_heart = now - age
+                hearts = [one.policy_heart for one in self._sites.lines if one.policy_heart is not None]
+                parts.hearts[index] = min(hearts, default=line.policy_heart)
+            else:
+                parts.hearts[index] = now - age
+        for actor, times in news.times.items():
+            parts.actor_times[actor] += self._counted.since((line.name, actor, "times"), times)
+            dropped = self._counted.since((line.name, actor, "dropped"), [news.dropped_reward[actor]])
+            parts.dropped_reward[actor] += dropped[0]
+            parts.present[actor] = news.present[actor]
+        if news.learner_times:
+            parts.learner_times[...] = news.learner_times
+            parts.buffer_times[...] = news.buffer_times
+        parts.inference_counters += self._counted.since((line.name, "inference"), news.inference)
+        if isinstance(self.inference, ClusterStatistics):
+            self.inference.num_nodes = len(self._sites.lines)
+            self.inference.bytes += int(self._counted.since((line.name, "bytes"), [news.bytes])[0])
+
+
+def train_on_cluster(
+    experiment: Experiment,
+    folder: RunFolder,
+    *,
+    num_actors: int | None,
+    taken: Taken = dict,
+    beside: Beside = nobody,
+) -> LocalTraining:
+    """`num_actors`: at most so many; None: as many as the nodes have places for, those included that join
+    later. `taken`: what services have of the nodes; `beside`: how they are."""
+    launcher = ClusterLauncher(experiment, folder, taken)
+    places = experiment.cluster.most_actors or default_places(max(launcher.room, num_actors or 0))
+    worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
+    wanted = num_actors or max(1, min(places, worth))
+    try:
+        return LocalTraining(experiment, folder, wanted, num_places=places, launcher=launcher, beside=beside)
+    except BaseException:
+        launcher.close()
+        raise

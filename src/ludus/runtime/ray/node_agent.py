@@ -1,0 +1,529 @@
+"""One node's part of a run: its shared memory and the worker processes on it, as in the local runtime. The
+controller is elsewhere; what workers tell it is collected here until it asks."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import ray
+from ray.exceptions import RayError
+
+from ludus.data.records import ModelId
+from ludus.runtime.assemble import load_experiment
+from ludus.runtime.launcher import Launcher, SpawnOrder
+from ludus.runtime.ray.transfer import (
+    ArrayMessage,
+    Peer,
+    PeerLost,
+    Ticket,
+    TrajectoryDelivery,
+    TrajectoryReceiver,
+    TrajectorySender,
+    Update,
+)
+from ludus.runtime.ray.user_code import CodeArchive, Mirror, ludus_digest, sees
+from ludus.runtime.shared_parts import WAIT_S
+from ludus.store.model_pool import Variant
+from ludus.system.process import WorkerProcess
+from ludus.system.shared_memory import Signal
+from ludus.workers.messages import CODE, HostedPlayer
+
+T = TypeVar("T")
+
+
+class OwnThread:
+    """Goes its rounds (`wait`, then `step`), and in between does what other threads ask for; they wait for
+    it. If a round fails, that is the end, and whoever asks is told why."""
+
+    def __init__(self, name: str, wait: Callable[[], None], step: Callable[[], None]) -> None:
+        """`wait`: returns at the latest when there is a signal in `wake`."""
+        self.wake = Signal.create()
+        self.closed = False
+        self._wait = wait
+        self._step = step
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._calling = threading.Lock()
+        self._why = f"the {name} is closed"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def do(self, call: Callable[[], T]) -> T:
+        """What the call gives, or raises, in that thread."""
+        done: Future[T] = Future()
+        with self._calling:
+            if self.closed:
+                raise RuntimeError(self._why)
+            self._calls.append((call, done))
+        self.wake.notify()
+        return done.result()
+
+    def close(self) -> None:
+        """In that thread: this round is the last."""
+        self.closed = True
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self.closed:
+                self._wait()
+                self._obey()
+                if not self.closed:
+                    self._step()
+        except Exception as error:
+            self._why = f"{type(error).__name__}: {error}"
+            raise
+        finally:  # whoever still waits for an answer must not do so for ever
+            with self._calling:
+                self.closed = True
+            while self._calls:
+                self._calls.popleft()[1].set_exception(RuntimeError(self._why))
+
+    def _obey(self) -> None:
+        while self._calls and not self.closed:
+            call, done = self._calls.popleft()
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """Of the node, before anything is started on it."""
+
+    host: str
+    pid: int
+    code: str
+    digest: str
+    sees_run: bool
+
+    @classmethod
+    def here(cls, run: str, facts: bytes) -> NodeFacts:
+        return cls(socket.gethostname(), os.getpid(), CODE, ludus_digest(), sees(run, facts))
+
+    def other_code(self, node: str) -> str | None:
+        """Why the node cannot take part, if it has other code than this process."""
+        ours = (CODE, ludus_digest())
+        if (self.code, self.digest) == ours:
+            return None
+        return (
+            f"node {node} has {self.code} (digest {self.digest}), the controller has {ours[0]} "
+            f"(digest {ours[1]}): install the same version on it"
+        )
+
+
+class NodeOrder(msgspec.Struct, frozen=True):
+    """What a site is to be."""
+
+    run: str
+    facts: bytes
+    """The content of run.json."""
+    luggage: list[CodeArchive]
+    shared: bool
+    """Workers use the run folder itself."""
+    environment: dict[str, str]
+
+
+class LayOut(msgspec.Struct, frozen=True):
+    players: dict[str, HostedPlayer]
+    num_places: int
+    learner_site: str | None
+    """Where the learner is; None: here."""
+    taken: list[int]
+    """Places whose actors are about to start, here or elsewhere."""
+
+
+class WorkerNews(msgspec.Struct, frozen=True, array_like=True):
+    """A worker has said something, or has ended."""
+
+    name: str
+    epoch: int
+    content: bytes | None
+    exit_code: int | None = None
+
+
+class News(msgspec.Struct, frozen=True):
+    said: list[WorkerNews]
+    ages: dict[int, float]
+    """By number of worker: seconds since its last sign of life."""
+    times: dict[int, list[float]]
+    """By actor, as in `SharedParts.actor_times`."""
+    present: dict[int, bool]
+    dropped_reward: dict[int, float]
+    learner_times: list[float]
+    """Of the learner, and of its buffer worker; empty where they are not."""
+    buffer_times: list[float]
+    inference: list[float]
+    bytes: int
+    """Of trajectories sent to another node so far."""
+    cut_off: bool = False
+    """It cannot send to the learner's node any more."""
+
+
+POLL_S = 0.5
+"""The longest that the controller waits for news; an answer without any says that the site lives."""
+LONELY_S = 120.0
+"""Without a question of the controller for so long, nobody will ever ask: the site ends its workers."""
+FULL_WAIT_S = 0.01
+"""Between looks whether what was sent has arrived, while more waits for that."""
+START_S = 60.0
+
+
+@dataclass
+class _Worker:
+    process: WorkerProcess
+    index: int
+    epoch: int
+    is_silent: bool = False
+    """It has closed its connection."""
+
+
+class NodeAgent:
+    """All of it happens in one thread, which lives as long as the process: workers end with it."""
+
+    def __init__(self, order: NodeOrder, find_peer: Callable[[str], Peer]) -> None:
+        os.environ.update(order.environment)
+        self._mirror = Mirror(order.run, order.facts, order.luggage, shared=order.shared)
+        self._find_peer = find_peer
+        self._experiment = load_experiment(self._mirror.folder)
+        self._workers: dict[str, _Worker] = {}
+        self._outlet: TrajectorySender | None = None
+        self._inlet: TrajectoryReceiver | None = None
+        self._said: list[WorkerNews] = []
+        self._news_there = threading.Condition()
+        self._asked_at = time.monotonic()
+        self._thread = OwnThread("site", self._wait, self._step)
+        self._do = self._thread.do
+        self._thread.start()
+        self._launcher = self._do(lambda: Launcher(self._experiment, self._mirror.folder))
+
+    # --- for the controller ---
+
+    def lay_out(self, order: LayOut) -> None:
+        self._do(lambda: self._lay_out(order))
+
+    def reserve(self, places: list[int]) -> None:
+        self._do(lambda: self._launcher.reserve(places))
+
+    def spawn(self, order: SpawnOrder, epoch: int) -> int:
+        """The process id of a new worker, once there are weights for it."""
+        deadline = time.monotonic() + START_S
+        while not self._do(self._has_weights):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no weights came for {START_S:.0f} s")
+            time.sleep(0.02)
+        return self._do(lambda: self._spawn(order, epoch))
+
+    def kill(self, name: str, epoch: int) -> None:
+        self._do(lambda: self._kill(name, epoch))
+
+    def tell(self, name: str, epoch: int, content: bytes) -> None:
+        self._do(lambda: self._tell(name, epoch, content))
+
+    def keep_model(self, model: str, variant: Variant, parcel: ArrayMessage | None, most: int) -> None:
+        """Before a worker is told to use it; without a parcel, it was sent before."""
+        self._do(lambda: self._mirror.keep_model(ModelId.parse(model), variant, parcel, most))
+
+    def pause(self, paused: bool) -> None:
+        self._do(lambda: self._launcher.pause(paused))
+
+    def admit(self, actor: int, epoch: int, site: str) -> None:
+        self._do(lambda: self._admit(actor, epoch, site))
+
+    def refuse(self, actor: int) -> None:
+        self._do(lambda: self._at_inlet().refuse(actor))
+
+    def absent(self, actor: int) -> None:
+        self._do(lambda: self._at_inlet().absent(actor))
+
+    def know(self, site: str) -> None:
+        self._do(lambda: self._at_inlet().know(site))
+
+    def poll(self) -> News:
+        """What is new; waits a moment for something to be."""
+        with self._news_there:
+            self._asked_at = time.monotonic()
+            self._news_there.wait_for(lambda: self._said or self._thread.closed, POLL_S)
+            said, self._said = self._said, []
+        return self._do(lambda: self._news(said))
+
+    def close(self) -> None:
+        self._do(self._end)
+        self._thread.join()
+
+    # --- for other sites ---
+
+    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> bool:
+        return self._do(lambda: self._inlet is not None and self._inlet.deliver(delivery, parcel))
+
+    def update(self, update: Update, weights: ArrayMessage | None) -> bool:
+        return self._do(lambda: self._outlet is None or self._outlet.take_in(update, weights))
+
+    # --- in the site's thread ---
+
+    def _step(self) -> None:
+        if self._inlet is None and self._outlet is None:
+            return
+        self._launcher.look()
+        self._listen()
+        if self._inlet is not None:
+            self._inlet.step()
+        if self._outlet is not None:
+            self._outlet.step()
+        if time.monotonic() - self._asked_at > LONELY_S:
+            self._end()
+            os._exit(1)
+
+    def _wait(self) -> None:
+        """Until somebody has something to say, or a moment has passed."""
+        signals = [self._thread.wake]
+        for part in (self._inlet, self._outlet):
+            signals += part.woken_by if part is not None else ()
+        by_fd = {signal.fds[0]: signal for signal in signals}
+        poll = select.poll()
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        for worker in self._workers.values():
+            if not worker.is_silent:
+                poll.register(worker.process.control.fileno(), select.POLLIN)
+        is_full = any(part is not None and part.is_full for part in (self._inlet, self._outlet))
+        for fd, _ in poll.poll(1000 * (FULL_WAIT_S if is_full else WAIT_S)):
+            if fd in by_fd:
+                by_fd[fd].wait(0)
+
+    def _listen(self) -> None:
+        """To what workers say, and whether they live."""
+        for name, worker in list(self._workers.items()):
+            control = worker.process.control
+            try:
+                while not worker.is_silent and control.poll(0):
+                    self._say(WorkerNews(name, worker.epoch, control.recv_bytes()))
+            except (OSError, EOFError):
+                worker.is_silent = True
+            code = worker.process.exit_code
+            if code is not None and (worker.is_silent or not control.poll(0)):
+                self._say(WorkerNews(name, worker.epoch, None, code))
+                self._kill(name, worker.epoch)
+
+    def _say(self, said: WorkerNews) -> None:
+        with self._news_there:
+            self._said.append(said)
+            self._news_there.notify_all()
+
+    def _news(self, said: list[WorkerNews]) -> News:
+        now, parts = time.monotonic(), getattr(self._launcher, "parts", None)
+        indices = [worker.index for worker in self._workers.values()]
+        if parts is None:
+            return News(said, {}, {}, {}, {}, [], [], [], 0)
+        actors = [index for index in indices if index < parts.num_places]
+        return News(
+            said,
+            ages={index: now - float(parts.hearts[index]) for index in indices},
+            times={actor: parts.actor_times[actor].tolist() for actor in actors},
+            present={actor: bool(parts.present[actor]) for actor in actors},
+            dropped_reward={actor: float(parts.dropped_reward[actor]) for actor in actors},
+            learner_times=[] if self._inlet is None else parts.learner_times.tolist(),
+            buffer_times=[] if self._inlet is None else parts.buffer_times.tolist(),
+            inference=parts.inference_counters.tolist(),
+            bytes=0 if self._outlet is None else self._outlet.bytes,
+            cut_off=self._outlet is not None and self._outlet.cut_off,
+        )
+
+    def _lay_out(self, order: LayOut) -> None:
+        for name, worker in list(self._workers.items()):
+            self._kill(name, worker.epoch)
+        here = order.learner_site is None
+        self._launcher.lay_out(order.players, order.num_places, order.taken if here else ())
+        parts, signals = self._launcher.parts, self._launcher.signals
+        self._inlet = self._outlet = None
+        if here:
+            self._inlet = TrajectoryReceiver(parts, signals, parts.learner_of, self._find_peer)
+        else:
+            cluster = self._experiment.cluster
+            self._outlet = TrajectorySender(
+                parts,
+                signals,
+                self._find_peer(order.learner_site or ""),
+                compress=cluster.compress,
+                in_flight=cluster.in_flight,
+            )
+
+    def _has_weights(self) -> bool:
+        """An actor that starts finds weights of every player."""
+        board = self._launcher.parts.board
+        return self._inlet is not None or all(map(board.newest, self._launcher.parts.players))
+
+    def _spawn(self, order: SpawnOrder, epoch: int) -> int:
+        if order.index < self._launcher.parts.num_places:
+            self._launcher.reserve([order.index])
+            if self._outlet is not None:
+                self._outlet.open(order.index, epoch)
+        process = self._launcher.spawn(order)
+        self._workers[order.name] = _Worker(process, order.index, epoch)
+        return process.pid
+
+    def _kill(self, name: str, epoch: int) -> None:
+        worker = self._workers.get(name)
+        if worker is None or worker.epoch != epoch:
+            return
+        del self._workers[name]
+        worker.process.kill()
+        if self._outlet is not None:
+            self._outlet.shut(worker.index)
+
+    def _tell(self, name: str, epoch: int, content: bytes) -> None:
+        worker = self._workers.get(name)
+        if worker is not None and worker.epoch == epoch:
+            with suppress(OSError):  # it has died meanwhile, which is told on its own
+                worker.process.control.send_bytes(content)
+
+    def _admit(self, actor: int, epoch: int, site: str) -> None:
+        self._launcher.reserve([actor])
+        self._at_inlet().admit(actor, epoch, site)
+
+    def _at_inlet(self) -> TrajectoryReceiver:
+        if self._inlet is None:
+            raise RuntimeError("the learner is not here")
+        return self._inlet
+
+    def _end(self) -> None:
+        for name, worker in list(self._workers.items()):
+            self._kill(name, worker.epoch)
+        self._launcher.close()
+        self._mirror.close()
+        self._thread.close()
+        with self._news_there:
+            self._news_there.notify_all()
+
+
+NAMESPACE = "ludus"
+ENCODE = msgspec.msgpack.encode
+DECODE = msgspec.msgpack.decode
+
+
+GROUPS = {"poll": "news", "deliver": "traffic", "update": "traffic"}
+"""Calls of one group are done in order, one at a time; those that are not named here are one group too."""
+
+
+class NodeActor:
+    """What Ray calls."""
+
+    def __init__(self) -> None:
+        self._site: NodeAgent | None = None
+
+    @property
+    def site(self) -> NodeAgent:
+        if self._site is None:
+            raise RuntimeError("the site has not begun")
+        return self._site
+
+    def facts(self, run: str, facts: bytes) -> tuple[str, bytes]:
+        """The node that it is on, and what is there."""
+        return ray.get_runtime_context().get_node_id(), ENCODE(NodeFacts.here(run, facts))
+
+    def begin(self, order: bytes) -> None:
+        self._site = NodeAgent(DECODE(order, type=NodeOrder), RayPeer)
+
+    def lay_out(self, order: bytes) -> None:
+        self.site.lay_out(DECODE(order, type=LayOut))
+
+    def reserve(self, places: list[int]) -> None:
+        self.site.reserve(places)
+
+    def spawn(self, order: bytes, epoch: int) -> int:
+        return self.site.spawn(DECODE(order, type=SpawnOrder), epoch)
+
+    def kill(self, name: str, epoch: int) -> None:
+        self.site.kill(name, epoch)
+
+    def tell(self, name: str, epoch: int, content: bytes) -> None:
+        self.site.tell(name, epoch, content)
+
+    def keep_model(self, model: str, variant: Any, head: bytes | None, body: Any, most: int) -> None:
+        self.site.keep_model(model, variant, None if head is None else ArrayMessage(head, body), most)
+
+    def pause(self, paused: bool) -> None:
+        self.site.pause(paused)
+
+    def admit(self, actor: int, epoch: int, site: str) -> None:
+        self.site.admit(actor, epoch, site)
+
+    def refuse(self, actor: int) -> None:
+        self.site.refuse(actor)
+
+    def absent(self, actor: int) -> None:
+        self.site.absent(actor)
+
+    def know(self, site: str) -> None:
+        self.site.know(site)
+
+    def close(self) -> None:
+        if self._site is not None:
+            self._site.close()
+
+    def poll(self) -> bytes:
+        return ENCODE(self.site.poll())
+
+    def deliver(self, delivery: bytes, head: bytes, body: Any) -> bool:
+        return self.site.deliver(DECODE(delivery, type=TrajectoryDelivery), ArrayMessage(head, body))
+
+    def update(self, update: bytes, head: bytes | None, body: Any) -> bool:
+        weights = None if head is None else ArrayMessage(head, body)
+        return self.site.update(DECODE(update, type=Update), weights)
+
+
+SITE: Any = ray.remote(max_restarts=0, concurrency_groups={"news": 1, "traffic": 1})(NodeActor)
+
+
+class RayTicket:
+    """A call of Ray's."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def answer(self) -> bool | None:
+        ready, _ = ray.wait([self._call], timeout=0)
+        if not ready:
+            return None
+        try:
+            return bool(ray.get(self._call))
+        except RayError as error:
+            raise PeerLost(str(error)) from error
+
+
+def _in_order(method: Any) -> Any:
+    return method.options(concurrency_group="traffic")
+
+
+class RayPeer(Peer):
+    """Another site, by its name."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            self._actor = ray.get_actor(name, NAMESPACE)
+        except ValueError as error:
+            raise PeerLost(str(error)) from error
+
+    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> Ticket:
+        return RayTicket(_in_order(self._actor.deliver).remote(ENCODE(delivery), parcel.head, parcel.body))
+
+    def update(self, update: Update, weights: Any) -> Ticket:
+        head, body = (None, None) if weights is None else weights
+        return RayTicket(_in_order(self._actor.update).remote(ENCODE(update), head, body))
+
+    def share(self, parcel: ArrayMessage) -> Any:
+        return parcel.head, ray.put(parcel.body)

@@ -1,0 +1,423 @@
+"""The controller's line to one site."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+import msgspec
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from ludus.data.records import ModelId
+from ludus.runtime.ray.connection import Node
+from ludus.runtime.ray.node_agent import DECODE, ENCODE, GROUPS, NAMESPACE, SITE, News, NodeFacts, NodeOrder
+from ludus.runtime.ray.transfer import pack
+from ludus.runtime.shared_parts import WAIT_S
+from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
+from ludus.system.process import WorkerProcess
+from ludus.workers.messages import FrozenFound, ToActor
+
+
+class RemoteProcess(WorkerProcess):
+    """`control` is the controller's end; `wire` is the other one, for who carries messages."""
+
+    def __init__(self, name: str, node: str, epoch: int, end: Callable[[RemoteProcess], None]) -> None:
+        """`end`: ends the process where it is."""
+        self.name = name
+        self.node = node
+        self.epoch = epoch
+        self.lost: str | None = None
+        self._end = end
+        self._pid = 0
+        self._exit_code: int | None = None
+        self._has_ended = threading.Event()
+        ours, self._far = socket.socketpair()
+        self.control = Connection(ours.detach())
+        self.wire = Connection(os.dup(self._far.fileno()))
+
+    def started(self, pid: int) -> None:
+        self._pid = pid
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._exit_code
+
+    def kill(self) -> None:
+        self._end(self)
+        self.control.close()
+        self.hang_up()
+
+    def wait_end(self, most_s: float) -> int | None:
+        self._has_ended.wait(most_s)
+        return self._exit_code
+
+    # --- for who carries messages ---
+
+    def said(self, content: bytes) -> None:
+        """The worker has said this."""
+        with suppress(OSError):  # it was given up meanwhile
+            self.wire.send_bytes(content)
+
+    def has_ended(self, exit_code: int, lost: str | None = None) -> None:
+        """`lost`: not by itself, but with its node."""
+        if self._exit_code is None:
+            self.lost = lost
+            self._exit_code = exit_code
+            self._has_ended.set()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """The controller hears what was said before, then that nobody is there any more."""
+        with suppress(OSError):
+            self._far.shutdown(socket.SHUT_RDWR)
+        self._far.close()
+
+
+class RemoteTeam(WorkerProcess):
+    """Several processes in one place, one on each node: the policy workers. Their questions come in on one
+    connection, and each gets its own answer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.node = None
+        self.lost = None
+        self._members: list[RemoteProcess] = []
+        self._asked: deque[RemoteProcess] = deque()
+        ours, far = socket.socketpair()
+        self.control, self._far = Connection(ours.detach()), Connection(far.detach())
+        self._closed = False
+        self._thread = threading.Thread(target=self._carry, name="policy workers", daemon=True)
+        self._thread.start()
+
+    def join(self, member: RemoteProcess) -> None:
+        self._members.append(member)
+
+    @property
+    def pid(self) -> int:
+        return self._members[0].pid if self._members else 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the first that has ended by itself; a node that is lost takes its own with it."""
+        codes = [one.exit_code for one in self._members if one.exit_code is not None and one.lost is None]
+        return codes[0] if codes else None
+
+    def wait_end(self, most_s: float) -> int | None:
+        for member in self._members:
+            if member.lost is None and self.exit_code is None:
+                member.wait_end(most_s / len(self._members))
+        return self.exit_code
+
+    def kill(self) -> None:
+        self._closed = True
+        for member in self._members:
+            member.kill()
+        self._thread.join()
+        self.control.close()
+        self._far.close()
+
+    def _carry(self) -> None:
+        while not self._closed:
+            members = {one.control: one for one in self._members if one.exit_code is None}
+            try:
+                for ready in wait([self._far, *members], WAIT_S):
+                    assert isinstance(ready, Connection)
+                    content = ready.recv_bytes()
+                    if ready is not self._far:
+                        self._asked.append(members[ready])
+                        self._far.send_bytes(content)
+                    elif self._asked:
+                        self._asked.popleft().control.send_bytes(content)
+            except (OSError, EOFError):
+                continue  # one has ended, which its exit code says, or all are being killed
+
+
+START_UP_S = 120.0
+"""How long a node may take until its site answers: a placement group, a process, imports."""
+
+
+LOOK_S = 1.0
+"""Time is counted in waits of this length, so that a pause of this process does not count."""
+
+
+class NodeLost(Exception):  # noqa: N818
+    """The site does not answer any more."""
+
+
+class NodeRefused(Exception):  # noqa: N818
+    """The node cannot take part; the message names it and says why."""
+
+
+class NodeNotReady(NodeRefused):
+    """It may be able to later."""
+
+
+@dataclass(frozen=True)
+class RunAtHand:
+    """What every site is told about the run."""
+
+    order: NodeOrder
+    models: ModelPool
+    models_kept: int
+    silent_after_s: float
+    shared_folder: bool
+
+
+class NodeConnection:
+    """To one site, from its beginning to its loss. `places`: for actors."""
+
+    def __init__(self, name: str, node: Node, *, with_learner: bool, with_gpus: bool, run: RunAtHand) -> None:
+        """Starts the site; takes a while."""
+        self.name = name
+        self.node = node
+        self.with_learner = with_learner
+        self.places = node.places(with_learner=with_learner)
+        self.actors: set[int] = set()
+        """Numbers of those that are here."""
+        self.lost: str | None = None
+        self.processes: dict[tuple[str, int], RemoteProcess] = {}
+        self.layout = -1
+        """Number of the layout that the site has now."""
+        self.policy_heart: float | None = None
+        """When its policy worker last showed life (monotonic)."""
+        self._cut_off_since: float | None = None
+        self._run = run
+        self._sent: OrderedDict[ModelId, set[str]] = OrderedDict()
+        # From here to `_troubles`: between threads, of which one puts in and another takes out.
+        self._sending: deque[tuple[Any, ModelId, Variant]] = deque()
+        """Calls for models that the site has not answered yet."""
+        self._not_kept: deque[ModelId] = deque()
+        """Models that it could not keep: they count as not sent."""
+        self._troubles: deque[str] = deque()
+        self._closed = False
+        bundle = node.bundle(with_learner=with_learner, with_gpus=with_gpus)
+        self._group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=node.id)
+        try:
+            self._begin(with_gpus=with_gpus)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _begin(self, *, with_gpus: bool) -> None:
+        run, node = self._run, self.node
+        try:
+            ray.get(self._group.ready(), timeout=START_UP_S)
+            self._actor = SITE.options(
+                name=self.name,
+                namespace=NAMESPACE,
+                num_cpus=0,
+                num_gpus=node.gpus if with_gpus else 0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, 0),
+            ).remote()
+            order = run.order
+            asked = self._actor.facts.remote(order.run, order.facts)
+            where, content = ray.get(asked, timeout=START_UP_S)
+        except GetTimeoutError:
+            raise NodeNotReady(
+                f"node {node.name} has no room, or did not start a site within {START_UP_S:.0f} s"
+            ) from None
+        except RayError as error:
+            raise NodeNotReady(f"node {node.name} cannot start a site: {_short(error)}") from error
+        if where != node.id:  # Ray promises nothing about the place
+            raise NodeNotReady(f"node {node.name} has no room now")
+        facts = DECODE(content, type=NodeFacts)
+        if (other := facts.other_code(node.name)) is not None:
+            raise NodeRefused(other)
+        self.sees_run = facts.sees_run
+        self.is_shared = facts.sees_run and (run.shared_folder or self.with_learner)
+        order = msgspec.structs.replace(run.order, shared=self.is_shared)
+        self.call("begin", ENCODE(order), patience_s=START_UP_S)
+
+    def listen(self, take_in: Callable[[NodeConnection, News], None], lose: Callable[[NodeConnection], None]) -> None:
+        """From now on, in a thread of its own, until the site is lost or closed."""
+
+        def ask() -> None:
+            while not self._closed:
+                try:
+                    news = DECODE(self.call("poll"), type=News)
+                    self._note_way(news.cut_off)
+                    self._note_models()
+                    take_in(self, news)
+                except NodeLost:
+                    break
+                except Exception as error:  # of the site's own making
+                    self.give_up(f"the site on node {self.node.name} has failed: {_short(error)}")
+                    break
+            if not self._closed:
+                lose(self)
+
+        threading.Thread(target=ask, name=self.name, daemon=True).start()
+
+    def _note_way(self, cut_off: bool) -> None:
+        """If it is the learner's site that is gone, all sites soon get another layout. But one that stays
+        without a way to a learner that lives is of no use."""
+        now = time.monotonic()
+        self._cut_off_since = (self._cut_off_since or now) if cut_off else None
+        if self._cut_off_since is not None and now - self._cut_off_since > self._run.silent_after_s:
+            self.give_up(f"node {self.node.name} cannot send to the learner's node")
+
+    # --- calls ---
+
+    def call(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
+        """Waits for the answer. Raises `NodeLost`, or what the site has raised."""
+        if self.lost is not None:
+            raise NodeLost(self.lost)
+        patience = self._run.silent_after_s if patience_s is None else patience_s
+        try:
+            call = getattr(self._actor, method).options(concurrency_group=GROUPS.get(method))
+            answer = call.remote(*arguments)
+            for _ in range(math.ceil(patience / LOOK_S)):
+                with suppress(GetTimeoutError):
+                    return ray.get(answer, timeout=LOOK_S)
+            self.give_up(f"node {self.node.name} did not answer for {patience:.0f} s")
+        except RayTaskError as error:
+            raise _cause(error) from None
+        except RayError as error:
+            self.give_up(f"node {self.node.name} is lost: {_short(error)}")
+        raise NodeLost(self.lost)
+
+    def tell(self, process: RemoteProcess, content: bytes) -> None:
+        """Carry a message to a worker; does not wait."""
+        self._actor.tell.remote(process.name, process.epoch, content)
+
+    def send_model(self, model: ModelId, variant: Variant) -> None:
+        """Before a worker is told to use it. Nothing to do where the run folder is seen."""
+        if self.is_shared:
+            return
+        while self._not_kept:
+            self._sent.pop(self._not_kept.popleft(), None)
+        head = body = None
+        if variant not in self._sent.get(model, ()):
+            try:
+                parcel = pack(self._run.models.fetch(model, variant))
+            except ModelPoolError:
+                return  # the worker will not find it either, and says so
+            head, body = parcel.head, parcel.body
+        self._sent.setdefault(model, set()).add(variant)
+        self._sent.move_to_end(model)
+        while len(self._sent) > self._run.models_kept:
+            self._sent.popitem(last=False)
+        call = self._actor.keep_model.remote(str(model), variant, head, body, self._run.models_kept)
+        self._sending.append((call, model, variant))
+
+    def _note_models(self) -> None:
+        """What has become of those that were sent. One that the site could not keep is sent again when a
+        worker next asks for it."""
+        for _ in range(len(self._sending)):
+            call, model, variant = self._sending.popleft()
+            try:
+                ray.get(call, timeout=0)
+            except GetTimeoutError:
+                self._sending.append((call, model, variant))
+            except RayActorError:
+                continue  # the site is lost, which is told on its own
+            except Exception as error:
+                why = f"node {self.node.name} cannot keep {model} ({variant}): {_short(_cause(error))}"
+                self._troubles.append(why)
+                self._not_kept.append(model)
+
+    def troubles(self) -> list[str]:
+        """Models that the site could not keep, in words; each is told once."""
+        return [self._troubles.popleft() for _ in range(len(self._troubles))]
+
+    # --- the end ---
+
+    def give_up(self, why: str) -> None:
+        """It is dead or does not answer: whatever it may still do, nobody listens."""
+        if self.lost is None:
+            self.lost = why
+            self._let_go()
+
+    def close(self) -> None:
+        """End the site and all its workers in good order."""
+        self._closed = True
+        if self.lost is None:
+            with suppress(Exception):  # whatever is wrong with it, it ends now
+                self.call("close")
+            self.give_up("closed")
+
+    def _let_go(self) -> None:
+        with suppress(RayError, ValueError, AttributeError):
+            ray.kill(self._actor)
+        with suppress(RayError, ValueError):
+            remove_placement_group(self._group)
+
+
+def _cause(error: Exception) -> Exception:
+    """What the site has raised, if it is that."""
+    cause = error.cause if isinstance(error, RayTaskError) else None
+    return cause if isinstance(cause, Exception) else error
+
+
+def _short(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+
+
+class MessageRelay:
+    """From the wires of the processes to their sites, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wires: dict[Connection, tuple[NodeConnection, RemoteProcess, bool]] = {}
+        self._bell, self._ringer = Pipe(duplex=False)
+        self._closed = False
+        self._thread = threading.Thread(target=self._carry, name="carrier", daemon=True)
+        self._thread.start()
+
+    def add(self, line: NodeConnection, process: RemoteProcess, *, uses_models: bool) -> None:
+        """`uses_models`: it is told which frozen models to use, and may not see the folder they are in."""
+        with self._lock:
+            self._wires[process.wire] = line, process, uses_models
+        self._ringer.send_bytes(b"!")
+
+    def close(self) -> None:
+        self._closed = True
+        self._thread.join()
+        for connection in (self._bell, self._ringer, *self._wires):
+            connection.close()
+
+    def _carry(self) -> None:
+        while not self._closed:
+            with self._lock:
+                wires = dict(self._wires)
+            for ready in wait([self._bell, *wires], WAIT_S):
+                assert isinstance(ready, Connection)
+                try:
+                    content = ready.recv_bytes()
+                except (OSError, EOFError):
+                    with self._lock:
+                        self._wires.pop(ready, None)
+                    ready.close()
+                    continue
+                if ready is not self._bell:
+                    self._carry_one(*wires[ready], content)
+
+    def _carry_one(self, line: NodeConnection, process: RemoteProcess, uses_models: bool, content: bytes) -> None:
+        if line.lost is not None:
+            return
+        try:
+            if uses_models:
+                answer: Any = msgspec.msgpack.decode(content, type=ToActor)
+                if isinstance(answer, FrozenFound) and answer.model:
+                    variant: Variant = "average" if answer.variant == "average" else "live"
+                    line.send_model(ModelId.parse(answer.model), variant)
+            line.tell(process, content)
+        except Exception as error:  # nobody must wait for ever for an answer that did not go out
+            line.give_up(f"node {line.node.name} cannot be told anything: {type(error).__name__}: {error}")

@@ -1,0 +1,465 @@
+"""What goes between the learner's node and the others: trajectories one way; weights, freed slots and how
+much was used the other way. The same slot has the same number on both nodes, and belongs to one side at a
+time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ludus.data.records import ModelId
+from ludus.data.trajectory import SlotPool
+from ludus.data.trees import Array, IntArray, Tree, under
+from ludus.experiment import Compression
+from ludus.runtime.shared_parts import SharedParts
+from ludus.system.machine import install_command
+from ludus.system.shared_memory import Signal
+
+Bytes = NDArray[np.uint8]
+ALIGNMENT = 16
+
+
+class DamagedMessage(ValueError):  # noqa: N818
+    """Not what was sent."""
+
+
+class _Piece(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def num_bytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+class _Head(msgspec.Struct, frozen=True):
+    pieces: tuple[_Piece, ...]
+    num_bytes: int
+    """Of the body before it was made smaller."""
+    compress: Compression = "none"
+    digest: bytes = b""
+    """Of the body before it was made smaller; empty: it is not checked."""
+
+
+class ArrayMessage(msgspec.Struct, frozen=True):
+    """What travels."""
+
+    head: bytes
+    body: Any
+    """[bytes] uint8: of the object store's own memory where it arrives, and read only there."""
+
+
+class Draft:
+    """A parcel that is being filled: `arrays` are views into its body."""
+
+    def __init__(self, shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
+        pieces, start = [], 0
+        for name, (dtype, shape) in shapes.items():
+            piece = _Piece(name, dtype.str, shape, start)
+            pieces.append(piece)
+            start += -(-piece.num_bytes // ALIGNMENT) * ALIGNMENT
+        self._pieces = tuple(pieces)
+        self._body: Bytes = np.zeros(start, np.uint8)
+        self.arrays: Tree = _views(self._pieces, self._body)
+
+    def seal(self, compress: Compression = "none", *, digest: bool = False) -> ArrayMessage:
+        checked = _digest(self._body) if digest else b""
+        head = _Head(self._pieces, len(self._body), compress, checked)
+        return ArrayMessage(msgspec.msgpack.encode(head), _smaller(self._body, compress))
+
+
+def pack(arrays: Mapping[str, Array]) -> ArrayMessage:
+    """A parcel with a digest."""
+    draft = Draft({name: (array.dtype, array.shape) for name, array in arrays.items()})
+    for name, array in arrays.items():
+        draft.arrays[name][...] = array
+    return draft.seal(digest=True)
+
+
+def unpack(parcel: ArrayMessage) -> Tree:
+    """The arrays, as views; compared with the digest if it has one."""
+    head = msgspec.msgpack.decode(parcel.head, type=_Head)
+    body = _larger(parcel.body, head.compress)
+    if len(body) != head.num_bytes:
+        raise DamagedMessage(f"a parcel of {head.num_bytes} bytes has {len(body)}")
+    if head.digest and _digest(body) != head.digest:
+        raise DamagedMessage(f"a parcel of {len(body)} bytes does not match its digest")
+    return _views(head.pieces, body)
+
+
+def _views(pieces: tuple[_Piece, ...], body: Bytes) -> Tree:
+    return {
+        piece.name: body[piece.start : piece.start + piece.num_bytes].view(piece.dtype).reshape(piece.shape)
+        for piece in pieces
+    }
+
+
+def _digest(body: Bytes) -> bytes:
+    return hashlib.blake2b(body.data, digest_size=16).digest()
+
+
+def _smaller(body: Bytes, compress: Compression) -> Bytes:
+    if compress == "none":
+        return body
+    library = _library(compress)
+    packed = library.compress(body.data) if compress == "lz4" else library.compress(body.data, 1)
+    return np.frombuffer(packed, np.uint8)
+
+
+def _larger(body: Bytes, compress: Compression) -> Bytes:
+    return body if compress == "none" else np.frombuffer(_library(compress).decompress(body.data), np.uint8)
+
+
+@cache
+def _library(compress: Compression) -> Any:
+    try:
+        return import_module({"lz4": "lz4.frame", "zstd": "zstandard"}[compress])
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"cluster.compress={compress} needs: {install_command('ray')}") from error
+
+
+CODES = "codes"
+
+
+def pack_slots(parts: SharedParts, codes: IntArray, compress: Compression) -> ArrayMessage:
+    """What a ring has given: slots, and marks where a hand-over ends. Of each slot only the rows that were
+    written, and the one after them."""
+    shapes = {CODES: (codes.dtype, codes.shape)}
+    gathered = {}
+    for kind, pool in enumerate(parts.pools):
+        slots = _slots(parts, codes, kind)
+        if not len(slots):
+            continue
+        rows = _rows(pool, slots, pool.slots["length"][slots])
+        for name, array in pool.rows.items():
+            flat = array.reshape(-1, *array.shape[2:])
+            gathered[f"{kind}/row/{name}"] = (flat, rows)
+            shapes[f"{kind}/row/{name}"] = (array.dtype, (len(rows), *array.shape[2:]))
+        for name, array in pool.slots.items():
+            gathered[f"{kind}/slot/{name}"] = (array, slots)
+            shapes[f"{kind}/slot/{name}"] = (array.dtype, (len(slots), *array.shape[1:]))
+    draft = Draft(shapes)
+    draft.arrays[CODES][...] = codes
+    for name, (array, where) in gathered.items():
+        array.take(where, 0, out=draft.arrays[name], mode="clip")  # other modes take a copy more
+    return draft.seal(compress)
+
+
+def put_slots(parts: SharedParts, parcel: ArrayMessage) -> IntArray:
+    """Write a parcel into the slots that it names; gives the codes for the ring."""
+    arrays = unpack(parcel)
+    codes: IntArray = arrays[CODES]
+    for kind, pool in enumerate(parts.pools):
+        slots = _slots(parts, codes, kind)
+        if not len(slots):
+            continue
+        for name, array in pool.slots.items():
+            array[slots] = arrays[f"{kind}/slot/{name}"]
+        rows = _rows(pool, slots, arrays[f"{kind}/slot/length"])
+        for name, array in pool.rows.items():
+            array.reshape(-1, *array.shape[2:])[rows] = arrays[f"{kind}/row/{name}"]
+    return codes
+
+
+def _slots(parts: SharedParts, codes: IntArray, kind: int) -> IntArray:
+    _, kinds, slots = parts.decode(codes[codes >= 0])
+    chosen: IntArray = slots[kinds == kind]
+    return chosen
+
+
+def _rows(pool: SlotPool, slots: IntArray, lengths: IntArray) -> IntArray:
+    """Numbers of rows, counted through all slots of the pool."""
+    per_slot = pool.layout.unroll_length + 1
+    counts = np.minimum(lengths.astype(np.int64) + 1, per_slot)
+    before = np.cumsum(counts) - counts
+    rows: IntArray = np.repeat(slots * per_slot - before, counts) + np.arange(counts.sum())
+    return rows
+
+
+class Counters:
+    """Turns what others have counted so far into what was added since; a count that begins again adds all."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, NDArray[np.float64]] = {}
+
+    def since(self, who: Hashable, counted: Sequence[float]) -> NDArray[np.float64]:
+        now = np.array(counted, np.float64)
+        before = self._seen.get(who, np.zeros_like(now))
+        self._seen[who] = now
+        return np.where(now >= before, now - before, now)
+
+
+class PeerLost(Exception):  # noqa: N818
+    """A site that something was sent to is gone."""
+
+
+class Ticket(Protocol):
+    """A call that is on its way."""
+
+    def answer(self) -> bool | None:
+        """None while it is on its way; False: what came was no good. Raises `PeerLost` if nobody is there."""
+
+
+class Peer(Protocol):
+    """Another site, wherever it is. Calls return at once and arrive in order."""
+
+    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> Ticket: ...
+    def update(self, update: Update, weights: Any) -> Ticket:
+        """`weights`: what `share` gave, or None."""
+
+    def share(self, parcel: ArrayMessage) -> Any:
+        """Something that many sites will be sent."""
+
+
+class TrajectoryDelivery(msgspec.Struct, frozen=True):
+    """Goes with the trajectories of one actor."""
+
+    actor: int
+    epoch: int
+    """Counts the processes that were ever started: a late delivery of one that was given up is refused."""
+    present: bool
+    times: list[float]
+
+
+class UsedUp(msgspec.Struct, frozen=True):
+    """What the learner has done with the trajectories of one actor."""
+
+    actor: int
+    epoch: int
+    used: list[int]
+    freed: bytes
+    """Slot codes, int64."""
+
+
+class Update(msgspec.Struct, frozen=True):
+    """From the learner's site to another one."""
+
+    actors: list[UsedUp]
+    models: list[str]
+    """Of the weights that come along; their arrays are named NUMBER/NAME, by their place in this list."""
+
+
+@dataclass
+class _Lane:
+    """The way of one actor to the learner."""
+
+    epoch: int
+    present: bool = False
+    tickets: list[Ticket] = field(default_factory=list)
+
+
+class TrajectorySender:
+    """Of a site without the learner: takes its part towards the actors."""
+
+    def __init__(
+        self,
+        parts: SharedParts,
+        signals: Sequence[Signal],
+        learner: Peer,
+        *,
+        compress: Compression,
+        in_flight: int,
+    ) -> None:
+        self._parts = parts
+        self._signals = signals
+        self._learner = learner
+        self._compress = compress
+        self._in_flight = in_flight
+        self._lanes: dict[int, _Lane] = {}
+        self.bytes = 0
+        """Of trajectories sent."""
+        self.is_full = False
+        """An actor has more to send than may be on its way."""
+        self.cut_off = False
+        """The learner's site is gone, or does not want what comes from here. The controller will say what
+        comes now."""
+
+    def open(self, actor: int, epoch: int) -> None:
+        """An actor begins here, as if there had been none."""
+        for ring in (self._parts.ready[actor], self._parts.free[actor]):
+            ring.clear()
+        self._parts.used[actor] = 0
+        self._parts.present[actor] = False
+        self._lanes[actor] = _Lane(epoch)
+
+    def shut(self, actor: int) -> None:
+        self._lanes.pop(actor, None)
+
+    @property
+    def woken_by(self) -> Sequence[Signal]:
+        """Those by which actors wake a learner."""
+        return self._signals[self._parts.num_places + 1 :]
+
+    def step(self) -> None:
+        self.is_full = False
+        try:
+            for actor, lane in self._lanes.items() if not self.cut_off else ():
+                self._send(actor, lane)
+        except PeerLost:
+            self.cut_off = True
+
+    def _send(self, actor: int, lane: _Lane) -> None:
+        answers = [(ticket, ticket.answer()) for ticket in lane.tickets]
+        if any(answer is False for _, answer in answers):
+            raise PeerLost(f"what actor {actor} has sent was refused, and it lives")
+        lane.tickets = [ticket for ticket, answer in answers if answer is None]
+        present = bool(self._parts.present[actor])
+        if not len(self._parts.ready[actor]) and present == lane.present:
+            return
+        if len(lane.tickets) >= self._in_flight:
+            self.is_full = True
+            return
+        parcel = pack_slots(self._parts, self._parts.ready[actor].take(), self._compress)
+        times = self._parts.actor_times[actor].tolist()
+        lane.tickets.append(self._learner.deliver(TrajectoryDelivery(actor, lane.epoch, present, times), parcel))
+        lane.present = present
+        self.bytes += parcel.body.nbytes
+
+    def take_in(self, update: Update, weights: ArrayMessage | None) -> bool:
+        """News of the learner: actors that waited for it go on. False: the weights have to be sent again."""
+        whole = weights is None or self._publish(update.models, weights)
+        for done in update.actors:  # only now: who goes on has to act with the weights that came along
+            lane = self._lanes.get(done.actor)
+            if lane is not None and lane.epoch == done.epoch:
+                self._parts.free[done.actor].put(np.frombuffer(done.freed, np.int64))
+                self._parts.used[done.actor] = done.used
+                self._signals[done.actor].notify()
+        return whole
+
+    def _publish(self, models: Sequence[str], weights: ArrayMessage) -> bool:
+        try:
+            arrays = unpack(weights)
+        except DamagedMessage:
+            return False
+        for number, model in enumerate(models):
+            self._parts.board.publish(ModelId.parse(model), under(f"{number}/", arrays))
+        return True
+
+
+@dataclass
+class _Far:
+    """Another site, as the learner's one sees it."""
+
+    peer: Peer
+    actors: dict[int, int] = field(default_factory=dict)
+    """Epoch of each."""
+    ticket: Ticket | None = None
+    known: dict[str, ModelId] = field(default_factory=dict)
+    used: dict[int, list[int]] = field(default_factory=dict)
+
+
+class TrajectoryReceiver:
+    """Of the learner's site: takes the part of actors that are elsewhere."""
+
+    def __init__(
+        self,
+        parts: SharedParts,
+        signals: Sequence[Signal],
+        learner_of: Callable[[int], int],
+        find_peer: Callable[[str], Peer],
+    ) -> None:
+        """`learner_of`: actor -> number of the worker that learns from it."""
+        self._parts = parts
+        self._signals = signals
+        self._learner_of = learner_of
+        self._find_peer = find_peer
+        self._sites: dict[str, _Far] = {}
+        self._clocks = Counters()
+        self._shared: tuple[list[ModelId], Any] | None = None
+        """The weights that were sent last."""
+        self.is_full = False
+        """A site has not taken yet what it was told last."""
+
+    def know(self, site: str) -> None:
+        """It gets weights from now on: nobody can start there without."""
+        if site not in self._sites:
+            self._sites[site] = _Far(self._find_peer(site))
+
+    def admit(self, actor: int, epoch: int, site: str) -> None:
+        """An actor is about to start at this site."""
+        self.refuse(actor)
+        self.know(site)
+        self._sites[site].actors[actor] = epoch
+
+    def refuse(self, actor: int) -> None:
+        """It is dead, or given up: nothing more of it comes in, however late."""
+        for far in self._sites.values():
+            far.actors.pop(actor, None)
+            far.used.pop(actor, None)
+
+    def absent(self, actor: int) -> None:
+        """It has left in good order: nobody waits for it, whether its last word came in or not."""
+        self._parts.present[actor] = False
+        self._signals[self._learner_of(actor)].notify()
+
+    @property
+    def woken_by(self) -> Sequence[Signal]:
+        """Those by which the learner wakes actors that are elsewhere."""
+        return [self._signals[actor] for far in self._sites.values() for actor in far.actors]
+
+    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> bool:
+        actor = delivery.actor
+        if not any(far.actors.get(actor) == delivery.epoch for far in self._sites.values()):
+            return False
+        self._parts.ready[actor].put(put_slots(self._parts, parcel))
+        self._parts.actor_times[actor] += self._clocks.since(actor, delivery.times)
+        self._parts.present[actor] = delivery.present
+        self._signals[self._learner_of(actor)].notify()
+        return True
+
+    def step(self) -> None:
+        """Tell every site what is new, one message at a time."""
+        self.is_full = False
+        for name, far in list(self._sites.items()):
+            try:
+                answer = True if far.ticket is None else far.ticket.answer()
+                if answer is False:
+                    far.known.clear()
+                if answer is None:
+                    self.is_full = True
+                else:
+                    far.ticket = self._tell(far)
+            except PeerLost:  # what it sends is refused from now on: if it lives, it tells the controller
+                del self._sites[name]
+
+    def _tell(self, far: _Far) -> Ticket | None:
+        done = []
+        for actor, epoch in far.actors.items():
+            freed, used = self._parts.free[actor].take(), self._parts.used[actor].tolist()
+            if len(freed) or far.used.get(actor) != used:
+                far.used[actor] = used
+                done.append(UsedUp(actor, epoch, used, freed.tobytes()))
+        newest = {player: self._parts.board.newest(player) for player in self._parts.players}
+        fresh = {
+            player: model
+            for player, model in newest.items()
+            if model and model != far.known.get(player) and (far.actors or player not in far.known)
+        }
+        if not done and not fresh:
+            return None
+        models, weights = self._weights(far.peer, fresh) if fresh else ([], None)
+        far.known |= {model.player: model for model in models}
+        return far.peer.update(Update(done, [str(model) for model in models]), weights)
+
+    def _weights(self, peer: Peer, fresh: dict[str, ModelId]) -> tuple[list[ModelId], Any]:
+        """Shared with all sites that have fallen behind by the same."""
+        wanted = list(fresh.values())
+        if self._shared is None or self._shared[0] != wanted:
+            models: list[ModelId] = []
+            arrays: Tree = {}
+            for number, player in enumerate(fresh):
+                model, weights = self._parts.board.fetch(player)  # may be newer by now
+                models.append(model)
+                arrays |= {f"{number}/{name}": array for name, array in weights.items()}
+            self._shared = models, peer.share(pack(arrays))
+        return self._shared

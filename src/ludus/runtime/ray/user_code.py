@@ -1,0 +1,197 @@
+"""The user's own code on its way to the nodes: the files and packages that an experiment names and that are
+not installed. And the digest of our own code, which must be the same everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import os
+import sys
+import sysconfig
+import zipfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ludus.config import ConfigError
+from ludus.data.records import ModelId
+from ludus.runtime.ray.connection import TemporaryHome
+from ludus.runtime.ray.transfer import ArrayMessage, unpack
+from ludus.store.files import safe_name
+from ludus.store.model_pool import Variant
+from ludus.store.run_folder import RunFacts, RunFolder
+
+MOST_BYTES = 64 * 2**20
+_INSTALLED = tuple(sysconfig.get_path(place) for place in ("stdlib", "purelib", "platlib"))
+_LUDUS = Path(__file__).parents[1]
+_SKIPPED = {"__pycache__", ".git", ".venv", "node_modules"}
+
+
+class CodeArchive(msgspec.Struct, frozen=True):
+    """A folder that goes along: its address on the controller's node and the files, zipped."""
+
+    folder: str
+    content: bytes
+
+
+@cache
+def ludus_digest() -> str:
+    """Of the source of this installation of Ludus."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(_LUDUS.rglob("*.py")):
+        digest.update(file.relative_to(_LUDUS).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def pack_code(experiment: Any) -> list[CodeArchive]:
+    """What an experiment (as JSON values) needs: of a file that it names the Python files and packages beside
+    it, of a package that is not installed all of it."""
+    files = {Path(place).parent for place in _named(experiment) if place.endswith(".py")}
+    packages = {_package(place) for place in _named(experiment) if not place.endswith(".py")}
+    found = {folder: list(_beside(folder)) for folder in files if folder.is_dir()}
+    for package in packages - {None}:
+        assert package is not None
+        found.setdefault(package.parent, []).extend(_inside(package))
+    return [CodeArchive(str(folder), _zip(folder, sorted(set(paths)))) for folder, paths in found.items()]
+
+
+def unpack_code(luggage: list[CodeArchive], place: Path) -> dict[str, str]:
+    """Puts the folders below `place`; gives where each is now."""
+    places = {}
+    for number, one in enumerate(luggage):
+        target = place / str(number)
+        target.mkdir(parents=True)
+        with zipfile.ZipFile(io.BytesIO(one.content)) as packed:
+            packed.extractall(target)
+        places[one.folder] = str(target)
+    return places
+
+
+def moved(experiment: Any, places: dict[str, str]) -> Any:
+    """The experiment with every path of a folder that went along as it is here."""
+    if isinstance(experiment, dict):
+        return {key: moved(value, places) for key, value in experiment.items()}
+    if isinstance(experiment, list):
+        return [moved(value, places) for value in experiment]
+    if isinstance(experiment, str):
+        for folder in sorted(places, key=len, reverse=True):
+            if experiment.startswith(f"{folder}/"):
+                return places[folder] + experiment[len(folder) :]
+    return experiment
+
+
+def _named(value: Any) -> Iterator[str]:
+    """Files and modules of all addresses."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _named(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _named(inner)
+    elif isinstance(value, str):
+        place, colon, name = value.rpartition(":")
+        if colon and name.replace(".", "_").isidentifier() and place:
+            is_file = place.endswith(".py") and Path(place).is_absolute() and Path(place).is_file()
+            if is_file or place.replace(".", "_").isidentifier():
+                yield place
+
+
+def _package(module: str) -> Path | None:
+    """The folder, or the file, of a package that is not installed; None for all others."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or spec.origin in ("built-in", "frozen"):
+        return None
+    origin = Path(spec.origin)
+    if origin.is_relative_to(_LUDUS) or str(origin).startswith(_INSTALLED):
+        return None
+    return origin.parent if spec.submodule_search_locations else origin
+
+
+def _beside(folder: Path) -> Iterator[Path]:
+    yield from folder.glob("*.py")
+    for inner in folder.iterdir():
+        if (inner / "__init__.py").is_file():
+            yield from _inside(inner)
+
+
+def _inside(package: Path) -> Iterator[Path]:
+    if package.is_file():
+        yield package
+        return
+    for file in package.rglob("*"):
+        if file.is_file() and not _SKIPPED & set(file.relative_to(package).parts):
+            yield file
+
+
+def _zip(folder: Path, files: list[Path]) -> bytes:
+    size = sum(file.stat().st_size for file in files)
+    if size > MOST_BYTES:
+        raise ConfigError(
+            f"the code in {folder} has {size / 2**20:.0f} MiB, more than the {MOST_BYTES >> 20} MiB that are "
+            "sent to the nodes; move the experiment's file into a folder of its own"
+        )
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
+        for file in files:
+            packed.write(file, file.relative_to(folder))
+    return written.getvalue()
+
+
+_SHARED = ("models", "checkpoints", "metrics", "logs")
+
+
+def sees(run: str, facts: bytes) -> bool:
+    """Whether this node has the run folder itself at this place, and not another one of that name."""
+    try:
+        return (Path(run) / "run.json").read_bytes() == facts
+    except OSError:
+        return False
+
+
+class Mirror:
+    """What the workers of a node take for their run folder. Where the run folder can be seen, models,
+    checkpoints and logs are its own; where not, models are a cache that is filled before anybody asks."""
+
+    def __init__(self, run: str, facts: bytes, luggage: list[CodeArchive], *, shared: bool) -> None:
+        self._home = TemporaryHome(f"ludus-site-{safe_name(Path(run).name, 'run')}-")
+        self.path = self._home.path
+        self._models: OrderedDict[ModelId, None] = OrderedDict()
+        for part in _SHARED:
+            if shared:
+                (self.path / part).symlink_to(Path(run).absolute() / part)
+            else:
+                (self.path / part).mkdir()
+        places = unpack_code(luggage, self.path / "code")
+        written = msgspec.json.decode(facts, type=RunFacts)
+        here = moved(msgspec.json.decode(written.experiment), places)
+        written = msgspec.structs.replace(written, experiment=msgspec.Raw(msgspec.json.encode(here)))
+        (self.path / "run.json").write_bytes(msgspec.json.encode(written))
+        # Worker processes find packages by the environment, this process by its own path.
+        found = [*places.values(), *filter(None, [os.environ.get("PYTHONPATH")])]
+        if found:
+            os.environ["PYTHONPATH"] = os.pathsep.join(found)
+        sys.path[:0] = places.values()
+        self.folder = RunFolder.open(self.path)
+
+    def keep_model(self, model: ModelId, variant: Variant, parcel: ArrayMessage | None, most: int) -> None:
+        """Into the cache, compared with its digest; those longest not asked for leave it. Without a parcel
+        it is there."""
+        if parcel is not None:
+            self.folder.models.publish(model, unpack(parcel), parent=None, variant=variant, facts={})
+        self._models[model] = None
+        self._models.move_to_end(model)
+        while len(self._models) > most:
+            self._models.popitem(last=False)
+            self.folder.models.collect_garbage(keep_last=0, referenced=[*self._models])
+
+    def close(self) -> None:
+        self._home.close()

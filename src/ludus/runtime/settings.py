@@ -1,0 +1,151 @@
+"""Settings that change while a run trains: which may, what a person's text for one means, and the experiment
+that follows from all changes so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ludus.algorithms.algorithm import Algorithm
+from ludus.config import ConfigError, apply_encoded, apply_overrides, encode, paths
+from ludus.config.annotations import is_component, live_fields, nearest
+from ludus.config.changes import ADD
+from ludus.data.records import Settings
+from ludus.experiment import Experiment
+from ludus.league.league import LEAGUE_PATH, League, later_settings
+from ludus.workers.trained_player import LearnerConfig
+
+OF_ONE_PLAYER = ("learner.", "algorithm.")
+"""How the paths begin that a learning player may have its own value of."""
+_ROLES = f"{LEAGUE_PATH}roles"
+
+
+def effective(written: Experiment, league: League) -> Experiment:
+    """The experiment of now: as the run folder has it, with all that the ledger says was changed since."""
+    if not league.settings:
+        return written
+    # The league also counts the evaluation's opponents among its bots.
+    rules = replace(league.rules, bots=written.league.bots)
+    return with_settings(replace(written, league=rules), league.settings)
+
+
+def with_settings(experiment: Experiment, settings: Settings) -> Experiment:
+    """With these values in place. Rules of the league are left out: its fold has them."""
+    own = {path: value for path, value in settings.items() if not path.startswith(LEAGUE_PATH)}
+    return apply_encoded(experiment, own)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trainer:
+    """What a learning player trains with; the rest of an experiment has no say in it."""
+
+    algorithm: Algorithm
+    learner: LearnerConfig
+    budget: int
+
+
+def configured(experiment: Experiment, settings: Settings) -> tuple[Algorithm, LearnerConfig, int]:
+    """What a player trains with once these settings are changed: algorithm, learner and budget."""
+    before = _Trainer(algorithm=experiment.algorithm, learner=experiment.learner, budget=experiment.budget)
+    parts = ("algorithm", "learner", "budget")
+    changed = apply_encoded(
+        before, {path: value for path, value in settings.items() if path.partition(".")[0] in parts}
+    )
+    return changed.algorithm, changed.learner, changed.budget
+
+
+def require_trainable(written: Experiment, league: League) -> None:
+    """Refuse settings with which a learning player could not go on: those of all with its own ones on top,
+    also once it has taken over what its population searches for."""
+    for player, standing in league.standings.items():
+        settings = league.settings_of(player)
+        population = league.rules.roles[standing.player.role].population
+        searched = population.search if population is not None else ()
+        tried = [{space.path: value} for space in searched for value in space.examples()]
+        for taken_over in ({}, *tried):
+            try:
+                algorithm, _, _ = configured(written, later_settings(settings, taken_over))
+            except ConfigError as error:
+                own = ", ".join(league.own_settings(player)) or "nothing"
+                raise ConfigError(
+                    f"{player} could not go on: {error} (of its own it has {own}: --player {player})"
+                ) from None
+            _require_references(written.algorithm, algorithm)
+
+
+def checked_settings(now: Experiment, texts: Mapping[str, str], player: str | None = None) -> Settings:
+    """What a person has typed, as values for the ledger; an error names what cannot be changed live."""
+    for path in texts:
+        _require_live(now, path, player)
+    after = apply_overrides(now, texts)
+    _require_references(now.algorithm, after.algorithm)
+    return {path: encode(_value_at(after, path)) for path in texts}
+
+
+def is_live(experiment: Experiment, path: str) -> bool:
+    """Whether the setting at `path` may change while a run trains: its field is marked, or one above it."""
+    above, _, last = path.rpartition(".")
+    if above == _ROLES and last.startswith(ADD) and last.removeprefix(ADD) not in experiment.league.roles:
+        return True  # a new role changes nothing about the players of now
+    node: Any = experiment
+    for step in path.split("."):
+        cls: type = type(node)
+        if is_component(node) and step in live_fields(cls):
+            return True
+        try:
+            node = _part(node, step)
+        except (AttributeError, LookupError, ValueError):
+            return False
+    return False
+
+
+def _require_live(now: Experiment, path: str, player: str | None) -> None:
+    if player is not None and not path.startswith(OF_ONE_PLAYER):
+        raise ConfigError(f"{path} cannot differ between players; what can begins with {' or '.join(OF_ONE_PLAYER)}")
+    if is_live(now, path):
+        return
+    if path.startswith(f"{_ROLES}.{ADD}"):
+        role = path.removeprefix(f"{_ROLES}.{ADD}").partition(".")[0]
+        if role in now.league.roles:
+            raise ConfigError(f"{path}: there is a role {role!r}; name its settings, as in {_ROLES}.{role}.promotion")
+    live = [setting.path for setting in paths(now) if setting.live]
+    if path not in {setting.path for setting in paths(now)}:
+        apply_overrides(now, {path: ""})  # says what it may have meant
+    above = path
+    near: list[str] = []
+    while not near and above:
+        above = above.rpartition(".")[0]
+        near = [one for one in live if one.startswith(f"{above}.") and one.count(".") == above.count(".") + 1]
+    close = nearest(path, live)
+    raise ConfigError(
+        f"{path} cannot change while a run trains; "
+        + (f"live is {', '.join(near)}; " if near else f"did you mean {close!r}? " if close else "")
+        + "stop the run and change it with `ludus train --resume --set`"
+    )
+
+
+def _require_references(before: Algorithm, after: Algorithm) -> None:
+    if after.references.keys() != before.references.keys():
+        raise ConfigError(
+            f"algorithm: {type(after).__name__} as changed keeps other copies of the weights "
+            f"({_listed(after.references)}) than the players have ({_listed(before.references)}); "
+            "start another run for that"
+        )
+
+
+def _value_at(root: Any, path: str) -> Any:
+    node = root
+    for step in path.split("."):
+        node = _part(node, step.removeprefix(ADD))
+    return node
+
+
+def _part(node: Any, step: str) -> Any:
+    if isinstance(node, Mapping):
+        return {str(key): item for key, item in node.items()}[step]
+    return node[int(step)] if isinstance(node, tuple) else getattr(node, step)
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,258 @@
+"""What the processes of a run share: trajectory slots, weights, rings of slot numbers, requests to the policy
+worker, signs of life."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ludus.algorithms.teacher import TEACHER
+from ludus.data.specs import ArraySpec
+from ludus.data.trees import Array, IntArray
+from ludus.experiment import Experiment
+from ludus.runtime.assemble import build_policies, load_experiment, new_pools, slots_per_actor
+from ludus.store.run_folder import RunFolder
+from ludus.system.process import PeerGone, receive, send
+from ludus.system.shared_memory import Region, Ring, Signal
+from ludus.workers.buffer_worker import RecomputeRequests, teacher_of
+from ludus.workers.messages import Launch
+from ludus.workers.player_cache import SharedWeights
+from ludus.workers.policy_worker import COUNTERS, RequestArea
+from ludus.workers.ranks import BufferStatus, RankLost, Rendezvous, ToRank
+
+WAIT_S = 0.2
+"""Longest sleep of a worker that waits for another: then it looks around and shows that it lives."""
+
+
+NewArray = Callable[[tuple[int, ...], Any], Array]
+ACTOR_TIMES = ("game", "inference", "other", "waiting")
+"""What an actor does with its time: the game, decisions, its own bookkeeping and hand-overs, and waiting
+until the learner has caught up."""
+LEARNER_TIMES = ("training", "other", "waiting")
+BUFFER_TIMES = ("recomputing", "waiting")
+
+
+class SharedParts:
+    """Everything in shared memory, laid out in an order that follows from the experiment, from who learns and
+    from how many places for actors there are. Not every place has to be taken, now or ever."""
+
+    def __init__(self, experiment: Experiment, players: Sequence[str], num_places: int, new_array: NewArray) -> None:
+        self.players = list(players)
+        self.num_places = num_places
+        self.num_ranks = experiment.learner.ranks
+        self.for_all: list[Array] = []
+        """What is needed whoever acts."""
+        self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
+        """By place, what an actor there needs besides."""
+
+        def new(shape: tuple[int, ...], dtype: Any) -> Array:
+            self.for_all.append(new_array(shape, dtype))
+            return self.for_all[-1]
+
+        def new_at(place: int) -> NewArray:
+            def new_here(shape: tuple[int, ...], dtype: Any) -> Array:
+                self.for_place[place].append(new_array(shape, dtype))
+                return self.for_place[place][-1]
+
+            return new_here
+
+        def new_slots(shape: tuple[int, ...], dtype: Any) -> Array:
+            array = new_array(shape, dtype)
+            count = len(array) // num_places
+            for place, mine in enumerate(self.for_place):
+                mine.append(array[place * count : (place + 1) * count])
+            return array
+
+        self.slots_per_actor = slots_per_actor(experiment, len(players))
+        with_buffer_worker = experiment.learner.buffer_worker
+        self.pools = new_pools(experiment, len(players), num_places, new_slots, with_buffer_worker=with_buffer_worker)
+        capacity = 2 * sum(self.slots_per_actor) + 64
+        self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
+        self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
+        self.policies = build_policies(experiment, experiment.seed)
+        """Per kind of seat, one that shows the shapes; nobody acts with it."""
+        weights = {
+            f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
+            for policy in self.policies
+            for name, tensor in policy.state_dict().items()
+        }
+        on_board = list(self.players)
+        if with_buffer_worker and TEACHER in experiment.learner.recompute:
+            on_board += map(teacher_of, self.players)
+        self.board = SharedWeights(new, dict.fromkeys(on_board, weights))
+        self.recomputing: RecomputeRequests | None = None
+        """What the learner asks the buffer worker, if there is one."""
+        if with_buffer_worker:
+            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(players), new)
+        self.present = new((num_places,), np.bool_)
+        """Where there is an actor that plays, or another is started in its place. Who joins says so itself;
+        the learner waits for no other."""
+        self.paused = new((1,), np.bool_)
+        """Nobody plays or learns meanwhile."""
+        self.used = new((num_places, len(self.players)), np.int64)
+        """Decisions of each actor and player that the learner has used, or never will."""
+        self.actor_times = new((num_places, len(ACTOR_TIMES)), np.float64)
+        """[places, ACTOR_TIMES]: seconds since the run was started."""
+        self.learner_times = new((len(LEARNER_TIMES),), np.float64)
+        """[LEARNER_TIMES]: the same of the learner."""
+        self.dropped_reward = new((num_places,), np.float64)
+        """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
+        self.buffer_times = new((len(BUFFER_TIMES),), np.float64)
+        self.hearts = new((num_places + 1 + self.num_ranks + 1,), np.float64)
+        """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
+        buffer worker."""
+        rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
+        asking = num_places if experiment.actor.inference == "worker" else 0
+        self.requests = [RequestArea(self.policies, rows, new_at(place)) for place in range(asking)]
+        """By actor, what it asks the policy worker."""
+        self.inference_counters = new((len(COUNTERS),), np.float64)
+
+    @property
+    def waited(self) -> Array:
+        """Seconds that each actor has waited for the learner."""
+        return self.actor_times[:, -1]
+
+    def memory(self, places: Iterable[int]) -> list[Array]:
+        """What is written to if these places are taken."""
+        return [*self.for_all, *(array for place in places for array in self.for_place[place])]
+
+    @property
+    def learners(self) -> range:
+        """Numbers of the workers that are the learner's ranks."""
+        return range(self.num_places + 1, self.num_places + 1 + self.num_ranks)
+
+    @property
+    def buffer_worker(self) -> int:
+        """Its number among all workers, whether there is one or not."""
+        return self.learners.stop
+
+    def learner_of(self, actor: int) -> int:
+        """Number of the worker that trains on what this actor plays."""
+        return self.learners[actor % self.num_ranks]
+
+    def slots_of(self, actor: int) -> tuple[range, ...]:
+        return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)
+
+    def code(self, player: int, kind: int, slots: IntArray) -> IntArray:
+        """A slot number that also says whose it is and of which kind."""
+        return (slots * len(self.pools) + kind) * len(self.players) + player
+
+    def decode(self, codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """(player, kind, slot)"""
+        rest = codes // len(self.players)
+        return codes % len(self.players), rest % len(self.pools), rest // len(self.pools)
+
+
+def open_parts(launch: Launch) -> tuple[Experiment, RunFolder, SharedParts, list[Signal], Connection]:
+    """What a worker process starts from."""
+    folder = RunFolder.open(launch.run)
+    experiment = load_experiment(folder)
+    parts = SharedParts(experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
+    signals = [Signal(*fds) for fds in launch.signal_fds]
+    return experiment, folder, parts, signals, Connection(launch.control_fd)
+
+
+class RankWires:
+    """What the ranks of one start need to find each other. The launcher's: ranks inherit the descriptors."""
+
+    def __init__(self, count: int) -> None:
+        self._rendezvous = Rendezvous() if count > 1 else None
+        pairs = [socket.socketpair() for _ in range(count - 1)]
+        self._sockets = [[leading for leading, _ in pairs], *([following] for _, following in pairs)]
+
+    @property
+    def address(self) -> str:
+        return "" if self._rendezvous is None else self._rendezvous.address
+
+    def of(self, rank: int) -> tuple[int, ...]:
+        """The descriptors of its sockets."""
+        return tuple(one.fileno() for one in self._sockets[rank])
+
+    def handed_over(self, rank: int) -> None:
+        """The rank has its sockets: kept open here, they would hide that it has died."""
+        for one in self._sockets[rank]:
+            one.close()
+        self._sockets[rank] = []
+
+    def close(self) -> None:
+        for rank in range(len(self._sockets)):
+            self.handed_over(rank)
+        self._rendezvous = None
+
+
+class Followers:
+    """Rank 0's way to the other ranks; there may be none."""
+
+    def __init__(self, links: Sequence[Connection], patience_s: float) -> None:
+        self.links = list(links)
+        self._patience_s = patience_s
+        self._orders = 0
+        self._standings: dict[int, BufferStatus] = {}
+
+    def order(self, order: ToRank) -> None:
+        """Let all do this, as this rank does it now."""
+        self._orders += 1
+        for link in self.links:
+            _say(link, order)
+
+    def standings(self) -> list[BufferStatus]:
+        """Of the ranks that have obeyed all orders; nothing is known of the others for now."""
+        self.take_in()
+        return [one for one in self._standings.values() if one.orders == self._orders]
+
+    def wait(self) -> None:
+        """Until all orders are obeyed."""
+        deadline = time.monotonic() + self._patience_s
+        while len(self.standings()) < len(self.links):
+            if time.monotonic() > deadline:
+                raise RankLost(f"another rank of the learner did not answer for {self._patience_s:.0f} s")
+            for link in self.links:
+                if link.poll(0.01):
+                    break
+
+    def take_in(self) -> None:
+        for number, link in enumerate(self.links):
+            while link.poll(0):
+                self._standings[number] = _hear(link, BufferStatus)
+
+
+class Leader:
+    """Another rank's way to rank 0."""
+
+    def __init__(self, link: Connection) -> None:
+        self.link = link
+        self._obeyed = 0
+        self._told: BufferStatus | None = None
+
+    def next_order(self) -> ToRank | None:
+        """None: there is none now."""
+        order: ToRank | None = _hear(self.link, ToRank) if self.link.poll(0) else None
+        self._obeyed += order is not None
+        return order
+
+    def tell(self, standing: BufferStatus) -> None:
+        """After all orders so far are obeyed; said only if it is news."""
+        standing = msgspec.structs.replace(standing, orders=self._obeyed)
+        if standing != self._told:
+            _say(self.link, standing)
+            self._told = standing
+
+
+def _say(link: Connection, message: msgspec.Struct) -> None:
+    try:
+        send(link, message)
+    except PeerGone as error:
+        raise RankLost(f"another rank of the learner is gone: {error}") from error
+
+
+def _hear(link: Connection, kind: Any) -> Any:
+    try:
+        return receive(link, kind)
+    except PeerGone as error:
+        raise RankLost(f"another rank of the learner is gone: {error}") from error

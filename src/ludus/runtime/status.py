@@ -1,0 +1,207 @@
+"""What a run says about itself every few seconds, for `ludus status`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ludus.data.schedules import WINDOW_S, Speed
+from ludus.data.trees import Array
+from ludus.experiment import Experiment
+from ludus.observe.run_state import find_bottleneck
+from ludus.runtime.edits import Orders
+from ludus.runtime.faults import WorkerSlot
+from ludus.runtime.launcher import BUFFER_WORKER, LEARNER
+from ludus.runtime.serial import FINISHED, INTERRUPTED
+from ludus.runtime.shared_parts import ACTOR_TIMES, BUFFER_TIMES, LEARNER_TIMES
+from ludus.runtime.supervisor import WorkerGroup
+from ludus.store.run_control import PUBLISH_EVERY_S, Bottleneck, RunStatus, WorkerStatus, write_status
+from ludus.store.run_folder import RunFolder
+
+STATES = {FINISHED: "finished", INTERRUPTED: "stopped"}
+"""By why it ended; other reasons are states themselves."""
+
+
+class Watched(Protocol):
+    """The part of a training that is looked at."""
+
+    experiment: Experiment
+    folder: RunFolder
+
+    def numbers(self) -> dict[str, float]: ...
+
+
+Beside = Callable[[], Sequence[WorkerStatus]]
+"""How the processes are that run beside the workers: services."""
+
+
+def nobody() -> Sequence[WorkerStatus]:
+    return ()
+
+
+class StatusWriter:
+    """Call `publish` in every round; it writes when it is time."""
+
+    def __init__(
+        self,
+        training: Watched,
+        orders: Orders,
+        look: Callable[[], tuple[Sequence[WorkerStatus], Bottleneck | None]],
+        beside: Beside = nobody,
+    ) -> None:
+        """`look` is called once for every time that something is written: who works, and what holds them
+        up."""
+        self._training = training
+        self._orders = orders
+        self._look = look
+        self._beside = beside
+        self._started = time.time()
+        self._written = -PUBLISH_EVERY_S
+        self._speed = Speed()
+
+    def publish(self, *, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if now - self._written >= PUBLISH_EVERY_S or at_once:
+            self._written = now
+            workers, bottleneck = self._look()
+            state = "paused" if self._orders.paused else "training"
+            self._write(state, (*workers, *self._beside()), bottleneck)
+
+    def end(self, reason: str) -> None:
+        """The run has ended: nobody works any more."""
+        self._write(STATES.get(reason, reason), (), None)
+
+    def _write(self, state: str, workers: Sequence[WorkerStatus], bottleneck: Bottleneck | None) -> None:
+        experiment, numbers = self._training.experiment, self._training.numbers()
+        decisions = int(numbers["decisions"])
+        status = RunStatus(
+            time=time.time(),
+            state=state,
+            experiment=experiment.name,
+            trial=experiment.trial,
+            runtime=experiment.runtime,
+            node=socket.gethostname(),
+            pid=os.getpid(),
+            started=self._started,
+            time_limit_h=experiment.time_limit_h,
+            decisions=decisions,
+            budget=experiment.budget,
+            decisions_per_s=self._speed.note(decisions) or 0.0,
+            lag={name.removesuffix("/lag"): value for name, value in numbers.items() if name.endswith("/lag")},
+            episodes=int(numbers["episodes"]),
+            matches=int(numbers["matches"]),
+            restarts=int(numbers.get("restarts", 0)),
+            workers=tuple(workers),
+            bottleneck=bottleneck,
+        )
+        write_status(self._training.folder.status, status)
+
+
+class _Moment(NamedTuple):
+    at: float
+    actors: Array
+    """[places, ACTOR_TIMES]"""
+    learner: Array
+    buffer: Array
+
+
+class WorkerGroupStatus:
+    """Looks at the workers of a run now and then: each look tells what was since one some seconds ago."""
+
+    def __init__(self, crew: WorkerGroup, experiment: Experiment, folder: RunFolder) -> None:
+        self._crew = crew
+        self._experiment = experiment
+        self._folder = folder
+        self._moments: deque[_Moment] = deque()
+        self._node = socket.gethostname()
+
+    def look(self) -> tuple[list[WorkerStatus], Bottleneck | None]:
+        self._remember()
+        workers = list(self._workers())
+        actors = [one.shares for one in workers if one.name.startswith("actor-") and one.shares]
+        bottleneck = find_bottleneck(
+            {kind: float(np.mean([one[kind] for one in actors])) for kind in ACTOR_TIMES} if actors else {},
+            next((one.shares for one in workers if one.name == LEARNER), {}),
+            next((one.shares for one in workers if one.name == BUFFER_WORKER), {}),
+            num_actors=self._crew.sharing,
+            schedule=self._experiment.learner.schedule,
+            central=self._experiment.actor.inference == "worker",
+            run=str(self._folder.path),
+        )
+        return workers, bottleneck
+
+    def _workers(self) -> Iterator[WorkerStatus]:
+        crew, then, now = self._crew, self._moments[0], self._moments[-1]
+        if crew.learner is not None:
+            yield WorkerStatus(
+                name=LEARNER,
+                state="working",
+                pid=crew.learner.pid,
+                node=crew.learner.node or self._node,
+                started=crew.learner_started,
+                restarts=crew.learner_starts - 1,
+                shares=_shares(LEARNER_TIMES, now.learner - then.learner),
+            )
+        for follower in crew.followers:
+            yield WorkerStatus(
+                name=follower.name,
+                state="working",
+                pid=follower.pid,
+                node=follower.node or self._node,
+                started=crew.learner_started,
+                restarts=crew.learner_starts - 1,
+            )
+        present = crew.launcher.parts.present
+        for place in (*crew.helpers, *crew.actors):
+            if not place.taken and not place.given_up:
+                continue
+            is_actor = place not in crew.helpers
+            process = place.process
+            yield WorkerStatus(
+                name=place.name,
+                state=_state(place, is_ready=not is_actor or bool(present[place.index])),
+                pid=None if process is None else process.pid,
+                node=(None if process is None else process.node) or self._node,
+                started=place.started,
+                restarts=max(0, place.attempts - 1),
+                shares=self._shares_of(place),
+            )
+
+    def _shares_of(self, place: WorkerSlot) -> dict[str, float]:
+        then, now = self._moments[0], self._moments[-1]
+        if place is self._crew.policy_worker:
+            return {}
+        if place is self._crew.buffer_worker:
+            return _shares(BUFFER_TIMES, now.buffer - then.buffer)
+        return _shares(ACTOR_TIMES, (now.actors - then.actors)[place.index])
+
+    def _remember(self) -> None:
+        parts, moments = self._crew.launcher.parts, self._moments
+        times = (parts.actor_times, parts.learner_times, parts.buffer_times)
+        now = _Moment(time.monotonic(), *(one.copy() for one in times))
+        if moments and ((now.actors < moments[-1].actors).any() or (now.learner < moments[-1].learner).any()):
+            moments.clear()  # shared memory was laid out anew
+        moments.append(now)
+        while len(moments) > 2 and moments[1].at <= now.at - WINDOW_S:
+            moments.popleft()
+
+
+def _shares(kinds: tuple[str, ...], seconds: Array) -> dict[str, float]:
+    total = float(seconds.sum())
+    if not total:
+        return {}
+    return {kind: round(float(one) / total, 4) for kind, one in zip(kinds, seconds, strict=True)}
+
+
+def _state(place: WorkerSlot, *, is_ready: bool) -> str:
+    if place.given_up:
+        return "quarantined"
+    if place.process is None or not is_ready:
+        return "starting"
+    return "leaving" if place.leave_by is not None else "working"

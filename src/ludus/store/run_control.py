@@ -1,0 +1,306 @@
+"""The folder through which a command reaches the process that trains a run.
+
+A request is a file. The trainer renames it, does what it says and puts an answer beside it, so that of a
+command that withdraws its request and a trainer that takes it exactly one succeeds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from ludus.data.records import AnyEdit, Order
+from ludus.store.files import UNREADABLE, StoreError, atomic_write, make_folder
+
+LOOK_EVERY_S = 0.3
+_KEEP_ANSWERS_S = 600.0
+_MAX_BYTES = 1_000_000
+_ASKED, _TAKEN, _ANSWER = ".request", ".taken", ".answer"
+
+
+class EditRequest(msgspec.Struct, frozen=True, kw_only=True):
+    edit: AnyEdit | Order
+    until: float
+    """Unix time after which nobody waits for the answer any more: then it must not happen either."""
+
+
+class EditAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    done: str = ""
+    """What has happened, in a sentence."""
+    refused: str | None = None
+    """Why nothing has."""
+    failed: str | None = None
+    """What went wrong in the run while it was done: nobody knows whether it was."""
+
+
+class Asked:
+    """The command's side of one request."""
+
+    def __init__(self, folder: Path, edit: AnyEdit | Order, patience_s: float) -> None:
+        make_folder(folder)
+        # The trainer takes requests by name: those that came first go first.
+        self._path = folder / f"{time.time_ns():020d}-{secrets.token_hex(4)}{_ASKED}"
+        request = EditRequest(edit=edit, until=time.time() + patience_s)
+        atomic_write(self._path, msgspec.json.encode(request))
+
+    def answer(self) -> EditAnswer | None:
+        """The answer, once it is there; it is then removed."""
+        path = self._path.with_suffix(_ANSWER)
+        try:
+            answer = msgspec.json.decode(path.read_bytes(), type=EditAnswer)
+        except FileNotFoundError:
+            return None
+        path.unlink(missing_ok=True)
+        return answer
+
+    def withdraw(self) -> bool:
+        """Take it back; False if the trainer has taken it already."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+
+class TakenRequest:
+    """The trainer's side of one request; it must be answered."""
+
+    def __init__(self, path: Path, edit: AnyEdit | Order | None, problem: str = "") -> None:
+        self._path = path
+        self.edit = edit
+        """None if it does not read."""
+        self.problem = problem
+
+    def answer(self, answer: EditAnswer) -> None:
+        atomic_write(self._path.with_suffix(_ANSWER), msgspec.json.encode(answer))
+        self._path.unlink(missing_ok=True)
+
+
+class RequestFolder:
+    """The trainer's side: whoever holds the lock of the run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._looked = -LOOK_EVERY_S
+        self._clean()
+
+    def take(self) -> Iterator[TakenRequest]:
+        """What was asked since the last look, oldest first; looks only now and then. Who stops early leaves
+        the rest for the next look."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY_S:
+            return
+        self._looked = now
+        for asked in sorted(self._folder.glob(f"*{_ASKED}")):
+            taken = asked.with_suffix(_TAKEN)
+            try:
+                asked.rename(taken)
+            except FileNotFoundError:
+                continue  # withdrawn
+            try:
+                request = _read(taken)
+            except (*UNREADABLE, ValueError, OSError) as error:
+                yield TakenRequest(taken, None, f"the request does not read: {error}")
+                continue
+            if request.until < time.time():
+                taken.unlink(missing_ok=True)
+                continue
+            yield TakenRequest(taken, request.edit)
+
+    def _clean(self) -> None:
+        """What trainers and commands that have died left behind."""
+        old = time.time() - _KEEP_ANSWERS_S
+        for path in self._folder.glob(f"*{_TAKEN}"):
+            path.unlink(missing_ok=True)
+        for path in self._folder.glob(f"*{_ANSWER}"):
+            if path.stat().st_mtime < old:
+                path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> EditRequest:
+    if path.stat().st_size > _MAX_BYTES:
+        raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+    return msgspec.json.decode(path.read_bytes(), type=EditRequest)
+
+
+_open_locks: set[int] = set()
+"""Descriptors of this process. A forked child closes its copies, or it would outlive us as the holder."""
+
+
+class RunLocked(StoreError):  # noqa: N818
+    """Another process is training this run."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A process, told apart from later ones with the same number by when it started."""
+
+    pid: int
+    host: str
+    started: str
+
+    @classmethod
+    def current(cls) -> Holder:
+        return cls(os.getpid(), socket.gethostname(), _start_of(os.getpid()))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """On another host, where nobody here can see whether it lives."""
+        return self.host != socket.gethostname()
+
+    @property
+    def is_alive(self) -> bool:
+        """Seen running on this host."""
+        return not self.is_elsewhere and self.started == _start_of(self.pid) != ""
+
+
+@contextmanager
+def run_lock(path: Path) -> Iterator[Holder]:
+    """Holds the lock in file `path`; raises `RunLocked` at once, naming the holder, when it is taken."""
+    own = Holder.current()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    _open_locks.add(descriptor)
+    try:
+        _take(descriptor, path, own)
+        try:
+            yield own
+        finally:
+            if descriptor in _open_locks:
+                os.ftruncate(descriptor, 0)
+    finally:
+        if descriptor in _open_locks:
+            _open_locks.remove(descriptor)
+            os.close(descriptor)
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Whom the lock file names, dead or alive; None for nobody."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except (FileNotFoundError, *UNREADABLE):
+        return None  # released, or the holder has not written its name yet
+
+
+def _take(descriptor: int, path: Path, own: Holder) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunLocked(_refusal(path, read_holder(path))) from None
+    named = read_holder(path)
+    if named is not None and named != own and named.is_alive:
+        raise RunLocked(_refusal(path, named))
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, msgspec.json.encode(own), 0)
+
+
+def _refusal(path: Path, holder: Holder | None) -> str:
+    who = f"process {holder.pid} on host {holder.host}" if holder else "another process"
+    return f"run {path.parent} is being trained by {who}; stop that one first, or choose another folder"
+
+
+def _start_of(pid: int) -> str:
+    """When a process started, in ticks of this boot; empty if it has ended, reaped or not."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    fields = state.rpartition(")")[2].split()  # the command before it may itself hold spaces and brackets
+    return "" if fields[0] in "ZX" else f"{boot}/{fields[19]}"
+
+
+def _close_copies() -> None:
+    for descriptor in _open_locks:
+        os.close(descriptor)
+    _open_locks.clear()
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+PUBLISH_EVERY_S = 2.0
+SILENT_AFTER_S = 20.0
+"""A process that trains and has written nothing for so long is busy with something long, or hangs."""
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a run."""
+
+    name: str
+    state: str
+    """working, starting, leaving, quarantined; of a service also waiting (for a node that has what it needs)
+    and ended"""
+    pid: int | None
+    node: str
+    started: float
+    """Unix time."""
+    restarts: int = 0
+    shares: dict[str, float] = {}
+    """Of its time of late, by what it was spent on."""
+    address: str = ""
+    """Of a service, where it is called."""
+    cores: float | None = None
+    """That it uses; None where only somebody on its node can see that."""
+    memory: int | None = None
+    """Bytes of its own and shared ones that it has touched."""
+    gpu_memory: int | None = None
+    """Bytes, on all GPUs of its node."""
+
+
+class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
+    """What everybody waits for."""
+
+    what: str
+    """game, inference, buffer, learner"""
+    why: str
+    advice: str
+    """A setting to try."""
+
+
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run was at `time`."""
+
+    time: float
+    state: str
+    """training, paused, finished, stopped, "time limit reached", failed"""
+    experiment: str
+    trial: str | None
+    runtime: str
+    node: str
+    pid: int
+    started: float
+    """Of the process that trains, Unix time."""
+    time_limit_h: float
+    decisions: int
+    budget: int
+    decisions_per_s: float
+    """Of late."""
+    lag: dict[str, float]
+    """By player: versions between the weights that decided and those that learned from it, on average."""
+    episodes: int
+    matches: int
+    restarts: int
+    workers: tuple[WorkerStatus, ...] = ()
+    bottleneck: Bottleneck | None = None
+    """None until there is something to go by."""
+
+
+def write_status(path: Path, status: RunStatus) -> None:
+    """Whole or not at all. A run does not end because nobody can look on: a full disk is not told here."""
+    with suppress(OSError):
+        atomic_write(path, msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n", sync=False)
+
+
+def read_status(path: Path) -> RunStatus | None:
+    """None if there is none yet, or only one of another version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunStatus)
+    except (FileNotFoundError, *UNREADABLE):
+        return None

@@ -1,0 +1,215 @@
+"""Memory that several processes see. It has no name: it is passed on as a file descriptor and is gone when
+the last process that holds it is gone, however it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import select
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ludus.data.trees import Array, IntArray
+
+ALIGNMENT = 64
+"""Arrays start on a cache line of their own, so that two writers never share one."""
+
+
+class Region:
+    """One piece of shared memory, cut into arrays in the order in which they are asked for.
+
+    Every process that asks for the same arrays in the same order sees the same ones.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._memory = mmap.mmap(fd, 0)
+        self._used = 0
+
+    @classmethod
+    def create(cls, num_bytes: int) -> Region:
+        """New memory, all zero. Its pages are reserved now, so that writing to it cannot fail later."""
+        region = cls.sparse(num_bytes)
+        try:
+            region._reserve([(0, max(num_bytes, 1))])
+        except MemoryError:
+            region.close()
+            raise
+        return region
+
+    @classmethod
+    def sparse(cls, num_bytes: int) -> Region:
+        """New memory, all zero, that takes up nothing yet: `reserve` what is to be written to."""
+        fd = _anonymous_file()
+        try:
+            os.ftruncate(fd, max(num_bytes, 1))
+            return cls(fd)
+        except (OSError, ValueError, OverflowError) as error:
+            os.close(fd)
+            raise _too_much(num_bytes, str(error)) from error
+
+    def reserve(self, arrays: Iterable[Array]) -> None:
+        """Get the pages of these arrays of the region, or of contiguous parts of them, so that writing to
+        them cannot fail later. All of them or, with an error, nothing that could not be used otherwise."""
+        begin = np.frombuffer(self._memory, np.uint8, 1).ctypes.data
+        self._reserve([(array.ctypes.data - begin, array.nbytes) for array in arrays if array.nbytes])
+
+    def _reserve(self, pieces: list[tuple[int, int]]) -> None:
+        num_bytes, available = sum(size for _, size in pieces), _available_bytes()
+        if num_bytes > available:  # the kernel would hand out pages until it has to end processes
+            raise _too_much(num_bytes, f"{available / 2**20:.0f} MiB are free")
+        try:
+            for start, size in pieces if hasattr(os, "posix_fallocate") else ():
+                os.posix_fallocate(self.fd, start, size)
+        except OSError as error:
+            raise _too_much(num_bytes, str(error.strerror)) from error
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """The next array."""
+        dtype = np.dtype(dtype)
+        count = math.prod(shape)
+        array = np.frombuffer(self._memory, dtype, count, self._used).reshape(shape)
+        self._used += _aligned(count * dtype.itemsize)
+        return array
+
+    def close(self) -> None:
+        """Let go of the descriptor; the arrays keep the memory for as long as they live."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def bytes_needed(build: Callable[[Callable[[tuple[int, ...], Any], Array]], object]) -> int:
+    """How large a `Region` must be for `build(region.new)`."""
+    total = 0
+
+    def count(shape: tuple[int, ...], dtype: Any) -> Array:
+        nonlocal total
+        total += _aligned(math.prod(shape) * np.dtype(dtype).itemsize)
+        return np.broadcast_to(np.zeros((), dtype), shape)
+
+    build(count)
+    return total + ALIGNMENT
+
+
+def _too_much(num_bytes: int, why: str) -> MemoryError:
+    return MemoryError(
+        f"cannot reserve {num_bytes / 2**20:.0f} MiB of shared memory ({why}): lower actor.num_tables, "
+        "actor.unroll_length or learner.buffer_size, or give the machine more"
+    )
+
+
+def _available_bytes() -> float:
+    """Memory that can be had without swapping; unlimited where nobody says."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return math.inf
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("ludus")
+    fd, path = tempfile.mkstemp(prefix="ludus")
+    os.unlink(path)
+    return fd
+
+
+class Signal:
+    """Wakes whoever waits. Signals that nobody waited for are kept, as one. Shared by its descriptors."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self.fds = (read_fd, write_fd)
+        self._poll = select.poll()
+        self._poll.register(read_fd, select.POLLIN)
+
+    @classmethod
+    def create(cls) -> Signal:
+        if hasattr(os, "eventfd"):
+            fd = os.eventfd(0, os.EFD_NONBLOCK)
+            return cls(fd, fd)
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+        return cls(read_fd, write_fd)
+
+    def notify(self) -> None:
+        with suppress(BlockingIOError):  # full of signals that nobody has taken: the waiter will wake anyhow
+            os.write(self.fds[1], (1).to_bytes(8, "little"))
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """True once there was a signal since the last wait; False when the time is up."""
+        if not self._poll.poll(None if timeout_s is None else max(0.0, timeout_s * 1000)):
+            return False
+        try:
+            os.read(self.fds[0], 4096)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for fd in set(self.fds):
+            os.close(fd)
+
+
+class Ring:
+    """Numbers from one writer to one reader, in order. Holds `capacity`; the writer must not exceed it."""
+
+    def __init__(self, new: Callable[[tuple[int, ...], Any], Array], capacity: int) -> None:
+        self._capacity = capacity
+        self._items = new((capacity,), np.int64)
+        self._written = new((1,), np.int64)
+        self._read = new((1,), np.int64)
+
+    def __len__(self) -> int:
+        return int(self._written[0] - self._read[0])
+
+    def put(self, numbers: IntArray) -> None:
+        start = int(self._written[0])
+        if start + len(numbers) - int(self._read[0]) > self._capacity:
+            raise OverflowError(f"{len(numbers)} more numbers do not fit a ring of {self._capacity}")
+        self._items[(start + np.arange(len(numbers))) % self._capacity] = numbers
+        self._written[0] = start + len(numbers)  # last, so that a reader never sees a number half written
+
+    def take(self) -> IntArray:
+        """All that is there."""
+        start, end = int(self._read[0]), int(self._written[0])
+        numbers: IntArray = self._items[np.arange(start, end) % self._capacity].copy()
+        self._read[0] = end
+        return numbers
+
+    def clear(self) -> None:
+        """Empty it; only while neither side runs."""
+        self._read[0] = self._written[0] = 0
+
+
+EVERY_S = 10.0
+"""Giving the gaps back takes milliseconds, and what is needed again has to be asked for again."""
+
+
+class Heap:
+    """Of this process. Does nothing where the C library has no way to do it (that is, without glibc)."""
+
+    def __init__(self) -> None:
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._trimmed_at = time.monotonic()
+
+    def settle(self) -> None:
+        """Call it in every round, at a moment when little is in use."""
+        now = time.monotonic()
+        if self._trim is not None and now - self._trimmed_at >= EVERY_S:
+            self._trim(0)
+            self._trimmed_at = now
