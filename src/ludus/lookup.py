@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ludus.experiment import Experiment
 
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parent
 _NOT_THEIRS = (str(_PACKAGE), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 
 

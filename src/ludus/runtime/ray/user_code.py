@@ -28,7 +28,7 @@ from ludus.store.run_folder import RunFacts, RunFolder
 
 MOST_BYTES = 64 * 2**20
 _INSTALLED = tuple(sysconfig.get_path(place) for place in ("stdlib", "purelib", "platlib"))
-_LUDUS = Path(__file__).parents[1]
+_LUDUS = Path(__file__).parents[2]
 _SKIPPED = {"__pycache__", ".git", ".venv", "node_modules"}
 
 
