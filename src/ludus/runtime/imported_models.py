@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import click
 import msgspec
 import numpy as np
 import safetensors
@@ -282,7 +281,7 @@ def _require_digest(what: str, found: str, expected: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    print(text, file=sys.stderr)
 
 
 @contextmanager
