@@ -9,16 +9,23 @@ PEERS := .peers
 RECIPE ?= connect_four
 ARGS ?=
 
-# One thread per process: the tests and the workers bring their own processes.
-TEST_ENV := OMP_NUM_THREADS=1
-PYTEST := $(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile
+# One thread per process: the tests and the workers bring their own processes, hundreds of them, which find
+# their modules compiled. Three at a time for two cores, as many tests wait for processes to start and to end;
+# worksteal, as one slow file at the end would keep the others waiting.
+TEST_ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+PYTEST := $(TEST_ENV) $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: help train test test-all test-sc2 peers bench bench-league reference docs lint clean
+# Tests of what `make test` does not install: Ray, Atari, W&B offline and the pages in a browser.
+MORE := tests/cluster tests/browser tests/observe/test_wandb.py \
+  tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py
+
+.PHONY: help train test test-more test-all test-sc2 peers bench bench-league reference docs lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
 	@echo "make test      the quick tests, a few minutes"
+	@echo "make test-more quick tests of Ray, Atari, W&B and the pages in a browser (needs chromium: apt install chromium)"
 	@echo "make test-all  every test, with other people's games (football: after ludus games --install football)"
 	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"
@@ -35,8 +42,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,games,pettingzoo,openspiel,web,server,redis,tensorboard,prometheus,report,docs,dev]'
 	touch $@
 
-$(VENV)/.installed-games: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,multi-atari,slimevolley,vizdoom,ray,browser,wandb]'
+# OpenCV only for a test that compares pictures with it.
+$(VENV)/.installed-more: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[atari,ray,browser,wandb]' opencv-python-headless
+	touch $@
+
+$(VENV)/.installed-games: $(VENV)/.installed-more
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[multi-atari,slimevolley,vizdoom]'
 	$(BIN)/ludus games --install microrts
 	touch $@
 
@@ -54,11 +66,16 @@ train: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(PYTEST) -m "not slow" $(ARGS)
 
+# One after another: each Ray cluster looks whether it has left something behind. A test that is skipped has not
+# run, and everything that these need is here.
+test-more: $(VENV)/.installed-more
+	$(TEST_ENV) $(BIN)/pytest -m "not slow or ci" --no-skips $(MORE) $(ARGS)
+
 test-all: $(VENV)/.installed-games test-sc2
-	$(PYTEST) $(ARGS)
+	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 test-sc2: $(SC2)/.installed
-	$(TEST_ENV) $(SC2)/bin/python -m pytest -n 2 --dist loadfile $(ARGS) \
+	$(TEST_ENV) $(SC2)/bin/python -m pytest -n 2 --dist worksteal $(ARGS) \
 	  tests/games/adapters/test_pysc2*.py tests/recipes/test_sc2_recipes.py
 
 $(PEERS)/%/.installed: benchmarks/peers/%.txt

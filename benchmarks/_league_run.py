@@ -28,12 +28,12 @@ from ludus.league.rules import LeagueRules
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import load_weights
 from ludus.runtime.assemble import build_policies, new_league
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.store.model_pool import VARIANTS
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig, ExactGame
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.evaluator import ExactGame
 
 GAMES: dict[str, GameSource] = {"leduc": Leduc(), "blotto": Blotto()}
 BUDGETS = {"leduc": 1_500_000, "blotto": 500_000}
@@ -106,7 +106,7 @@ def experiment(game: str, algorithm_name: str, preset: str, seed: int, budget: i
 def train(described: Experiment, folder: Path, extra: dict[str, Any]) -> None:
     run = RunFolder.create(folder / described.name, encode(described), seed=described.seed, command=sys.argv)
     began, cpu = time.monotonic(), time.process_time()
-    training = SerialTraining(described, run)
+    training = serial_training(described, run)
     training.run()
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     training.close()

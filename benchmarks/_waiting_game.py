@@ -14,7 +14,7 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.rules import LeagueRules, Role
 from ludus.recipes import connect_four
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,11 +20,12 @@ from ludus.league.payoff import Payoff
 from ludus.league.promotion import BySteps, Never
 from ludus.league.rules import LeagueRules, Role
 from ludus.recipes import connect_four, kuhn
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 OPPONENTS = 16
 NOBODY = EvaluationConfig(opponents=(), past=0, ladder=0)
@@ -73,7 +74,7 @@ def opponent_rates() -> list[tuple[str, str]]:
     ]
 
 
-def _against(opponents: int, path: Path) -> SerialTraining:
+def _against(opponents: int, path: Path) -> Coordinator[SerialWorkers]:
     """A run on connect four whose player meets that many of the snapshots it has made."""
     recipe = connect_four.experiment()
     batch = recipe.learner.batch_size
@@ -86,7 +87,7 @@ def _against(opponents: int, path: Path) -> SerialTraining:
         evaluation=NOBODY,
     )
     folder = RunFolder.create(path, encode(making), seed=0)
-    training = SerialTraining(making, folder)
+    training = serial_training(making, folder)
     training.run()
     training.close()
     found = len(training.league.candidates.frozen())
@@ -97,17 +98,17 @@ def _against(opponents: int, path: Path) -> SerialTraining:
         budget=10**12,
         league=LeagueRules(roles={"main": Role(matchmaking=InTurn(count=opponents), promotion=Never())}),
     )
-    return SerialTraining(playing, folder)
+    return serial_training(playing, folder)
 
 
-def _actor_cost(training: SerialTraining) -> float:
+def _actor_cost(training: Coordinator[SerialWorkers]) -> float:
     """CPU seconds per decision of the actor; what the others take in between does not count."""
     spent, decisions = 0.0, 0
     for _ in range(STEPS):
         training.learner.step()
         training.controller.step()
         before = time.process_time()
-        decisions += training.actor.step().count
+        decisions += training.workers.actor.step().count
         spent += time.process_time() - before
     return spent / decisions
 
@@ -116,7 +117,7 @@ def ledger_share(budget: int = 200_000) -> list[tuple[str, str]]:
     """CPU time inside the ledger, as a share of all, while Kuhn trains as fast as it can in one process."""
     experiment: Experiment = replace(kuhn.experiment(), budget=budget, evaluation=NOBODY)
     with tempfile.TemporaryDirectory() as folder:
-        training = SerialTraining(experiment, RunFolder.create(folder, encode(experiment), seed=0))
+        training = serial_training(experiment, RunFolder.create(folder, encode(experiment), seed=0))
         timed = _Timed(Ledger.append)
         Ledger.append = timed.method()  # type: ignore[method-assign]
         before = time.process_time()

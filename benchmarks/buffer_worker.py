@@ -29,11 +29,13 @@ from ludus.league.league import League
 from ludus.models.policy import use_threads
 from ludus.models.tensors import to_host
 from ludus.recipes import connect_four, kuhn
-from ludus.runtime.assemble import Training, load_players, new_league
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.assemble import load_players, new_league
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import local_training
 from ludus.store.run_folder import RunFolder, read_metrics
-from ludus.workers.evaluator import EvaluationConfig, ExactGame
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.evaluator import ExactGame
+from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining
 
 EPOCHS = 2
@@ -96,7 +98,7 @@ def run_for(described: Experiment, folder: Path, seconds: float | None) -> tuple
                 raise StopTraining("measured")
 
     run = RunFolder.create(folder, encode(described), seed=described.seed, command=())
-    with run.lock(), closing(LocalTraining(described, run, 1)) as trained:
+    with run.lock(), closing(local_training(described, run, 1)) as trained:
         trained.run(watch)
     (first, before), (last, after) = seen[0], seen[-1]
     return run, (after - before) / max(last - first, 1e-9)

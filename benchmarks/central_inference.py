@@ -35,12 +35,11 @@ from ludus.lookup import find_experiment
 from ludus.models.policy import Policy
 from ludus.observe.run_state import gpus
 from ludus.recipes import skirmish
-from ludus.runtime.assemble import Training
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator, Training
+from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 TABLES = (2, 8, 32)
 SECONDS = 12.0
@@ -118,7 +117,7 @@ def measure(experiment: Experiment, num_actors: int, seconds: float) -> Measured
 
     def watch(training: Training) -> None:
         nonlocal began
-        assert isinstance(training, LocalTraining)
+        assert isinstance(training.workers, ProcessWorkers)
         now, decisions = time.monotonic(), training.numbers()["decisions"]
         if began is None:
             began = now if decisions else None
@@ -131,7 +130,7 @@ def measure(experiment: Experiment, num_actors: int, seconds: float) -> Measured
 
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(folder, encode(experiment), seed=0)
-        training = LocalTraining(experiment, run, num_actors=num_actors)
+        training = local_training(experiment, run, num_actors=num_actors)
         try:
             training.run(watch)
             numbers = training.numbers()
@@ -141,12 +140,12 @@ def measure(experiment: Experiment, num_actors: int, seconds: float) -> Measured
     return Measured(moments[0], moments[-1], (used[0], used[1]), numbers)
 
 
-def _cpu(training: LocalTraining) -> dict[str, float]:
-    policy = training.policy_worker_pid
+def _cpu(training: Coordinator[ProcessWorkers]) -> dict[str, float]:
+    policy = training.workers.policy_worker_pid
     return {
-        "actors": _seconds(training.actor_pids),
+        "actors": _seconds(training.workers.actor_pids),
         "policy": _seconds([] if policy is None else [policy]),
-        "learner": _seconds([training.learner_pid]),
+        "learner": _seconds([training.workers.learner_pid]),
     }
 
 

@@ -24,8 +24,9 @@ from ludus.config import encode
 from ludus.data.trees import IntArray
 from ludus.experiment import Compression
 from ludus.lookup import find_experiment
+from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.ray.transfer import pack_slots, put_slots
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.runtime.shared_parts import SharedParts
 from ludus.store.run_folder import RunFolder
 from ludus.workers.worker import Progress, StopTraining, Worker
@@ -54,7 +55,7 @@ class Scales:
         self._codes: list[IntArray] = []
         self._until = time.monotonic() + seconds
 
-    def watch(self, training: SerialTraining) -> None:
+    def watch(self, training: Coordinator[SerialWorkers]) -> None:
         learner = training.learner
         players = list(learner.players)
         self._here, self._there = (SharedParts(training.experiment, players, 1, np.zeros) for _ in range(2))
@@ -99,7 +100,7 @@ def measure(recipe: str, seconds: float, folder: Path) -> Scales:
     plain = replace(find_experiment(recipe, ("evaluation.opponents=", "runtime=serial")), budget=10**12)
     run = RunFolder.create(folder, encode(plain), seed=0, command=[])
     scales = Scales(seconds)
-    training = SerialTraining(replace(plain, middleware=(scales,)), run)
+    training = serial_training(replace(plain, middleware=(scales,)), run)
     scales.watch(training)
     try:
         training.run()

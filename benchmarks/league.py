@@ -27,8 +27,7 @@ from _report import REPORTS, parser, write
 from numpy.typing import NDArray
 
 from ludus.data.tree import FlatTree
-from ludus.league.equilibrium import nash
-from ludus.league.measures import relative_population_performance
+from ludus.league.equilibrium import nash, zero_sum_value
 from ludus.league.ratings import fit_elo
 from ludus.workers.evaluator import ExactGame
 
@@ -143,7 +142,7 @@ def joint_elo(runs: Sequence[Trained]) -> dict[tuple[str, int], float]:
 def against_self_play(run: Trained, runs: Iterable[Trained]) -> float:
     """Relative population performance: what its snapshots' best mixture wins against self-play's best one."""
     other = next(one for one in runs if one.preset == "self_play" and one.seed == run.seed)
-    return relative_population_performance(scores_between(exact(run.game).tree, run.population, other.population))
+    return zero_sum_value(scores_between(exact(run.game).tree, run.population, other.population))
 
 
 # --- training ---

@@ -28,12 +28,12 @@ from ludus.data.batch import Batch
 from ludus.experiment import Experiment
 from ludus.models.policy import use_threads
 from ludus.recipes import beacon
-from ludus.runtime.assemble import Training
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import local_training
 from ludus.store.run_folder import RunFolder
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.ranks import ALONE, ConnectedRanks, Rendezvous
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining
 
 EPOCHS = 2
@@ -163,7 +163,7 @@ def training(ranks: int, seconds: float) -> list[str]:
     before = cpu_of_children()
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", encode(described), seed=0, command=())
-        with run.lock(), closing(LocalTraining(described, run, ranks)) as trained:
+        with run.lock(), closing(local_training(described, run, ranks)) as trained:
             trained.run(watch)
             decisions = trained.numbers()["decisions"]
     cpu = cpu_of_children() - before

@@ -24,9 +24,9 @@ from _report import parser, write
 
 from ludus.config import encode
 from ludus.lookup import find_experiment
-from ludus.runtime.assemble import Training
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import local_training
 from ludus.runtime.start import find_initial_models
-from ludus.runtime.training import LocalTraining
 from ludus.store.run_folder import RunFolder
 
 EVERY_S = 10.0
@@ -117,7 +117,7 @@ def train(recipe: str, settings: Sequence[str], minutes: float) -> tuple[Samples
         folder = Path(parent) / "run"
         experiment = find_initial_models(experiment, None).put_into(RunFolder.models_in(folder))
         run = RunFolder.create(folder, encode(experiment), seed=0)
-        training = LocalTraining(experiment, run, num_actors=1)
+        training = local_training(experiment, run, num_actors=1)
         try:
             training.run(watch)
             return samples, time.monotonic() - start, training.numbers()

@@ -37,7 +37,8 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic, NetworkPolicy, stack_policies
 from ludus.store.ledger import Ledger
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.config import LearnerConfig
+from ludus.workers.trained_player import TrainedPlayer
 
 TABLES = 1024
 STEPS = 50

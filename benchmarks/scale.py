@@ -30,7 +30,7 @@ from ludus.data.trajectory import SlotPool
 from ludus.league import presets
 from ludus.lookup import find_experiment
 from ludus.runtime.assemble import new_pools
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.controller import Controller
 from ludus.workers.evaluator import EvaluationBook, Evaluator
@@ -137,7 +137,7 @@ def measure(recipe: str, seconds: float, folder: Path) -> Units:
     plain = replace(find_experiment(recipe, ("evaluation.opponents=", "runtime=serial")), budget=10**12)
     run = RunFolder.create(folder, encode(plain), seed=0, command=[])
     warm, timed = Clock(seconds / 3), None
-    training = SerialTraining(replace(plain, middleware=(warm,)), run)
+    training = serial_training(replace(plain, middleware=(warm,)), run)
     try:
         training.run()
         before, matches = training.numbers(), training.league.matches.finished

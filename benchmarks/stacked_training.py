@@ -21,8 +21,9 @@ from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import Tree
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import find_device
+from ludus.workers.config import LearnerConfig
 from ludus.workers.stacked_training import update_stacked
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.trained_player import TrainedPlayer
 
 PLAYERS = (1, 2, 4, 8, 16)
 UNROLL = 16

@@ -22,7 +22,7 @@ from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.recipes import connect_four, kuhn, skirmish
 from ludus.runtime.actor_process import Stopwatch
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.runtime.shared_parts import ACTOR_TIMES
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import StepTimes
@@ -53,8 +53,8 @@ def step_seconds(experiment: Experiment) -> float:
     """One step of an actor with the recipe's own tables and network."""
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", encode(experiment), seed=0, command=())
-        training = SerialTraining(experiment, run)
-        actor = training.actor
+        training = serial_training(experiment, run)
+        actor = training.workers.actor
         actor.hand_over_after = None
         best = float("inf")
         for _ in range(WINDOWS):

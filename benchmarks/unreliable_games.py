@@ -26,12 +26,11 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import Training
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.worker import StopTraining
 
 STEP_SECONDS = 2.0
@@ -91,8 +90,8 @@ class Watch:
             return
         self._looked = now
         processes = below(os.getpid())
-        assert isinstance(training, LocalTraining)
-        own = [os.getpid(), *training.actor_pids, training.learner_pid]
+        assert isinstance(training.workers, ProcessWorkers)
+        own = [os.getpid(), *training.workers.actor_pids, training.workers.learner_pid]
         matches = training.league.matches
         files = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in own)
         row = [
@@ -145,7 +144,7 @@ def main() -> None:
     before = set(below(os.getpid()))
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder.create(Path(place) / "run", encode(described), seed=0, command=())
-        with folder.lock(), closing(LocalTraining(described, folder, 1)) as training:
+        with folder.lock(), closing(local_training(described, folder, 1)) as training:
             reason = training.run(watch)
             restarts, faults = training.restarts, dict(training.faults.counts)
         rows = ends(folder)

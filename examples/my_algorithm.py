@@ -23,7 +23,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
 from ludus.workers.actor import ActorConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,7 @@ from ludus.league.matchmaking import PFSP
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 HERE = Path(__file__).parent
 CELLS_OF_LINES = [[cell for cell in range(CELLS) if line >> cell & 1] for line in LINES]

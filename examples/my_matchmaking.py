@@ -17,8 +17,7 @@ from ludus.league.payoff import Payoff
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,8 +16,7 @@ from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.league.matchmaking import UniformPast
 from ludus.league.rules import LeagueRules, Role
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.worker import Progress, StopTraining, Worker
 
 

@@ -21,7 +21,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.module_policy import ModulePolicy
 from ludus.workers.actor import ActorConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 

@@ -22,8 +22,7 @@ from ludus.league.players import Standing
 from ludus.league.promotion import BySteps, ByWinRate, Restart
 from ludus.league.rules import LeagueRules, Role
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 def model_of(snapshot: str, candidates: Candidates) -> str | None:

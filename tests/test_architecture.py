@@ -18,7 +18,8 @@ PARTS = BUILDING_BLOCKS | {"config", "workers", "observe"}
 MAY_IMPORT: dict[str, set[str]] = {
     "data": set(),
     "system": {"data"},
-    "config": {"data"},
+    "public_names": set(),
+    "config": {"data", "public_names"},
     "games": {"data", "system"},
     "models": {"data"},
     "league": {"data"},
@@ -28,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workers": BUILDING_BLOCKS,
     "observe": {"data", "system", "games", "store", "config", "league", "workers"},
     "experiment": PARTS,
-    "lookup": PARTS | {"experiment", "recipes"},
+    "defaults": PARTS | {"experiment"},
+    "lookup": PARTS | {"experiment", "defaults", "recipes"},
     "runtime": PARTS | {"experiment", "lookup"},
     "recipes": PARTS | {"experiment"},
     "launch": {"data", "system", "config"},
@@ -137,11 +139,16 @@ def violations(source: str, file: str) -> list[str]:
     return found
 
 
+DOORS = {f"{door}/__init__.py" for door in ("games", "league", "models", "algorithms")}
+"""They only name what is public, as `ludus/__init__.py` does."""
+
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_imports_follow_the_layers(file: str) -> None:
+    if file in DOORS:
+        return
     assert violations((ROOT / file).read_text(encoding="utf-8"), file) == []
 
 

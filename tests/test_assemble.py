@@ -39,11 +39,11 @@ from ludus.games.lift import Lifted
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 from ludus.workers.worker import Progress, StopTraining, Worker
 
 
@@ -117,7 +117,7 @@ def test_a_role_starts_from_the_model_that_it_names(tmp_path: Path) -> None:
     started = with_roles(
         experiment, main=Role(start="imported:0:7", reset_probability=1.0, promotion=BySteps(every=64))
     )
-    with closing(SerialTraining(started, folder)) as training:
+    with closing(serial_training(started, folder)) as training:
         for name, array in training.learner.players["main"].weights().items():
             assert np.array_equal(array, weights[name])
         training.run()
@@ -275,13 +275,15 @@ def test_middleware_sees_every_step_of_every_worker(tmp_path: Path) -> None:
         seen.append((worker.name, progress.count))
         return progress
 
-    ends: list[int] = []
+    rounds: list[int] = []
     experiment = replace(EXPERIMENTS["connect_four"], middleware=(look,), budget=200)
     with closing(open_training(tmp_path, experiment)) as training:
-        training.run(lambda _: ends.append(len(seen)))
-    in_turn = [name for name, _ in seen[: ends[-1]]]
-    assert in_turn == (["learner", "controller", "actor"] * len(ends))[: len(in_turn)]
-    assert {name for name, _ in seen[ends[-1] :]} == {"actor"}, "what was learned is measured at the end"
+        training.run(lambda _: rounds.append(len(seen)))
+    names = [name for name, _ in seen]
+    end = len(names) - names[::-1].index("learner")
+    assert names[:end] == (["learner", "controller", "actor"] * len(rounds))[:end]
+    assert end in rounds, "the round in which the budget is spent is watched, too"
+    assert set(names[end:]) == {"actor"}, "what was learned is measured at the end"
     assert sum(count for name, count in seen if name == "learner") == training.learner.decisions
 
 

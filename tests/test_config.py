@@ -123,8 +123,8 @@ def through_json(tree: Any) -> Any:
 
 def test_a_component_carries_the_address_of_its_class() -> None:
     encoded = encode(Tree())
-    assert encoded["$type"] == f"{HERE}:Tree"
-    assert encoded["learner"]["$type"] == f"{HERE}:Learner"
+    assert encoded["type"] == f"{HERE}:Tree"
+    assert encoded["learner"]["type"] == f"{HERE}:Learner"
     assert encoded["shape"] == {"$ref": f"{HERE}:double"}
     assert encoded["learner"]["hidden"] == [64, 64]
     assert "computed" not in encoded
@@ -190,7 +190,7 @@ def test_classes_of_a_users_file_survive(tmp_path: Path) -> None:
         "@dataclass(frozen=True)\nclass Mine:\n    size: int = 3\n"
     )
     mine = load_address(f"{file}:Mine")(size=4)
-    assert encode(mine)["$type"] == f"{file}:Mine"
+    assert encode(mine)["type"] == f"{file}:Mine"
     assert through_json(mine) == mine
 
 
@@ -202,8 +202,8 @@ def test_classes_of_a_users_file_survive(tmp_path: Path) -> None:
         ({"batch_size": True}, "batch_size: expected int, got True"),
         ({"device": "tpu"}, "device: expected 'cpu' | 'cuda', got 'tpu'"),
         ({"num_slots": 3}, "num_slots 3 must be at least batch_size 32"),
-        ({"$type": f"{HERE}:Lerner"}, "did you mean 'Learner'?"),
-        ({"$type": f"{HERE}:double"}, "is not a dataclass"),
+        ({"type": f"{HERE}:Lerner"}, "did you mean 'Learner'?"),
+        ({"type": f"{HERE}:double"}, "is not a dataclass"),
     ],
 )
 def test_a_wrong_file_says_what_is_wrong(change: dict[str, Any], message: str) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from command_line import Ludus
 from doc_blocks import commands, make_files
-
-from ludus.cli.main import main
 
 SMALLER = {
     "train": {
@@ -53,16 +52,11 @@ def smaller(words: list[str]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tutorial", ["reading-the-league", "from-replays-to-league"])
-def test_the_commands_of_a_tutorial_lead_from_one_to_the_next(
-    tutorial: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_commands_of_a_tutorial_lead_from_one_to_the_next(tutorial: str, tmp_path: Path, ludus: Ludus) -> None:
     page = f"docs/tutorials/{tutorial}.md"
     make_files(page, tmp_path)
     for words in commands(page):
         if words[0] == "ludus" and (tutorial, words[1]) not in SKIPPED:
             arguments = smaller(words)
-            with pytest.raises(SystemExit) as end:
-                main(arguments)
-            shown = capsys.readouterr()
-            assert end.value.code == 0, f"{arguments}: {shown.err}"
+            shown = ludus(*arguments)
+            assert shown.code == 0, f"{arguments}: {shown.err}"

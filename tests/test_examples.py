@@ -17,28 +17,29 @@ from ludus.games.check import check_game
 from ludus.games.lift import Lifted
 from ludus.league.league import League
 from ludus.runtime.assemble import load_experiment, new_league
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @contextmanager
-def trained(file: str, path: Path) -> Iterator[tuple[SerialTraining, str]]:
+def trained(file: str, path: Path) -> Iterator[tuple[Coordinator[SerialWorkers], str]]:
     """The training of a file's experiment, and why it ended."""
     experiment = load_address(f"{EXAMPLES / file}:experiment")()
     folder = RunFolder.create(path / "run", encode(experiment), seed=experiment.seed)
     as_written = load_experiment(folder)
     assert as_written == experiment
-    training = SerialTraining(as_written, folder)
+    training = serial_training(as_written, folder)
     try:
         yield training, training.run()
     finally:
         training.close()
 
 
-def updates(training: SerialTraining) -> list[dict[str, float]]:
+def updates(training: Coordinator[SerialWorkers]) -> list[dict[str, float]]:
     """What every update of the learner reported."""
     lines = (training.folder.metrics / "train.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
@@ -85,7 +86,7 @@ def test_the_player_meets_its_nemesis_and_learns_to_hold_it(tmp_path: Path) -> N
     assert len(set(opponents)) > 1
 
 
-def nemeses(training: SerialTraining) -> list[str]:
+def nemeses(training: Coordinator[SerialWorkers]) -> list[str]:
     """The opponents of all training matches, each checked against the win rates of its moment by replaying
     the ledger."""
     opponents = []

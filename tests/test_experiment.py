@@ -13,7 +13,7 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.isolation.isolated import Isolated, Isolation
 from ludus.league.rules import LeagueRules, Role
 from ludus.recipes.kuhn import experiment
-from ludus.workers.worker import Supervision
+from ludus.workers.config import Supervision
 
 
 @pytest.mark.parametrize("game", ["kuhn", Kuhn, None])

@@ -39,7 +39,7 @@ from ludus.games.isolation.isolated import Isolation
 from ludus.league.matchmaking import PFSP
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.runtime.serial import FINISHED, STOPPED
+from ludus.runtime.rounds import FINISHED, STOPPED
 from ludus.workers.worker import IDLE, Progress, StopTraining, Worker
 
 

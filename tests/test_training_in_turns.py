@@ -17,13 +17,12 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.processes import local_training
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 PLAYERS, TURN, BATCH = 4, 600, 128
 
@@ -68,11 +67,11 @@ def assert_fair(league: League, slack: int) -> None:
 @pytest.mark.parametrize("reset_probability", [0.0, 0.5])
 def test_in_one_process(tmp_path: Path, capacity: int, reset_probability: float) -> None:
     described = experiment(capacity, reset_probability=reset_probability)
-    with closing(SerialTraining(described, new_folder(tmp_path / "run", described))) as training:
+    with closing(serial_training(described, new_folder(tmp_path / "run", described))) as training:
         assert training.run() == FINISHED
         assert_fair(training.league, slack=4 * BATCH)
         digest, active = training.league.state_digest(), training.league.active
-    with closing(SerialTraining(described, RunFolder.open(tmp_path / "run"))) as resumed:
+    with closing(serial_training(described, RunFolder.open(tmp_path / "run"))) as resumed:
         assert resumed.league.active == active
         assert resumed.league.state_digest() == digest
 
@@ -86,13 +85,13 @@ def test_after_a_crash_turns_go_on(tmp_path: Path) -> None:
         pass
 
     def crash(training: object) -> None:
-        if isinstance(training, SerialTraining) and training.learner.decisions > 7_000:
+        if isinstance(training.workers, SerialWorkers) and training.learner.decisions > 7_000:
             raise CrashError
 
-    with closing(SerialTraining(described, folder)) as training, pytest.raises(CrashError):
+    with closing(serial_training(described, folder)) as training, pytest.raises(CrashError):
         training.run(crash)
     before = training.league.active
-    with closing(SerialTraining(described, RunFolder.open(tmp_path / "run"))) as resumed:
+    with closing(serial_training(described, RunFolder.open(tmp_path / "run"))) as resumed:
         assert resumed.league.active == before
         assert resumed.run() == FINISHED
         assert_fair(resumed.league, slack=2 * TURN)  # what was lost is trained again
@@ -103,7 +102,7 @@ def test_after_a_crash_turns_go_on(tmp_path: Path) -> None:
 def test_in_several_processes(tmp_path: Path, schedule: Literal["sync", "async"], actors: int) -> None:
     described = experiment(1, schedule=schedule)
     folder = new_folder(tmp_path / "run", described)
-    with folder.lock(), closing(LocalTraining(described, folder, actors)) as training:
+    with folder.lock(), closing(local_training(described, folder, actors)) as training:
         assert training.run() == FINISHED
         assert_fair(training.league, slack=12 * BATCH)
     with folder.ledger(read_only=True) as ledger:

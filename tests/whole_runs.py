@@ -34,13 +34,13 @@ from ludus.league.payoff import PayoffRules
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.worker import Progress, StopTraining, Worker
 
 LEAGUE_PLAY = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
@@ -82,11 +82,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 
-def open_training(path: Path, experiment: Experiment) -> SerialTraining:
+def open_training(path: Path, experiment: Experiment) -> Coordinator[SerialWorkers]:
     """Begins a run in the folder, or goes on with the one that is there."""
     if not (path / "run.json").exists():
         RunFolder.create(path, encode(replace(experiment, middleware=())), seed=experiment.seed, command=())
-    return SerialTraining(experiment, RunFolder.open(path))
+    return serial_training(experiment, RunFolder.open(path))
 
 
 def events_of(path: Path) -> list[AnyEvent]:
@@ -104,7 +104,7 @@ class Outcome:
     digest: str
 
     @classmethod
-    def of(cls, training: SerialTraining) -> Outcome:
+    def of(cls, training: Coordinator[SerialWorkers]) -> Outcome:
         arrays, facts = training.learner.save()
         return cls(arrays, facts, events_of(training.folder.path), training.league.state_digest())
 
@@ -140,7 +140,7 @@ class StopAt:
         raise StopTraining("stopped for the test")
 
 
-def run_until(path: Path, experiment: Experiment, stop: StopAt) -> SerialTraining:
+def run_until(path: Path, experiment: Experiment, stop: StopAt) -> Coordinator[SerialWorkers]:
     with closing(open_training(path, replace(experiment, middleware=(stop,)))) as training:
         training.run()
     return training

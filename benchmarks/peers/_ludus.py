@@ -15,9 +15,9 @@ from _windows import Windows
 
 from ludus.config import encode
 from ludus.experiment import Experiment
-from ludus.runtime.assemble import Training
-from ludus.runtime.serial_training import SerialTraining
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import local_training
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 
 ASYNC: dict[str, Any] = {"schedule": "async", "max_lag": 1}
@@ -41,9 +41,9 @@ def run(experiment: Experiment, arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as path:
         folder = RunFolder.create(path, encode(experiment), seed=experiment.seed)
         training: Training = (
-            LocalTraining(experiment, folder, num_actors=1)
+            local_training(experiment, folder, num_actors=1)
             if arguments.runtime == "local"
-            else SerialTraining(experiment, folder)
+            else serial_training(experiment, folder)
         )
         windows = Windows(arguments)
 

@@ -12,7 +12,8 @@ from typing import Literal, get_args
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError, override
-from ludus.config.annotations import field_hints, live_fields, nearest
+from ludus.config.annotations import field_hints, live_fields
+from ludus.data.checks import nearest
 from ludus.data.schedules import LiveField
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
@@ -31,9 +32,8 @@ from ludus.observe.metrics import MetricsOutput
 from ludus.services.resources import UserService, check_services
 from ludus.store.model_storage import ModelStorage
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
-from ludus.workers.worker import Middleware, Supervision
+from ludus.workers.config import EvaluationConfig, LearnerConfig, Supervision
+from ludus.workers.worker import Middleware
 
 Compression = Literal["none", "lz4", "zstd"]
 

@@ -9,16 +9,17 @@ import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ludus.recipes
 from ludus.config import ConfigError, apply_overrides, load_yaml
-from ludus.data.addresses import load_address
+from ludus.data.checks import unknown
+from ludus.games.catalog import as_source, find_object, game_names, is_game, is_game_address, resolve
 from ludus.games.game import GameSource
 from ludus.games.outside_bots import fixed_addresses, named_address, with_bots
-from ludus.games.pointing import REMOTE, remote_game
-from ludus.league.players import check_player_id, unknown
+from ludus.league.players import check_player_id
 from ludus.store.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -64,16 +65,59 @@ def recipe_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(ludus.recipes.__path__))
 
 
-def find_experiment(address: str, settings: Iterable[str]) -> Experiment:
-    """An experiment by recipe name, FILE.py:NAME, MODULE:NAME or FILE.yaml, with `path=value` settings."""
+Settings = Iterable[str] | Mapping[str, Any]
+"""Settings as `path=value` texts or as a mapping from path to value."""
+
+
+def find_experiment(what: Any, settings: Settings = ()) -> Experiment:
+    """Return the experiment that `what` names, with `settings` applied.
+
+    `what` is a recipe's name, a game's address, FILE.py:NAME, MODULE:NAME, FILE.yaml, an `Experiment`, a game, or a
+    function that returns one of them.
+    """
+    return explained_experiment(what, settings)[0]
+
+
+def explained_experiment(what: Any, settings: Settings = ()) -> tuple[Experiment, str | None]:
+    """Like `find_experiment`; also explain in one line which defaults were chosen for a game and why.
+
+    A recipe's name wins over a game's. With the setting `game=ADDRESS` a recipe plays another game.
+    """
+    from ludus.defaults import experiment_for, fit_to_game, split_options  # with torch, as below
+    from ludus.experiment import Experiment
+
     overrides: dict[str, Any] = {}
-    if address.endswith((".yaml", ".yml")):
-        address, overrides = load_yaml(address)
-    experiment = _build(address)
-    overrides |= parse_settings(settings)
-    if str(overrides.get("game")).startswith(REMOTE):
-        overrides["game"] = remote_game(overrides["game"], {})
-    return apply_overrides(experiment, overrides)
+    if isinstance(what, PathLike):
+        what = fspath(what)
+    if isinstance(what, str) and what.endswith((".yaml", ".yml")):
+        what, overrides = load_yaml(what)
+    overrides |= settings if isinstance(settings, Mapping) else parse_settings(settings)
+    address = what if isinstance(what, str) else reprlib.repr(what)
+    found = _build(what) if isinstance(what, str) else _made(what, address)
+    other = overrides.get("game")
+    if _names_game(other):
+        del overrides["game"]
+        with loading(str(other)):
+            game, overrides = split_options(_as_game(other), overrides)
+            if isinstance(found, Experiment):
+                overrides = {**fit_to_game(found, game), **overrides}
+            else:
+                found = game
+    if isinstance(found, Experiment):
+        return apply_overrides(found, overrides), None
+    with loading(address):
+        return experiment_for(found, overrides)
+
+
+def _names_game(value: Any) -> bool:
+    """Whether a value of the setting `game` is a game or an address; a class or YAML is read by its type."""
+    if not isinstance(value, str):
+        return is_game(value)
+    return is_game_address(value) or (":" in value and not value.lstrip().startswith("{"))
+
+
+def _as_game(value: Any) -> GameSource:
+    return resolve(value) if isinstance(value, str) else as_source(value, {}, str(value))
 
 
 def parse_settings(settings: Iterable[str]) -> Mapping[str, str]:
@@ -86,34 +130,45 @@ def parse_settings(settings: Iterable[str]) -> Mapping[str, str]:
     return parsed
 
 
-def open_run(run: str | None) -> RunFolder:
-    """A run by its folder; without one, the newest under runs/."""
+def open_run(run: str | PathLike[str] | None) -> RunFolder:
+    """Open a run by its folder; without one, the newest under runs/."""
     if run is not None:
-        return RunFolder.open(run)
+        return RunFolder.open(Path(run))
     folders = [path.parent for path in Path("runs").glob("*/run.json")]
     if not folders:
         raise RunFolderError("no run named and none under runs/; `ludus train` makes one")
     return RunFolder.open(max(folders, key=lambda folder: (folder / "run.json").stat().st_mtime))
 
 
-def _build(address: str) -> Experiment:
-    from ludus.experiment import Experiment  # with torch, which commands that only open a run do without
-
-    if ":" not in address:
+def _build(address: str) -> Experiment | GameSource:
+    if address in recipe_names():
+        address = f"ludus.recipes.{address}:experiment"
+    elif is_game_address(address):
+        with loading(address):
+            return resolve(address)
+    elif ":" not in address:
         if address.endswith(".py"):
             raise ConfigError(f"{address}: which function of it? write {address}:experiment, if that is its name")
-        if address not in recipe_names():
-            raise ConfigError(
-                f"{unknown('recipe', address, recipe_names())} (`ludus recipes` lists them; "
-                "an experiment of your own is named FILE.py:FUNCTION)"
-            )
-        address = f"ludus.recipes.{address}:experiment"
+        raise ConfigError(
+            f"{unknown('recipe or game', address, [*recipe_names(), *game_names()])} (`ludus recipes` and "
+            "`ludus games` list them; an experiment or a game of your own is named FILE.py:NAME)"
+        )
     with loading(address):
-        found = load_address(address)
-        experiment = found() if callable(found) else found
-    if not isinstance(experiment, Experiment):
-        raise ConfigError(f"{address} gives {reprlib.repr(experiment)}, not an Experiment")
-    return experiment
+        found = find_object(address)
+    return _made(found, address)
+
+
+def _made(found: Any, address: str) -> Experiment | GameSource:
+    """The experiment or game that an object is or, if it is a function, returns."""
+    from ludus.experiment import Experiment
+
+    with loading(address):
+        made = found() if callable(found) and not is_game(found) else found
+        if not isinstance(made, Experiment) and is_game(made):
+            return as_source(found, {}, address)
+    if not isinstance(made, Experiment):
+        raise ConfigError(f"{address} gives {reprlib.repr(made)}, neither an Experiment nor a game")
+    return made
 
 
 def fix_bots(experiment: Experiment) -> Experiment:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command_line import LUDUS
 from planted_runs import BOTTLENECK, WORKERS, plant, status_of
-from watched_runs import LUDUS, league_json, watched
+from watched_runs import league_json, watched
 
 from ludus.data.records import MatchVoid
 from ludus.store.run_control import write_status
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     OpenPage = Callable[..., Page]
     KeepPicture = Callable[[Page, str], None]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 HOSTILE = '<img src=x onerror="document.title = 1">'
 VIEWS = ("overview", "league", "player", "player/main", "player/main.3", "top", "matches")
 SETTLED = "document.querySelectorAll('.view > p').length === 0"

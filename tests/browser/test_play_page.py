@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from command_line import LUDUS
 
 from ludus.config import encode
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
@@ -21,15 +21,15 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Skirmish
 from ludus.models.network_policy import ActorCritic
 from ludus.recipes import connect_four, kuhn, skirmish
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install -e '.[browser]' adds playwright")
 expect = playwright.expect
 OpenPage = Callable[..., "Page"]
@@ -52,7 +52,7 @@ def small(experiment: Experiment) -> Experiment:
 
 def trained(path: Path, experiment: Experiment) -> RunFolder:
     folder = RunFolder.create(path, encode(experiment), seed=experiment.seed, command=())
-    with closing(SerialTraining(experiment, folder)) as training:
+    with closing(serial_training(experiment, folder)) as training:
         training.run()
     return folder
 
@@ -60,7 +60,7 @@ def trained(path: Path, experiment: Experiment) -> RunFolder:
 @contextmanager
 def playing(folder: RunFolder, *arguments: str) -> Iterator[str]:
     """`ludus play` as a person starts it, until Ctrl-C; gives its address."""
-    command = [sys.executable, "-m", "ludus.cli.main", "play", str(folder.path), *arguments]
+    command = [*LUDUS, "play", str(folder.path), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:

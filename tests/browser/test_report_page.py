@@ -15,7 +15,7 @@ from ludus.store.run_folder import RunFolder
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 HOSTILE = "<img src=x onerror=alert(1)></script>"
 

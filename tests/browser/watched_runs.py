@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-LUDUS = [sys.executable, "-m", "ludus.cli.main"]
+from command_line import LUDUS
 
 
 @contextmanager

@@ -23,8 +23,7 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.models.alphastar import AlphaStar
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 def plain():

@@ -8,7 +8,6 @@ import pty
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyte
-
-LUDUS = (sys.executable, "-m", "ludus.cli.main")
+from command_line import LUDUS
 
 
 class Terminal:

@@ -1,27 +1,8 @@
-from collections.abc import Callable
-
 import pytest
-
-from ludus.cli.main import main
-
-Run = Callable[..., tuple[int, str, str]]
+from command_line import Ludus
 
 
-@pytest.fixture
-def ludus(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command: (exit code, standard output, standard error)."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        shown = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, shown.out, shown.err
-
-    return run
-
-
-def test_a_game_is_checked_with_its_options(ludus: Run) -> None:
+def test_a_game_is_checked_with_its_options(ludus: Ludus) -> None:
     rates = []
     for number in (2, 4):
         arguments = ("beacon", "--set", f"decisions={number}", "--episodes", "2", "--tables", "1")
@@ -36,7 +17,7 @@ def test_a_game_is_checked_with_its_options(ludus: Run) -> None:
     ("setting", "named"),
     [("mode=2v2", "1v1"), ("mod=3v3", "did you mean 'mode'?"), ("3v3", "PATH=VALUE")],
 )
-def test_a_wrong_option_is_named(ludus: Run, setting: str, named: str) -> None:
+def test_a_wrong_option_is_named(ludus: Ludus, setting: str, named: str) -> None:
     code, _, err = ludus("check", "skirmish", "--set", setting)
     assert code == 2
     assert named in err
@@ -61,7 +42,7 @@ def test_a_wrong_option_is_named(ludus: Run, setting: str, named: str) -> None:
         ("gymnasium:CartPole-v1", "sutton=true", "; to pass an option on: options.+sutton\n"),
     ],
 )
-def test_an_option_that_is_to_be_passed_on_says_how(ludus: Run, game: str, setting: str, hint: str) -> None:
+def test_an_option_that_is_to_be_passed_on_says_how(ludus: Ludus, game: str, setting: str, hint: str) -> None:
     library = {"openspiel": "pyspiel", "gymnasium": "gymnasium", "remote": "grpc"}
     pytest.importorskip(library[game.partition(":")[0]])
     code, _, err = ludus("check", game, "--set", setting)

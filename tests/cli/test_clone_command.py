@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 from bot_datasets import RECIPE, same_again, tic_tac_toe_dataset
+from command_line import Ludus
 
-from ludus.cli.main import main
 from ludus.data.trees import Array
 from ludus.observe.metric_names import is_declared
 from ludus.replays import cloned_run
@@ -22,7 +21,6 @@ from ludus.runtime.assemble import CHECKPOINT
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import RunFolder, read_metrics
 
-Run = Callable[..., tuple[int, str, str]]
 FEW = ("--set", "cloning.minibatch_size=64")
 
 
@@ -31,21 +29,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tic_tac_toe_dataset(tmp_path_factory.mktemp("data") / "rules", 250)
 
 
-@pytest.fixture
-def ludus(data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in a folder with recipes and a dataset: (exit code, standard output, error)."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def recipes_and_data(data: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(RECIPE)
     (tmp_path / "rules").symlink_to(data)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        shown = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, shown.out, shown.err
-
-    return run
 
 
 def weights_in(run: str) -> dict[str, Array]:
@@ -58,7 +45,7 @@ def numbers_in(run: str) -> list[dict[str, Any]]:
     return read_metrics(RunFolder.open(run).metrics / "train.jsonl")[0]
 
 
-def test_a_bot_is_cloned_and_other_commands_know_the_player(ludus: Run) -> None:
+def test_a_bot_is_cloned_and_other_commands_know_the_player(ludus: Ludus) -> None:
     fast = ("--set", "cloning.learning_rate=1e-2", "--set", "cloning.minibatch_size=128")
     code, out, _ = ludus("clone", "rules", "mine.py:plain", "--run", "mine", "--steps", "300", *fast)
     assert code == 0
@@ -87,7 +74,7 @@ def test_a_bot_is_cloned_and_other_commands_know_the_player(ludus: Run) -> None:
     assert all(np.array_equal(begun[name], cloned[name]) for name in cloned)
 
 
-def test_best_is_what_validation_measured_best(ludus: Run) -> None:
+def test_best_is_what_validation_measured_best(ludus: Ludus) -> None:
     # Three games to learn by heart: validation gets worse again while training goes on.
     few = tic_tac_toe_dataset(Path("few"), 8)
     ludus(
@@ -107,7 +94,7 @@ def test_best_is_what_validation_measured_best(ludus: Run) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["plain", "remembering"])
-def test_going_on_equals_never_having_stopped(ludus: Run, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_going_on_equals_never_having_stopped(ludus: Ludus, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("rules", f"mine.py:{recipe}", "--steps", "60", *FEW)
     ludus("clone", *options, "--run", "whole", "--quiet")
 
@@ -118,7 +105,7 @@ def test_going_on_equals_never_having_stopped(ludus: Run, recipe: str, monkeypat
             return super().step()
 
     with monkeypatch.context() as patch:
-        patch.setattr("ludus.cli.clone.Cloner", Stopping)
+        patch.setattr(cloned_run, "Cloner", Stopping)
         code, out, _ = ludus("clone", *options, "--run", "parted")
     assert code == 130
     assert "go on:    ludus clone --run parted --resume" in out
@@ -133,7 +120,7 @@ def test_going_on_equals_never_having_stopped(ludus: Run, recipe: str, monkeypat
     assert one == other
 
 
-def test_after_a_kill_new_weights_get_new_ids(ludus: Run) -> None:
+def test_after_a_kill_new_weights_get_new_ids(ludus: Ludus) -> None:
     options = ("rules", "mine.py:plain", *FEW)
     ludus("clone", *options, "--steps", "40", "--run", "mine", "--quiet")
     folder = RunFolder.open("mine")
@@ -145,7 +132,7 @@ def test_after_a_kill_new_weights_get_new_ids(ludus: Run) -> None:
     assert folder.models.resolve("main@latest").incarnation == newest.incarnation + 1
 
 
-def test_only_episodes_with_an_outcome(ludus: Run) -> None:
+def test_only_episodes_with_an_outcome(ludus: Ludus) -> None:
     dataset = ReplayDataset.open("rules")
     won = dataset.where(dataset.episodes.outcome == 1.0)
     assert 0 < won.num_decisions < dataset.num_decisions
@@ -164,7 +151,7 @@ def test_only_episodes_with_an_outcome(ludus: Run) -> None:
         assert (code, "no episodes that ended with a loss" in err) == (2, True)
 
 
-def test_illegal_actions_are_counted_and_left_out(ludus: Run) -> None:
+def test_illegal_actions_are_counted_and_left_out(ludus: Ludus) -> None:
     def cheating(board: Array, legal: Array) -> Array:
         return same_again(board, legal)
 
@@ -190,7 +177,7 @@ def _is_unsigned(data: str) -> bool:
     return next(one["stored"] for one in index["columns"] if one["name"] == "action.move") == "uint8"
 
 
-def test_seats_with_a_policy_of_their_own_learn_from_their_own_episodes(ludus: Run) -> None:
+def test_seats_with_a_policy_of_their_own_learn_from_their_own_episodes(ludus: Ludus) -> None:
     options = ("--steps", "3", "--set", "policies=per_seat", *FEW)
     code, out, err = ludus("clone", "rules", "mine.py:plain", "--run", "mine", *options)
     assert code == 0, err
@@ -199,7 +186,7 @@ def test_seats_with_a_policy_of_their_own_learn_from_their_own_episodes(ludus: R
     assert {name.split(".")[1].split("/")[0] for name in moved} == {"seat0", "seat1"}
 
 
-def test_a_network_can_know_only_what_is_in_the_data(ludus: Run) -> None:
+def test_a_network_can_know_only_what_is_in_the_data(ludus: Ludus) -> None:
     few = tic_tac_toe_dataset(Path("few"), 3)
     known = ReplayDataset.open(few).actions("move").tolist()
     assert len(known) < 9
@@ -229,7 +216,7 @@ REFUSED = {
         "learner.learning_rate means nothing to cloning; there is cloning.learning_rate",
     ),
     "typo": (("rules", "mine.py:plain", "--set", "cloning.windw=3"), "window"),
-    "wrong share": (("rules", "mine.py:plain", "--validation", "1.5"), "validation must be at least 0"),
+    "wrong share": (("rules", "mine.py:plain", "--validation", "1.5"), "validation must be in [0, 1)"),
     "bot's name": (("rules", "mine.py:plain", "--player", "rules"), "rules"),
     "no vocabulary": (("rules", "mine.py:plain", "--cut-vocabularies"), "ActorCritic has no vocabulary"),
     "no head": (("rules", "mine.py:plain", "--set", "cloning.loss.head_weights={moov: 1}"), "'moov'"),
@@ -237,7 +224,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_before_anything_is_written(ludus: Run, case: str) -> None:
+def test_what_makes_no_sense_is_refused_before_anything_is_written(ludus: Ludus, case: str) -> None:
     arguments, message = REFUSED[case]
     code, out, err = ludus("clone", *arguments, "--run", "mine")
     assert code in (1, 2)
@@ -246,7 +233,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(ludus: Run, c
     assert not Path("mine").exists()
 
 
-def test_a_damaged_or_foreign_run_does_not_go_on(ludus: Run) -> None:
+def test_a_damaged_or_foreign_run_does_not_go_on(ludus: Ludus) -> None:
     ludus("clone", "rules", "mine.py:plain", "--run", "mine", "--steps", "3", *FEW)
     code, _, err = ludus("train", "--run", "mine", "--resume")
     assert (code, "`ludus clone --run mine --resume`" in err) == (2, True)
@@ -267,7 +254,7 @@ def test_a_damaged_or_foreign_run_does_not_go_on(ludus: Run) -> None:
     assert (code, "mine was not cloned" in err) == (1, True)
 
 
-def test_metrics_go_where_the_experiment_says(ludus: Run) -> None:
+def test_metrics_go_where_the_experiment_says(ludus: Ludus) -> None:
     code, out, _ = ludus(
         "clone", "rules", "mine.py:plain", "--run", "mine", "--steps", "3", *FEW, "--set", "metrics=[CSV]"
     )

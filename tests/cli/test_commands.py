@@ -4,62 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import LUDUS, TINY, Ludus, rows, settings
 
-from ludus.cli.main import COMMANDS, main
+from ludus.cli.main import COMMANDS
 from ludus.lookup import recipe_names
 
-SMALL = {
-    "runtime": "serial",
-    "budget": "6000",
-    "actor.num_tables": "32",
-    "actor.matches": "2",
-    "actor.episodes_per_table": "4",
-    "learner.batch_size": "1000",
-    "checkpoint_every": "2000",
-    "evaluation.episodes": "32",
-}
 
-
-def settings(**more: str) -> list[str]:
-    """A run of a few seconds; `more` is written with __ for a dot."""
-    chosen = SMALL | {path.replace("__", "."): value for path, value in more.items()}
-    return [part for path, value in chosen.items() for part in ("--set", f"{path}={value}")]
-
-
-TINY = settings(league__roles__main__promotion__every="2000", model__hidden="16")
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def ludus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in an empty folder: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        shown = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, shown.out, shown.err
-
-    return run
-
-
-def lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-
-
-def test_train_then_league_then_eval_then_resume(ludus: Run) -> None:
+def test_train_then_league_then_eval_then_resume(ludus: Ludus) -> None:
     code, out, _ = ludus("train", "kuhn", "--run", "mine", *TINY)
     assert code == 0
     assert "finished after" in out
@@ -81,26 +39,26 @@ def test_train_then_league_then_eval_then_resume(ludus: Run) -> None:
     assert 0 < mean < 50
 
     code, out, _ = ludus("eval", "mine", "main", "main.1", "random", "--episodes", "40", "--json")
-    rows = lines(out)
+    measured = rows(out)
     assert code == 0
-    assert [row["players"] for row in rows] == [["main", "main.1"], ["main", "random"]]
-    for row in rows:
+    assert [row["players"] for row in measured] == [["main", "main.1"], ["main", "random"]]
+    for row in measured:
         assert row["episodes"] >= 40
         assert row["wins"] + row["draws"] + row["losses"] == row["episodes"]
         low, high = row["win_rate_interval"]
         assert low <= row["win_rate"] <= high
-    assert rows[0]["models"][0].startswith("main:")
-    assert [row["weights"] for row in rows] == [["average", "average"], ["average", None]]
+    assert measured[0]["models"][0].startswith("main:")
+    assert [row["weights"] for row in measured] == [["average", "average"], ["average", None]]
 
     code, out, _ = ludus("train", "--run", "mine", "--resume", "--set", "budget=9000", "--json")
     assert code == 0
-    assert lines(out)[-1]["end"] == "finished"
+    assert rows(out)[-1]["end"] == "finished"
     _, out, _ = ludus("league", "mine", "--json")
     assert json.loads(out)["players"][0]["decisions"] >= 9000
 
 
-def test_the_tables_show_the_players(ludus: Run) -> None:
-    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+def test_the_tables_show_the_players(ludus: Ludus, trained_rps: Path) -> None:
+    shutil.copytree(trained_rps, "mine")
     code, out, _ = ludus("league", "mine")
     assert code == 0
     assert "main.1" in out
@@ -111,7 +69,7 @@ def test_the_tables_show_the_players(ludus: Run) -> None:
     assert "scissors" in out
 
 
-def test_a_game_with_one_seat_is_ranked_by_score(ludus: Run) -> None:
+def test_a_game_with_one_seat_is_ranked_by_score(ludus: Ludus) -> None:
     code, out, _ = ludus("train", "cartpole", "--run", "pole", *settings(evaluation__episodes="8"))
     assert code == 0
     assert "mean score" in out
@@ -121,10 +79,10 @@ def test_a_game_with_one_seat_is_ranked_by_score(ludus: Run) -> None:
     assert scores[0] is not None
     assert scores[0][0] >= 8
     code, out, _ = ludus("eval", "pole", "main", "--episodes", "8", "--json")
-    assert lines(out)[0]["score"] >= 8
+    assert rows(out)[0]["score"] >= 8
 
 
-def test_an_experiment_in_yaml_overrides_its_recipe(ludus: Run, tmp_path: Path) -> None:
+def test_an_experiment_in_yaml_overrides_its_recipe(ludus: Ludus, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("recipe: rps\nname: mine\nlearner:\n  epochs: 1\nmodel.hidden: [8]\n")
     code, _, _ = ludus("train", "mine.yaml", "--run", "mine", *settings(), "--quiet")
     assert code == 0
@@ -163,13 +121,13 @@ def test_an_experiment_in_yaml_overrides_its_recipe(ludus: Run, tmp_path: Path) 
         (["eval", "nowhere", "--tables", "0"], 2, "'--tables': 0 is not in the range x>=1"),
     ],
 )
-def test_bad_input_names_the_thing(ludus: Run, arguments: list[str], code: int, named: str) -> None:
+def test_bad_input_names_the_thing(ludus: Ludus, arguments: list[str], code: int, named: str) -> None:
     got, _, err = ludus(*arguments)
     assert (got, named in err) == (code, True), err
 
 
-def test_a_run_folder_is_not_written_over(ludus: Run) -> None:
-    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+def test_a_run_folder_is_not_written_over(ludus: Ludus, trained_rps: Path) -> None:
+    shutil.copytree(trained_rps, "mine")
     before = Path("mine/run.json").read_bytes()
     code, _, err = ludus("train", "kuhn", "--run", "mine", *TINY)
     assert code == 2
@@ -187,7 +145,7 @@ def test_a_run_folder_is_not_written_over(ludus: Run) -> None:
     ],
 )
 def test_an_error_in_the_file_of_an_experiment_is_one_line_with_its_place(
-    ludus: Run, tmp_path: Path, source: str, named: str
+    ludus: Ludus, tmp_path: Path, source: str, named: str
 ) -> None:
     (tmp_path / "mine.py").write_text(source)
     code, _, err = ludus("train", "mine.py:experiment")
@@ -197,7 +155,7 @@ def test_an_error_in_the_file_of_an_experiment_is_one_line_with_its_place(
     assert err.count("\n") == 1
 
 
-def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Run, tmp_path: Path) -> None:
+def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Ludus, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector\n"
         "from ludus.experiment import Experiment\n"
@@ -220,8 +178,8 @@ def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Run, tmp
     "setting",
     ["model.hidden=8", "league.roles.main.count=2", "game=Kuhn"],
 )
-def test_what_a_run_has_learned_decides_what_a_resume_can_change(ludus: Run, setting: str) -> None:
-    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+def test_what_a_run_has_learned_decides_what_a_resume_can_change(ludus: Ludus, trained_rps: Path, setting: str) -> None:
+    shutil.copytree(trained_rps, "mine")
     before = Path("mine/run.json").read_bytes()
     code, _, err = ludus("train", "--run", "mine", "--resume", "--set", setting, "--set", "league.bots=random")
     assert code == 2
@@ -229,8 +187,8 @@ def test_what_a_run_has_learned_decides_what_a_resume_can_change(ludus: Run, set
     assert Path("mine/run.json").read_bytes() == before
 
 
-def test_a_narrow_terminal_keeps_the_names(ludus: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+def test_a_narrow_terminal_keeps_the_names(ludus: Ludus, trained_rps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(trained_rps, "mine")
     monkeypatch.setenv("COLUMNS", "50")
     for command in (["league", "mine"], ["eval", "mine", "--episodes", "32"]):
         code, out, _ = ludus(*command)
@@ -240,14 +198,14 @@ def test_a_narrow_terminal_keeps_the_names(ludus: Run, monkeypatch: pytest.Monke
         assert max(map(len, out.splitlines())) <= 50
 
 
-def test_eval_names_the_nearest_player(ludus: Run) -> None:
-    ludus("train", "rps", "--run", "mine", *TINY, "--quiet")
+def test_eval_names_the_nearest_player(ludus: Ludus, trained_rps: Path) -> None:
+    shutil.copytree(trained_rps, "mine")
     code, _, err = ludus("eval", "mine", "main", "rok")
     assert code == 2
     assert "'rock'" in err
 
 
-def test_check_passes_and_fails_with_exit_codes(ludus: Run, tmp_path: Path) -> None:
+def test_check_passes_and_fails_with_exit_codes(ludus: Ludus, tmp_path: Path) -> None:
     assert ludus("check", "rock_paper_scissors", "--episodes", "8")[0] == 0
     (tmp_path / "broken.py").write_text(
         "from ludus.games.builtin.rock_paper_scissors import RockPaperScissors\n"
@@ -261,7 +219,7 @@ def test_check_passes_and_fails_with_exit_codes(ludus: Run, tmp_path: Path) -> N
     assert "bots" in out
 
 
-def test_the_lists_are_complete(ludus: Run) -> None:
+def test_the_lists_are_complete(ludus: Ludus) -> None:
     code, out, _ = ludus("recipes", "--json")
     assert code == 0
     assert [row["recipe"] for row in json.loads(out)] == recipe_names()
@@ -284,29 +242,24 @@ def test_the_lists_are_complete(ludus: Run) -> None:
     assert all(command in out for command in COMMANDS)
 
 
-def test_interrupting_saves_and_a_second_start_is_refused(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "ludus.cli.main"]
-    start = [*program, "train", "kuhn", "--run", "mine", "--json", "--set", "actor.num_tables=64"]
+def test_interrupting_saves_and_a_second_start_is_refused(ludus: Ludus) -> None:
+    start = [*LUDUS, "train", "kuhn", "--run", "mine", "--json", "--set", "actor.num_tables=64"]
     start += ["--runtime", "serial"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    training = subprocess.Popen(start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    training = subprocess.Popen(start, env=environment, stdout=subprocess.PIPE, text=True)
     assert training.stdout is not None
     assert "decisions" in json.loads(training.stdout.readline())
-    second = subprocess.run(
-        [*program, "train", "--run", "mine", "--resume"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert second.returncode == 1
-    assert str(training.pid) in second.stderr
+    second = ludus("train", "--run", "mine", "--resume")
+    assert second.code == 1
+    assert str(training.pid) in second.err
     training.send_signal(signal.SIGINT)
     out, _ = training.communicate(timeout=60)
     assert training.returncode == 130
-    end = lines(out)[-1]
+    end = rows(out)[-1]
     assert end["end"] == "interrupted"
     deadline = time.monotonic() + 60
-    again = subprocess.Popen(
-        [*program, "train", "--run", "mine", "--resume", "--json"],
-        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    resume = [*LUDUS, "train", "--run", "mine", "--resume", "--json"]
+    again = subprocess.Popen(resume, env=environment, stdout=subprocess.PIPE, text=True)
     assert again.stdout is not None
     first = json.loads(again.stdout.readline())
     assert first["decisions"] > 0
@@ -315,7 +268,7 @@ def test_interrupting_saves_and_a_second_start_is_refused(tmp_path: Path) -> Non
     assert again.returncode == 130
 
 
-def test_a_teacher_with_fresh_weights_is_pointed_out(ludus: Run) -> None:
+def test_a_teacher_with_fresh_weights_is_pointed_out(ludus: Ludus) -> None:
     taught = "algorithm={type: PPO, teacher: {weight: 0.01}}"
     code, out, _ = ludus("train", "kuhn", "--run", "first", *TINY, "--set", taught, "--set", "budget=1000")
     assert code == 0

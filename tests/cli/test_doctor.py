@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import exit_code
 
 from ludus.cli import doctor as machine
 from ludus.cli.doctor import EXTRAS, Finding, look_around
-from ludus.cli.main import main
 from ludus.system.machine import install_command
 
 REPOSITORY = Path(__file__).parent.parent.parent
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        main(["doctor", *options])
-    assert end.value.code == 0
+    assert exit_code("doctor", *options) == 0
     return capsys.readouterr().out
 
 

@@ -6,18 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from test_commands import TINY, Run, ludus, settings
+from command_line import TINY, Ludus, settings
 
 from ludus.data.records import Match, MatchIssued, MatchVoid, Side
 from ludus.store.run_folder import RunFolder
-
-__all__ = ["ludus"]
 
 REASON = "bot 'old' has ended with exit code 1; its last words: [/no] licence"  # no markup of rich
 
 
 @pytest.mark.slow
-def test_a_bot_that_is_dead_shows_everywhere(ludus: Run) -> None:
+def test_a_bot_that_is_dead_shows_everywhere(ludus: Ludus) -> None:
     Path("bad.py").write_text("import sys\nsys.exit('[/no] licence')\n")
     with_bot = (
         *("--set", "bots={old: 'program:bad.py'}", "--set", "league.bots=random,old"),
@@ -36,7 +34,7 @@ def test_a_bot_that_is_dead_shows_everywhere(ludus: Run) -> None:
         assert found["reasons"] == {REASON: found["void"]}
 
 
-def test_only_what_failed_is_told(ludus: Run) -> None:
+def test_only_what_failed_is_told(ludus: Ludus) -> None:
     code, out, _ = ludus("train", "kuhn", "--run", "mine", *TINY)
     assert code == 0
     for text in (out, ludus("league", "mine")[1], ludus("status", "mine")[1]):
@@ -58,7 +56,7 @@ def test_only_what_failed_is_told(ludus: Run) -> None:
     assert ended["lost_matches"]["reasons"] == {"it rained": 1}
 
 
-def test_a_budget_below_an_update_is_told_once_and_spent_to_the_full(ludus: Run) -> None:
+def test_a_budget_below_an_update_is_told_once_and_spent_to_the_full(ludus: Ludus) -> None:
     small = settings(budget="300")
     told = "budget:     300 decisions, but a single update "
     code, out, _ = ludus("train", "kuhn", "--run", "mine", *small)

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ludus.cli.terminal import FittingTable, add_numbers, flow, new_table
+from ludus.observe.terminal import FittingTable, add_numbers, flow, new_table
 
 ROWS = [
     ("main", "5.2M", "+512 ±13", "12.1k", "", "99.4 ±0.3", "83.0 ±2.3"),

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_commands import Run, ludus
-
-__all__ = ["ludus"]
+from command_line import Ludus
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> Path:
@@ -19,7 +17,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: s
     return folder / "words"
 
 
-def test_a_dry_run_prints_and_writes_nothing(ludus: Run, tmp_path: Path) -> None:
+def test_a_dry_run_prints_and_writes_nothing(ludus: Ludus, tmp_path: Path) -> None:
     (tmp_path / "hosts.yaml").write_text("head: a\nhosts: [{address: b}]")
     for words, begins in (
         (("slurm", "kuhn", "--nodes", "2"), "#!/bin/bash\n#SBATCH"),
@@ -32,7 +30,7 @@ def test_a_dry_run_prints_and_writes_nothing(ludus: Run, tmp_path: Path) -> None
     assert [file.name for file in tmp_path.iterdir()] == ["hosts.yaml"]
 
 
-def test_one_node_needs_no_ray(ludus: Run) -> None:
+def test_one_node_needs_no_ray(ludus: Ludus) -> None:
     scripts = {
         words: ludus("launch", "slurm", "kuhn", "--dry-run", *words)[1]
         for words in ((), ("--nodes", "2"), ("--runtime", "ray"))
@@ -43,7 +41,7 @@ def test_one_node_needs_no_ray(ludus: Run) -> None:
     assert "--runtime local is one node, not 2" in errors
 
 
-def test_the_script_is_written_and_sent(ludus: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_is_written_and_sent(ludus: Ludus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, output, _ = ludus("launch", "slurm", "kuhn", "--run", "shared/first")
     script = tmp_path / "shared" / "first.sbatch"
     assert code == 0
@@ -55,7 +53,7 @@ def test_the_script_is_written_and_sent(ludus: Run, tmp_path: Path, monkeypatch:
     assert words.read_text() == f"--parsable {script}\n"
 
 
-def test_manifests_are_written_and_sent(ludus: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifests_are_written_and_sent(ludus: Ludus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = stand_in(tmp_path, monkeypatch, "kubectl", "echo rayjob.ray.io/duel created")
     code, output, _ = ludus("launch", "kubernetes", "kuhn", "--name", "Duel", "--submit", "--storage", "1Gi")
     assert (code, output) == (0, "rayjob.ray.io/duel created\n")
@@ -64,7 +62,7 @@ def test_manifests_are_written_and_sent(ludus: Run, tmp_path: Path, monkeypatch:
     assert kinds == ["PersistentVolumeClaim", "RayJob"]
 
 
-def test_a_refusal_of_the_scheduler_is_passed_on(ludus: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_of_the_scheduler_is_passed_on(ludus: Ludus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, monkeypatch, "sbatch", "echo 'invalid partition' >&2; exit 1")
     code, _, errors = ludus("launch", "slurm", "kuhn", "--submit")
     assert code == 1
@@ -76,7 +74,7 @@ def test_a_refusal_of_the_scheduler_is_passed_on(ludus: Run, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("launcher", ["slurm", "kubernetes"])
-def test_what_could_not_train_is_refused_before_it_waits(ludus: Run, launcher: str) -> None:
+def test_what_could_not_train_is_refused_before_it_waits(ludus: Ludus, launcher: str) -> None:
     code, _, errors = ludus("launch", launcher, "kunh", "--dry-run")
     assert code == 2
     assert "did you mean 'kuhn'?" in errors
@@ -96,7 +94,7 @@ def test_what_could_not_train_is_refused_before_it_waits(ludus: Run, launcher: s
     ],
 )
 def test_what_cannot_join_is_told_why(
-    ludus: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+    ludus: Ludus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     for name in ("LUDUS_TOKEN", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)

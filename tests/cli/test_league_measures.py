@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 
 from ludus.cli.compare import spread
-from ludus.cli.main import main
 
 SETTINGS = (
     "runtime=serial",
@@ -26,24 +26,17 @@ SETTINGS = (
 )
 
 
-def ludus(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert isinstance(end.value.code, int)
-    return end.value.code
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small PSRO league on rock-paper-scissors."""
     path = tmp_path_factory.mktemp("runs") / "mine"
     settings = [part for setting in SETTINGS for part in ("--set", setting)]
-    assert ludus("train", "rps", "--run", str(path), "--quiet", *settings) == 0
+    assert exit_code("train", "rps", "--run", str(path), "--quiet", *settings) == 0
     return path
 
 
 def test_psro_measures_every_pair_of_snapshots(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ludus("league", str(run), "--json") == 0
+    assert exit_code("league", str(run), "--json") == 0
     league = json.loads(capsys.readouterr().out)
     frozen = [index for index, player in enumerate(league["players"]) if player["role"] == "frozen"]
     assert len(frozen) > 3
@@ -53,7 +46,7 @@ def test_psro_measures_every_pair_of_snapshots(run: Path, capsys: pytest.Capture
 
 
 def test_the_json_has_all_measures(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ludus("league", str(run), "--json")
+    exit_code("league", str(run), "--json")
     league = json.loads(capsys.readouterr().out)
     frozen = [player["id"] for player in league["players"] if player["role"] == "frozen"]
     measures = league["measures"]
@@ -68,7 +61,7 @@ def test_the_json_has_all_measures(run: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_the_table_shows_the_layers_and_the_tags(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ludus("league", str(run)) == 0
+    assert exit_code("league", str(run)) == 0
     out = capsys.readouterr().out
     for shown in ("layer", "Who beats whom is", "The equilibrium needs", "main@best is", "main@latest is"):
         assert shown in out
@@ -77,7 +70,7 @@ def test_the_table_shows_the_layers_and_the_tags(run: Path, capsys: pytest.Captu
 def test_every_evaluation_is_kept_with_its_models_and_best_is_tagged(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ludus("league", str(run), "--json")
+    exit_code("league", str(run), "--json")
     league = json.loads(capsys.readouterr().out)
     rows = [json.loads(line) for line in (run / "metrics" / "evaluations.jsonl").read_text().splitlines()]
     own = [row for row in rows if row["source"] == "train"]
@@ -87,7 +80,7 @@ def test_every_evaluation_is_kept_with_its_models_and_best_is_tagged(
         assert row["models"] == [models[player] for player in row["players"]]
         low, high = row["win_rate_interval"]
         assert low <= row["win_rate"] <= high
-    assert ludus("eval", str(run), "main@best", "main@latest", "main:0:0", "-n", "8", "--json") == 0
+    assert exit_code("eval", str(run), "main@best", "main@latest", "main:0:0", "-n", "8", "--json") == 0
     played = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["source"] for row in played] == ["eval", "eval"]
     assert played[0]["models"] == [league["tags"]["main"][tag]["model"] for tag in ("best", "latest")]
@@ -95,7 +88,7 @@ def test_every_evaluation_is_kept_with_its_models_and_best_is_tagged(
 
 
 def test_a_misspelt_tag_is_bad_usage(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ludus("eval", str(run), "main@bst", "random") == 2
+    assert exit_code("eval", str(run), "main@bst", "random") == 2
     assert "did you mean 'best'" in capsys.readouterr().err
 
 
@@ -112,13 +105,13 @@ finally:
 
 
 def test_a_run_compared_with_itself_is_even(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ludus("compare", str(run), str(run), "--players", "2", "-n", "64", "--json") == 0
+    assert exit_code("compare", str(run), str(run), "--players", "2", "-n", "64", "--json") == 0
     compared = json.loads(capsys.readouterr().out)
     assert [len(one["players"]) for one in compared["runs"]] == [2, 2]
     low, high = compared["performance_interval"]
     assert low <= 0 <= high
     assert (low, high) != (0, 0)
-    assert ludus("compare", str(run), str(run), "--players", "2", "-n", "16") == 0
+    assert exit_code("compare", str(run), str(run), "--players", "2", "-n", "16") == 0
     assert "Relative population performance of A" in capsys.readouterr().out
 
 
@@ -127,9 +120,9 @@ def test_runs_of_different_games_are_not_compared(
 ) -> None:
     settings = [part for setting in SETTINGS for part in ("--set", setting.replace("rock", "random"))]
     settings += ["--set", "evaluation.opponents=random", "--set", "budget=1000"]
-    assert ludus("train", "kuhn", "--run", str(tmp_path / "kuhn"), "--quiet", *settings) == 0
+    assert exit_code("train", "kuhn", "--run", str(tmp_path / "kuhn"), "--quiet", *settings) == 0
     capsys.readouterr()
-    assert ludus("compare", str(run), str(tmp_path / "kuhn")) == 2
+    assert exit_code("compare", str(run), str(tmp_path / "kuhn")) == 2
     assert "cannot meet" in capsys.readouterr().err
 
 

@@ -7,35 +7,22 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from test_commands import TINY, Run, lines, ludus
+from command_line import LUDUS, TINY, Ludus, rows
 
-from ludus.cli.main import main
 from ludus.store.run_folder import RunFolder
-
-__all__ = ["ludus"]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("finished") / "mine"
-    with pytest.raises(SystemExit) as end:
-        main(["train", "rps", "--run", str(path), *TINY, "--quiet"])
-    assert end.value.code == 0
-    return path
 
 
 @pytest.fixture
-def run(ludus: Run, finished: Path) -> Run:
+def run(ludus: Ludus, trained_rps: Path) -> Ludus:
     """Commands in a folder with a finished run `mine`."""
-    shutil.copytree(finished, "mine")
+    shutil.copytree(trained_rps, "mine")
     return ludus
 
 
-def test_a_stopped_run_is_changed_and_goes_on(run: Run) -> None:
+def test_a_stopped_run_is_changed_and_goes_on(run: Ludus) -> None:
     code, out, _ = run("set", "mine", "learner.learning_rate=1e-4", "budget=8000")
     assert code == 0
     assert "learner.learning_rate=0.0001, budget=8000" in out
@@ -53,8 +40,7 @@ def test_a_stopped_run_is_changed_and_goes_on(run: Run) -> None:
 
     code, out, _ = run("train", "--run", "mine", "--resume", "--json")
     assert code == 0
-    rows = lines(out)
-    assert rows[-1]["end"] == "finished"
+    assert rows(out)[-1]["end"] == "finished"
     code, out, _ = run("league", "mine", "--json")
     players = {player["id"]: player for player in json.loads(out)["players"]}
     assert json.loads(out)["settings"] == {"learner.learning_rate": 1e-4, "budget": 8000}
@@ -64,7 +50,7 @@ def test_a_stopped_run_is_changed_and_goes_on(run: Run) -> None:
     assert code == 0
 
 
-def test_resume_changes_live_settings_by_an_event_and_others_in_the_experiment(run: Run) -> None:
+def test_resume_changes_live_settings_by_an_event_and_others_in_the_experiment(run: Ludus) -> None:
     before = Path("mine/run.json").read_bytes()
     assert run("train", "--run", "mine", "--resume", "--set", "budget=7000", "--quiet")[0] == 0
     assert Path("mine/run.json").read_bytes() == before
@@ -79,7 +65,7 @@ def test_resume_changes_live_settings_by_an_event_and_others_in_the_experiment(r
     assert decisions["main"] >= 8000
 
 
-def test_a_resume_cannot_take_away_what_was_changed(run: Run) -> None:
+def test_a_resume_cannot_take_away_what_was_changed(run: Ludus) -> None:
     assert run("set", "mine", "league.roles.main.promotion.every=3000")[0] == 0
     before = Path("mine/run.json").read_bytes()
     rules = "league={type: LeagueRules, roles: {main: {promotion: Never}}, bots: [rock]}"
@@ -105,14 +91,14 @@ def test_a_resume_cannot_take_away_what_was_changed(run: Run) -> None:
         (["league", "mine", "melt", "main"], 2, "melt"),
     ],
 )
-def test_bad_input_names_the_thing_and_changes_nothing(run: Run, arguments: list[str], code: int, named: str) -> None:
+def test_bad_input_names_the_thing_and_changes_nothing(run: Ludus, arguments: list[str], code: int, named: str) -> None:
     before = Path("mine/ledger.db").read_bytes()
     got, _, err = run(*arguments)
     assert (got, named in err) == (code, True), err
     assert Path("mine/ledger.db").read_bytes() == before
 
 
-def test_help_names_the_changes(ludus: Run) -> None:
+def test_help_names_the_changes(ludus: Ludus) -> None:
     code, out, _ = ludus("league", "--help")
     assert code == 0
     assert all(word in out for word in ("add", "remove", "freeze", "reset"))
@@ -120,7 +106,7 @@ def test_help_names_the_changes(ludus: Run) -> None:
     assert (code, "--role" in out) == (0, True)
 
 
-def test_the_listing_of_a_recipe_marks_what_is_live(ludus: Run) -> None:
+def test_the_listing_of_a_recipe_marks_what_is_live(ludus: Ludus) -> None:
     _, out, _ = ludus("recipes", "kuhn", "--json")
     live = {row["path"]: row["live"] for row in json.loads(out)}
     assert (live["learner.learning_rate"], live["learner.batch_size"]) == (True, False)
@@ -128,11 +114,10 @@ def test_the_listing_of_a_recipe_marks_what_is_live(ludus: Run) -> None:
     assert any(line.startswith("learner.epochs=") and "(live)" in line for line in out.splitlines())
 
 
-def test_a_run_that_trains_is_changed_by_another_process(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "ludus.cli.main"]
+def test_a_run_that_trains_is_changed_by_another_process(ludus: Ludus) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    start = [*program, "train", "rps", "--run", "mine", "--json", *TINY, "--set", "budget=1000000000"]
-    with subprocess.Popen(start, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as training:
+    start = [*LUDUS, "train", "rps", "--run", "mine", "--json", *TINY, "--set", "budget=1000000000"]
+    with subprocess.Popen(start, env=environment, stdout=subprocess.PIPE, text=True) as training:
         assert training.stdout is not None
         assert "decisions" in json.loads(training.stdout.readline())
         for arguments, code, said in (
@@ -140,15 +125,15 @@ def test_a_run_that_trains_is_changed_by_another_process(tmp_path: Path) -> None
             (["set", "mine", "learner.batch_size=5"], 1, "cannot change while a run trains"),
             (["league", "mine", "freeze", "main"], 0, "main was frozen as main."),
         ):
-            done = subprocess.run([*program, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
-            assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
-            assert "nobody trains" not in done.stdout
+            done = ludus(*arguments)
+            assert (done.code, said in done.out + done.err) == (code, True), done
+            assert "not training" not in done.out
         training.send_signal(signal.SIGTERM)
         training.communicate(timeout=60)
     assert training.returncode == 130
 
 
-def test_a_run_that_does_not_answer_loses_the_request(run: Run) -> None:
+def test_a_run_that_does_not_answer_loses_the_request(run: Ludus) -> None:
     with RunFolder.open("mine").lock():  # a holder that never looks
         code, _, err = run("set", "mine", "budget=9000", "--wait", "0.2")
     assert code == 1

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import Ludus
 
-from ludus.cli.main import main
 from ludus.config import encode
 from ludus.data.records import ModelId, PlayerAdded
 from ludus.lookup import find_experiment
@@ -24,7 +24,6 @@ from ludus.models.policy import join_kinds, weights_of
 from ludus.runtime.assemble import build_policies
 from ludus.store.run_folder import RunFolder
 
-Run = Callable[..., tuple[int, str, str]]
 MODEL = ("model.hidden=16",)
 TRAINING = (
     "runtime=serial", "budget=3000", "actor.num_tables=32", "actor.matches=2", "actor.episodes_per_table=4",
@@ -44,23 +43,13 @@ def setting(*values: str) -> list[str]:
     return [part for value in values for part in ("--set", value)]
 
 
-@pytest.fixture
-def ludus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in an empty folder: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def no_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the cache of this user nor an index of theirs has a say."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("LUDUS_MODEL_INDEX", raising=False)
     monkeypatch.delenv("COLUMNS", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        shown = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, shown.out, shown.err
-
-    return run
 
 
 def new_run(path: str, *settings: str, seed: int = 0) -> RunFolder:
@@ -114,7 +103,7 @@ def models(run: RunFolder | str) -> list[str]:
 # --- list and keys ---
 
 
-def test_list_shows_what_is_in_the_pool(ludus: Run) -> None:
+def test_list_shows_what_is_in_the_pool(ludus: Ludus) -> None:
     folder = new_run("mine")
     folder.models.tag("best", ModelId("main", 0, 0))
     code, out, _ = ludus("models", "list", "mine")
@@ -128,13 +117,13 @@ def test_list_shows_what_is_in_the_pool(ludus: Run) -> None:
     assert row["bytes"] > 1000
 
 
-def test_an_empty_pool_says_so(ludus: Run) -> None:
+def test_an_empty_pool_says_so(ludus: Ludus) -> None:
     RunFolder.create("mine", {}, seed=0)
     code, out, _ = ludus("models", "list", "mine")
     assert (code, "no models yet" in out) == (0, True)
 
 
-def test_keys_lists_the_tensors_of_a_file(ludus: Run) -> None:
+def test_keys_lists_the_tensors_of_a_file(ludus: Ludus) -> None:
     foreign("agent.pt")
     code, out, _ = ludus("models", "keys", "agent.pt", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
@@ -148,7 +137,7 @@ def test_keys_lists_the_tensors_of_a_file(ludus: Run) -> None:
 # --- import ---
 
 
-def test_import_by_a_map_keeps_the_numbers(ludus: Run) -> None:
+def test_import_by_a_map_keeps_the_numbers(ludus: Ludus) -> None:
     folder = new_run("mine")
     network = foreign("agent.pt")
     Path("keys.yaml").write_text(KEYS)
@@ -169,7 +158,7 @@ def test_import_by_a_map_keeps_the_numbers(ludus: Run) -> None:
     assert json.loads(other)["model"] == "agent:0:1", "other weights get the next free step"
 
 
-def test_import_takes_an_average_from_its_place(ludus: Run) -> None:
+def test_import_takes_an_average_from_its_place(ludus: Ludus) -> None:
     folder = new_run("mine")
     averaged = foreign("other.pt").state_dict()
     foreign("agent.pt", ema=averaged)
@@ -179,7 +168,7 @@ def test_import_takes_an_average_from_its_place(ludus: Run) -> None:
     assert np.array_equal(average["player/critic.value.weight"], averaged["critic.2.weight"].numpy())
 
 
-def test_a_first_map_is_guessed_and_works(ludus: Run) -> None:
+def test_a_first_map_is_guessed_and_works(ludus: Ludus) -> None:
     folder = new_run("mine")
     network = foreign("agent.pt")
     code, out, _ = ludus("models", "import", "mine", "agent.pt", "--write-map", "keys.yaml")
@@ -195,7 +184,7 @@ def test_a_first_map_is_guessed_and_works(ludus: Run) -> None:
     assert (code, "keys.yaml is there already" in err) == (2, True)
 
 
-def test_what_does_not_match_is_listed_and_refused(ludus: Run) -> None:
+def test_what_does_not_match_is_listed_and_refused(ludus: Ludus) -> None:
     folder = new_run("mine")
     foreign("agent.pt", hidden=8)
     Path("keys.yaml").write_text(KEYS.replace("critic.2", "crtic.2"))
@@ -209,7 +198,7 @@ def test_what_does_not_match_is_listed_and_refused(ludus: Run) -> None:
     assert models(folder) == ["main:0:0"]
 
 
-def test_partial_keeps_fresh_weights_of_the_seed(ludus: Run) -> None:
+def test_partial_keeps_fresh_weights_of_the_seed(ludus: Ludus) -> None:
     folder = new_run("mine")
     foreign("agent.pt")
     Path("keys.yaml").write_text(KEYS.replace("  player/critic.value.*: critic.2.*\n", ""))
@@ -222,7 +211,7 @@ def test_partial_keeps_fresh_weights_of_the_seed(ludus: Run) -> None:
     assert not np.array_equal(weights["player/trunk.layers.0.weight"], fresh["player/trunk.layers.0.weight"])
 
 
-def test_kinds_of_seats_are_filled_from_one_file_or_several(ludus: Run) -> None:
+def test_kinds_of_seats_are_filled_from_one_file_or_several(ludus: Ludus) -> None:
     per_seat = "policies=per_seat"
     folder = new_run("mine", per_seat)
     first, second = foreign("first.pt").state_dict(), foreign("second.pt").state_dict()
@@ -241,7 +230,7 @@ def test_kinds_of_seats_are_filled_from_one_file_or_several(ludus: Run) -> None:
     assert folder.models.entry(ModelId("second", 0, 0)).parent == ModelId("first", 0, 0)
 
 
-def test_a_recipe_that_was_never_trained_gives_a_file_to_start_from(ludus: Run) -> None:
+def test_a_recipe_that_was_never_trained_gives_a_file_to_start_from(ludus: Ludus) -> None:
     foreign("agent.pt")
     Path("keys.yaml").write_text(KEYS)
     convert = ["models", "import", "kuhn", "agent.pt", "--map", "keys.yaml", *setting(*MODEL)]
@@ -260,7 +249,7 @@ class Marks:
         return os.mkdir, ("mark",)
 
 
-def test_a_checkpoint_that_would_execute_is_refused(ludus: Run) -> None:
+def test_a_checkpoint_that_would_execute_is_refused(ludus: Ludus) -> None:
     folder = new_run("mine")
     foreign("agent.pt", extra=Marks())
     for command in (
@@ -297,7 +286,7 @@ def test_a_checkpoint_that_would_execute_is_refused(ludus: Run) -> None:
         (["lst"], 2, "lst"),
     ],
 )
-def test_bad_input_names_the_thing(ludus: Run, arguments: list[str], code: int, named: str) -> None:
+def test_bad_input_names_the_thing(ludus: Ludus, arguments: list[str], code: int, named: str) -> None:
     new_run("mine")
     new_run("other")
     foreign("agent.pt")
@@ -310,7 +299,7 @@ def test_bad_input_names_the_thing(ludus: Run, arguments: list[str], code: int, 
 # --- pull ---
 
 
-def test_pull_from_another_run(ludus: Run) -> None:
+def test_pull_from_another_run(ludus: Ludus) -> None:
     mine, other = new_run("mine"), new_run("other", seed=3)
     digest = other.models.entry(ModelId("main", 0, 0)).digest
     pull = ["models", "pull", "mine", "other#main.1", "--player", "guest"]
@@ -323,7 +312,7 @@ def test_pull_from_another_run(ludus: Run) -> None:
     assert f"has digest sha256:{digest}, expected sha256:000" in err
 
 
-def test_pull_from_the_web_by_url_and_by_name(ludus: Run, web: str) -> None:
+def test_pull_from_the_web_by_url_and_by_name(ludus: Ludus, web: str) -> None:
     mine, other = new_run("mine"), new_run("other", seed=3)
     content = next((other.path / "models" / "main").glob("*.safetensors")).read_bytes()
     digest = hashlib.sha256(content).hexdigest()
@@ -363,7 +352,7 @@ def test_pull_from_the_web_by_url_and_by_name(ludus: Run, web: str) -> None:
         (["model.hidden=[16, 16]"], "left over:   player/trunk.layers.1.weight"),
     ],
 )
-def test_other_networks_are_refused(ludus: Run, settings: Sequence[str], named: str) -> None:
+def test_other_networks_are_refused(ludus: Ludus, settings: Sequence[str], named: str) -> None:
     mine = new_run("mine")
     new_run("other", *settings)
     code, _, err = ludus("models", "pull", "mine", "other#main", "--player", "guest")
@@ -374,7 +363,7 @@ def test_other_networks_are_refused(ludus: Run, settings: Sequence[str], named: 
 # --- runs that begin with them ---
 
 
-def test_a_run_begins_with_models_of_others(ludus: Run) -> None:
+def test_a_run_begins_with_models_of_others(ludus: Ludus) -> None:
     other = new_run("other", seed=3)
     wanted = setting("league.external={guest: other#main.1, twin: other#main.1}", *TRAINING)
     wanted += setting("league.roles.main.start=other#main@latest")
@@ -412,7 +401,7 @@ def test_a_run_begins_with_models_of_others(ludus: Run) -> None:
         ("league.roles.main.start=other", "league.roles.main.start: other is a run: which model?"),
     ],
 )
-def test_nothing_is_written_if_a_model_is_wrong(ludus: Run, wish: str, named: str) -> None:
+def test_nothing_is_written_if_a_model_is_wrong(ludus: Ludus, wish: str, named: str) -> None:
     new_run("other")
     new_run("wide", "model.hidden=32")
     foreign("agent.pt")
@@ -421,7 +410,7 @@ def test_nothing_is_written_if_a_model_is_wrong(ludus: Run, wish: str, named: st
     assert not Path("mine").exists()
 
 
-def test_a_pool_that_is_there_before_its_run(ludus: Run) -> None:
+def test_a_pool_that_is_there_before_its_run(ludus: Ludus) -> None:
     RunFolder.models_in("mine").publish(
         ModelId("guest", 0, 0),
         new_run("other").models.fetch(ModelId("main", 0, 0)),

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 
-from ludus.cli.main import main
 from ludus.data.records import MatchFinished, MatchVoid
 from ludus.store.run_folder import RunFolder
 
@@ -20,8 +20,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 class First:
@@ -60,13 +59,6 @@ for line in sys.stdin:
 """
 
 
-def ludus(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert isinstance(end.value.code, int)
-    return end.value.code
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the bots and a run that knows them, trained from within it."""
@@ -75,12 +67,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "last.py").write_text(LAST)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert ludus("train", "mine.py:experiment", "--run", "run", "--quiet") == 0
+        assert exit_code("train", "mine.py:experiment", "--run", "run", "--quiet") == 0
     return folder
 
 
 def test_a_league_plays_and_rates_them(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ludus("league", str(trained / "run"), "--json") == 0
+    assert exit_code("league", str(trained / "run"), "--json") == 0
     shown = json.loads(capsys.readouterr().out)
     by_name = {player["id"]: player for player in shown["players"]}
     for name in ("first", "last"):
@@ -108,7 +100,7 @@ def test_they_meet_players_and_each_other(
     monkeypatch.chdir(tmp_path)  # the run knows its own by address, wherever one is
     other = f"other=program:{trained / 'last.py'}"
     words = ("first", "last", other, f"{trained / 'mine.py'}:First", "-n", "4", "--tables", "2", "--json")
-    assert ludus("eval", str(trained / "run"), *words) == 0
+    assert exit_code("eval", str(trained / "run"), *words) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["players"] for row in rows] == [["first", "last"], ["first", "other"], ["first", "First"]]
     assert rows[0]["score"] == rows[1]["score"]
@@ -117,26 +109,26 @@ def test_they_meet_players_and_each_other(
 def test_replays_of_them_are_recorded(trained: Path, tmp_path: Path) -> None:
     bots = (f"a={trained / 'mine.py'}:First", f"program:{trained / 'last.py'}")
     out = tmp_path / "replays"
-    assert ludus("record", "tic_tac_toe", *bots, "-n", "4", "--tables", "2", "--out", str(out), "--quiet") == 0
+    assert exit_code("record", "tic_tac_toe", *bots, "-n", "4", "--tables", "2", "--out", str(out), "--quiet") == 0
     assert len(list(out.glob("tic_tac_toe-a-last-*"))) == 4
 
 
 def test_a_best_response_to_a_program_is_trained(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ("exploit", str(trained / "run"), f"late=program:{trained / 'last.py'}", "--train")
-    assert ludus(*run, "--budget", "1000", "-n", "16", "--discard", "--json") == 0
+    assert exit_code(*run, "--budget", "1000", "-n", "16", "--discard", "--json") == 0
     assert json.loads(capsys.readouterr().out)["target"] == "late"
 
 
 def test_one_is_checked_beside_the_game(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ludus("check", "tic_tac_toe", "--episodes", "2", "--bot", f"program:{trained / 'last.py'}") == 0
+    assert exit_code("check", "tic_tac_toe", "--episodes", "2", "--bot", f"program:{trained / 'last.py'}") == 0
     (trained / "bad.py").write_text(LAST.replace("[-1]", "[0] + 9"))
-    assert ludus("check", "tic_tac_toe", "--episodes", "2", "--bot", f"program:{trained / 'bad.py'}") == 1
+    assert exit_code("check", "tic_tac_toe", "--episodes", "2", "--bot", f"program:{trained / 'bad.py'}") == 1
     assert "bot 'bad' answered an action that is not legal" in capsys.readouterr().out
 
 
 def test_one_that_fails_is_blamed_and_not_the_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lost.py").write_text("class Lost:\n    def act(self, *asked):\n        return [][0]\n")
-    assert ludus("check", "tic_tac_toe", "--episodes", "2", "--bot", f"{tmp_path / 'lost.py'}:Lost") == 1
+    assert exit_code("check", "tic_tac_toe", "--episodes", "2", "--bot", f"{tmp_path / 'lost.py'}:Lost") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "tic_tac_toe: keeps its promises, but bot 'Lost' fails"
     assert [line.split()[1] for line in lines if line.startswith("  FAIL")] == ["bots"]
@@ -150,7 +142,7 @@ def test_a_program_that_always_fails_ends_the_command_with_a_line(
     program = tmp_path / "bad.py"
     program.write_text("raise SystemExit('no licence')")
     words = ("record", "tic_tac_toe", "rules", f"program:{program}", "--out", str(tmp_path / "replays"))
-    assert ludus(*words, "-n", "2", "--tables", "1", "--quiet") == 1
+    assert exit_code(*words, "-n", "2", "--tables", "1", "--quiet") == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "error: bot 'bad' has ended with exit code 1; its last words: no licence"
 
@@ -178,7 +170,7 @@ def test_what_is_wrong_is_said_in_a_line(
     message: str,
 ) -> None:
     monkeypatch.chdir(trained)
-    assert ludus(*("run" if word == "RUN" else word for word in words)) == 2
+    assert exit_code(*("run" if word == "RUN" else word for word in words)) == 2
     shown = capsys.readouterr()
     assert message.replace("WHERE", str(trained)) in shown.err
     assert shown.out == ""

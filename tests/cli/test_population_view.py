@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from ludus.cli.main import main
+from command_line import Ludus
 
 POPULATION = """
 from dataclasses import replace
@@ -39,21 +37,10 @@ SMALL = {
 CHANGES = [part for path, value in SMALL.items() for part in ("--set", f"{path}={value}")]
 
 
-def ludus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    shown = capsys.readouterr()
-    assert end.value.code == 0, shown.err
-    return shown.out
-
-
-def test_a_population_is_shown_with_its_lineage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_population_is_shown_with_its_lineage(ludus: Ludus) -> None:
     Path("my_population.py").write_text(POPULATION)
-    ludus(capsys, "train", "my_population.py:experiment", "--run", "run", "--quiet", *CHANGES)
-    plain = json.loads(ludus(capsys, "league", "run", "--json"))
+    assert ludus("train", "my_population.py:experiment", "--run", "run", "--quiet", *CHANGES).code == 0
+    plain = json.loads(ludus("league", "run", "--json").out)
     members = {one["id"]: one for one in plain["players"] if one["role"] == "main"}
     assert set(members) == {"main_0", "main_1", "main_2"}
     assert all(one["lineage"] is None for one in plain["players"] if one["id"] not in members)
@@ -63,29 +50,23 @@ def test_a_population_is_shown_with_its_lineage(
     for one in members.values():
         assert (one["lineage"][0]["decisions"], one["lineage"][0]["donor"]) == (0, None)
         assert one["lineage"][-1]["settings"] == one["settings"]
-    text = ludus(capsys, "league", "run")
+    text = ludus("league", "run").out
     assert "Population: what its members train with" in text
     assert "learner.learning_rate" in text
     assert "from main_" in text
 
 
-def test_a_league_without_a_population_shows_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(tmp_path / "run")
-    ludus(capsys, "train", "rps", "--run", run, "--quiet", *CHANGES, "--set", "budget=1000")
-    assert "Population" not in ludus(capsys, "league", run)
-    (member,) = (one for one in json.loads(ludus(capsys, "league", run, "--json"))["players"] if one["role"] == "main")
+def test_a_league_without_a_population_shows_none(ludus: Ludus, trained_rps: Path) -> None:
+    run = str(trained_rps)
+    assert "Population" not in ludus("league", run).out
+    (member,) = (one for one in json.loads(ludus("league", run, "--json").out)["players"] if one["role"] == "main")
     assert member["settings"] == {}
     assert [descent["donor"] for descent in member["lineage"]] == [None]
 
 
-def test_a_wrong_path_is_bad_usage_with_the_nearest_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_wrong_path_is_bad_usage_with_the_nearest_name(ludus: Ludus) -> None:
     Path("my_typo.py").write_text(POPULATION.replace("learner.learning_rate", "learner.learning_rat"))
-    with pytest.raises(SystemExit) as end:
-        main(("train", "my_typo.py:experiment", "--run", "run"))
-    assert end.value.code == 2
-    shown = capsys.readouterr().err
-    assert "did you mean 'learner.learning_rate'?" in shown
-    assert "Traceback" not in shown
+    code, _, err = ludus("train", "my_typo.py:experiment", "--run", "run")
+    assert code == 2
+    assert "did you mean 'learner.learning_rate'?" in err
+    assert "Traceback" not in err

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 from PIL import Image
 
 from ludus.cli import evaluate as rendering
-from ludus.cli.main import main
+from ludus.system.machine import install_command
 
 SETTINGS = (
     "runtime=serial", "budget=300", "actor.num_tables=16", "actor.matches=2", "learner.batch_size=100",
@@ -23,16 +24,9 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def ludus(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert isinstance(end.value.code, int)
-    return end.value.code
-
-
 def train(run: Path, recipe: str) -> str:
     chosen = [part for setting in SETTINGS for part in ("--set", setting)]
-    assert ludus("train", recipe, "--run", str(run), "--quiet", *chosen) == 0
+    assert exit_code("train", recipe, "--run", str(run), "--quiet", *chosen) == 0
     return str(run)
 
 
@@ -47,7 +41,7 @@ def test_an_evaluation_is_followed_by_pictures_of_every_pair(
 ) -> None:
     file = tmp_path / "play.gif"
     arguments = ["eval", run, "main", "random", "rules", "-n", "2", "--json"]
-    assert ludus(*arguments, "--render", str(file), "--fps", "20", "--render-size", "224") == 0
+    assert exit_code(*arguments, "--render", str(file), "--fps", "20", "--render-size", "224") == 0
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 2, "the results, as without pictures"
     with Image.open(file) as image:
@@ -67,7 +61,7 @@ def test_pictures_without_an_evaluation(run: str, tmp_path: Path, capsys: pytest
     before = kept.read_text()
     file = tmp_path / "play.gif"
     arguments = ["eval", run, "random", "rules", "-n", "0", "--render", str(file), "--render-episodes", "3"]
-    assert ludus(*arguments, "--seat", "1") == 0
+    assert exit_code(*arguments, "--seat", "1") == 0
     assert capsys.readouterr().out == ""
     assert kept.read_text() == before
     assert file.exists()
@@ -88,7 +82,7 @@ def test_pictures_without_an_evaluation(run: str, tmp_path: Path, capsys: pytest
 def test_bad_usage_is_refused_before_anything_is_played(
     run: str, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ludus("eval", run, "main", "random", *arguments) == 2
+    assert exit_code("eval", run, "main", "random", *arguments) == 2
     shown = capsys.readouterr()
     assert said in shown.err
     assert shown.out == ""
@@ -96,7 +90,7 @@ def test_bad_usage_is_refused_before_anything_is_played(
 
 def test_a_game_without_pictures_names_those_that_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rps = train(tmp_path / "rps", "rps")
-    assert ludus("eval", rps, "--render", str(tmp_path / "play.gif")) == 2
+    assert exit_code("eval", rps, "--render", str(tmp_path / "play.gif")) == 2
     error = capsys.readouterr().err
     assert "rock_paper_scissors has no pictures" in error
     for game in ("beacon", "skirmish", "connect_four", "tic_tac_toe"):
@@ -107,8 +101,8 @@ def test_a_missing_library_is_named_with_its_extra(
     run: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rendering, "find_spec", lambda name: None if name == "starlette" else name)
-    assert ludus("eval", run, "main", "random", "--render", "live") == 1
-    assert "--render needs starlette: pip install -e '.[web]'" in capsys.readouterr().err
+    assert exit_code("eval", run, "main", "random", "--render", "live") == 1
+    assert f"--render needs starlette: {install_command('web')}" in capsys.readouterr().err
 
 
 def free_port() -> int:
@@ -139,7 +133,7 @@ def test_a_live_page_ends_with_play(run: str, capsys: pytest.CaptureFixture[str]
     watching = threading.Thread(target=lambda: lines.extend(watched(port)), daemon=True)
     watching.start()
     arguments = ["-n", "0", "--render", "live", "--port", str(port), "--render-episodes", "1", "--fps", "50"]
-    assert ludus("eval", run, "random", "rules", *arguments) == 0
+    assert exit_code("eval", run, "random", "rules", *arguments) == 0
     watching.join(20)
     text = "".join(lines)
     assert text.count("event: moment") >= 1
@@ -169,7 +163,8 @@ def test_an_interrupted_live_page_says_so_and_the_command_ends_with_130(run: str
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
     assert (
-        ludus("eval", run, "random", "rules", "-n", "0", "--render", "live", "--port", str(port), "--fps", "1") == 130
+        exit_code("eval", run, "random", "rules", "-n", "0", "--render", "live", "--port", str(port), "--fps", "1")
+        == 130
     )
     watching.join(20)
     assert "".join(lines).endswith('data: {"reason": "the command has stopped"}\n\n')

@@ -8,21 +8,18 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from command_line import Ludus
 
-from ludus.cli.main import main
 from ludus.data.replay import Replay, decode_replay, encode_replay
-from ludus.replays import dataset_writer as replay_conversion
+from ludus.replays import conversion as replay_conversion
 from ludus.replays.dataset import ReplayDataset
-from ludus.replays.dataset_writer import locked
-
-Run = Callable[..., tuple[int, str, str]]
+from ludus.store.files import locked
 
 OWN_GAME = '''
 from ludus.games.builtin.tic_tac_toe import TicTacToe
@@ -60,7 +57,7 @@ OWN_REPLAYS = """
 from dataclasses import replace
 
 from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.replays.replay_episodes import ReplayEpisodes
+from ludus.replays.conversion import ReplayEpisodes
 
 
 class Mine(TicTacToe):
@@ -77,21 +74,6 @@ class Theirs(ReplayEpisodes):
 """
 
 
-@pytest.fixture
-def ludus(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in an empty folder: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        shown = capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, shown.out, shown.err
-
-    return run
-
-
 def replays(folder: str) -> list[Replay]:
     return [decode_replay(path.read_bytes()) for path in sorted(Path(folder).glob("*.replay"))]
 
@@ -105,7 +87,7 @@ def contents(folder: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
-def test_record_swaps_seats_and_goes_on(ludus: Run) -> None:
+def test_record_swaps_seats_and_goes_on(ludus: Ludus) -> None:
     record = ("record", "tic_tac_toe", "random", "rules", "--out", "games", "--tables", "3")
     code, out, _ = ludus(*record, "-n", "6")
     assert code == 0
@@ -123,7 +105,7 @@ def test_record_swaps_seats_and_goes_on(ludus: Run) -> None:
     assert {one.game for one in all_of} == {"tic_tac_toe"}
 
 
-def test_pairs(ludus: Run) -> None:
+def test_pairs(ludus: Ludus) -> None:
     ludus("record", "rock_paper_scissors", "rock", "paper", "scissors", "-n", "3", "--out", "some", "--quiet")
     assert Counter(frozenset(one.matchup) for one in replays("some")) == {
         frozenset(("rock", "paper")): 3,
@@ -140,7 +122,7 @@ def test_pairs(ludus: Run) -> None:
         assert one.outcome(0) == ("win" if one.matchup in beats else "loss")
 
 
-def test_a_game_of_one_seat_with_an_option(ludus: Run) -> None:
+def test_a_game_of_one_seat_with_an_option(ludus: Ludus) -> None:
     code, _, _ = ludus("record", "beacon", "oracle", "random", "--set", "decisions=12", "-n", "2", "--out", "b")
     assert code == 0
     assert [one.options for one in replays("b")] == [{"decisions": 12}] * 4
@@ -157,7 +139,7 @@ def test_a_game_of_one_seat_with_an_option(ludus: Run) -> None:
     assert "head 'order' has the values 0 to 1, got 2" in err
 
 
-def test_convert_tells_which_actions_have_no_place(ludus: Run) -> None:
+def test_convert_tells_which_actions_have_no_place(ludus: Ludus) -> None:
     """As of StarCraft II, whose players can do more than its interface for programs has words for."""
     Path("mine.py").write_text(OWN_REPLAYS)
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "12", "--out", "games", "--quiet")
@@ -172,7 +154,7 @@ def test_convert_tells_which_actions_have_no_place(ludus: Run) -> None:
     assert last(out)["left_out"]["nobody knows it"] == 24
 
 
-def test_convert_chooses_counts_and_goes_on(ludus: Run) -> None:
+def test_convert_chooses_counts_and_goes_on(ludus: Ludus) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "12", "--out", "games", "--quiet")
     code, out, _ = ludus("convert", "games", "--out", "all")
     assert code == 0
@@ -199,7 +181,7 @@ def test_convert_chooses_counts_and_goes_on(ludus: Run) -> None:
         assert one.any()
 
 
-def test_what_is_damaged_is_skipped_and_named(ludus: Run) -> None:
+def test_what_is_damaged_is_skipped_and_named(ludus: Ludus) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "4", "--out", "games", "--quiet")
     files = sorted(Path("games").iterdir())
     whole = files[1].read_bytes()
@@ -231,7 +213,7 @@ def test_what_is_damaged_is_skipped_and_named(ludus: Run) -> None:
     assert code == 2
 
 
-def test_nothing_left_is_a_failure(ludus: Run) -> None:
+def test_nothing_left_is_a_failure(ludus: Ludus) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "2", "--out", "games", "--quiet")
     code, out, err = ludus("convert", "games", "--out", "set", "--min-length", "50")
     assert code == 1
@@ -242,7 +224,7 @@ def test_nothing_left_is_a_failure(ludus: Run) -> None:
     assert "unknown map 'lost_temple'" in err
 
 
-def test_a_disk_that_will_not_do_is_said_early(ludus: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_will_not_do_is_said_early(ludus: Ludus, monkeypatch: pytest.MonkeyPatch) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "2", "--out", "games", "--quiet")
     monkeypatch.setattr(replay_conversion, "SPARE_BYTES", 1 << 60)
     code, _, err = ludus("convert", "games", "--out", "set")
@@ -257,7 +239,7 @@ def test_a_disk_that_will_not_do_is_said_early(ludus: Run, monkeypatch: pytest.M
     assert estimates[0] > 500, "what was skipped says nothing about the others"
 
 
-def test_players_of_a_run(ludus: Run) -> None:
+def test_players_of_a_run(ludus: Ludus) -> None:
     small = {"runtime": "serial", "budget": "2000", "actor.num_tables": "16", "actor.matches": "1",
              "learner.batch_size": "500", "model.hidden": "8", "evaluation.episodes": "8",
              "league.roles.main.promotion.every": "1000"}  # fmt: skip
@@ -277,7 +259,7 @@ def test_players_of_a_run(ludus: Run) -> None:
     assert "--set is for a GAME" in err
 
 
-def test_a_replay_does_not_choose_what_code_is_run(ludus: Run) -> None:
+def test_a_replay_does_not_choose_what_code_is_run(ludus: Ludus) -> None:
     Path("own.py").write_text(OWN_GAME)
     assert ludus("record", "own.py:Mine", "random", "random", "-n", "2", "--out", "games")[0] == 0
     assert {one.game for one in replays("games")} == {"own.py:Mine"}, "and no folder is named"
@@ -295,7 +277,7 @@ def test_a_replay_does_not_choose_what_code_is_run(ludus: Run) -> None:
         ({"game": "gymnasium:CartPole-v99"}, "its game cannot be made"),
     ],
 )
-def test_nor_what_a_library_runs(ludus: Run, changed: dict[str, Any], message: str) -> None:
+def test_nor_what_a_library_runs(ludus: Ludus, changed: dict[str, Any], message: str) -> None:
     pytest.importorskip("gymnasium")
     Path("harm.py").write_text("open('harm', 'w').close()")
     ludus("record", "gymnasium:CartPole-v1", "random", "-n", "2", "--out", "games", "--quiet")
@@ -309,7 +291,7 @@ def test_nor_what_a_library_runs(ludus: Run, changed: dict[str, Any], message: s
     assert ReplayDataset.open("set").num_episodes == 2
 
 
-def test_the_game_that_is_named_is_the_one_that_is_converted(ludus: Run) -> None:
+def test_the_game_that_is_named_is_the_one_that_is_converted(ludus: Ludus) -> None:
     Path("own.py").write_text(OWN_GAME)
     ludus("record", "kuhn", "random", "random", "-n", "2", "--out", "games", "--quiet")
     ludus("record", "own.py:Mine", "random", "random", "-n", "2", "--out", "games", "--quiet")
@@ -321,14 +303,14 @@ def test_the_game_that_is_named_is_the_one_that_is_converted(ludus: Run) -> None
     assert (code, "it is of kuhn, not of leduc" in err) == (2, True)
 
 
-def test_a_replay_that_cannot_be_opened_is_skipped_and_named(ludus: Run) -> None:
+def test_a_replay_that_cannot_be_opened_is_skipped_and_named(ludus: Ludus) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "2", "--out", "games", "--quiet")
     Path("games/a.replay").mkdir()
     code, _, err = ludus("convert", "games", "--out", "set", "--quiet")
     assert (code, "skipped games/a.replay: cannot be read: Is a directory" in err) == (0, True)
 
 
-def test_what_is_in_the_folder_counts_only_if_it_is_the_same(ludus: Run) -> None:
+def test_what_is_in_the_folder_counts_only_if_it_is_the_same(ludus: Ludus) -> None:
     record = ("record", "beacon", "oracle", "-n", "2", "--out", "games", "--quiet")
     assert ludus(*record, "--set", "decisions=12")[0] == 0
     code, _, err = ludus(*record, "--set", "decisions=16")
@@ -339,7 +321,7 @@ def test_what_is_in_the_folder_counts_only_if_it_is_the_same(ludus: Run) -> None
     assert (code, "games is being written by another process" in err) == (1, True)
 
 
-def test_no_game_is_recorded_twice(ludus: Run) -> None:
+def test_no_game_is_recorded_twice(ludus: Ludus) -> None:
     record = ("record", "rock_paper_scissors", "--out", "games", "--quiet")
     for players, episodes in (("rock scissors", "4"), ("rock paper scissors", "4"), ("rock paper", "8")):
         assert ludus(*record, *players.split(), "-n", episodes)[0] == 0
@@ -347,7 +329,7 @@ def test_no_game_is_recorded_twice(ludus: Run) -> None:
     assert len(set(seeds)) == len(seeds) == 12
 
 
-def test_a_game_that_cannot_be_replayed_is_refused(ludus: Run) -> None:
+def test_a_game_that_cannot_be_replayed_is_refused(ludus: Ludus) -> None:
     Path("chance.py").write_text(CHANCE)
     code, _, err = ludus("record", "chance.py:Chance", "random", "random", "-n", "20", "--out", "games")
     assert code == 1
@@ -366,7 +348,7 @@ def test_a_game_that_cannot_be_replayed_is_refused(ludus: Run) -> None:
         (("convert", "."), "holds no replays"),
     ],
 )
-def test_mistakes_are_named(ludus: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_mistakes_are_named(ludus: Ludus, arguments: tuple[str, ...], message: str) -> None:
     code, _, err = ludus(*arguments, "--out", "out")
     assert code == 2
     assert message in err
@@ -376,7 +358,7 @@ def test_mistakes_are_named(ludus: Run, arguments: tuple[str, ...], message: str
 KILLED = """
 import os, sys
 from ludus.cli.main import main
-from ludus.store import dataset_writer
+from ludus.replays import dataset_writer
 
 dataset_writer.COMMIT_REPLAYS = 2
 stop, count, fsync = int(sys.argv[1]), 0, os.fsync
@@ -393,7 +375,7 @@ main(["convert", "games", "--out", "set", "--quiet"])
 """
 
 
-def test_convert_goes_on_after_a_kill(ludus: Run) -> None:
+def test_convert_goes_on_after_a_kill(ludus: Ludus) -> None:
     ludus("record", "tic_tac_toe", "random", "rules", "-n", "8", "--out", "games", "--quiet")
     ludus("convert", "games", "--out", "whole", "--quiet")
     for stop, code in ((30, -signal.SIGKILL), (45, -signal.SIGKILL), (0, 0)):

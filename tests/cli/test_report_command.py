@@ -5,18 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from planted_runs import plant
 
 from ludus.cli.main import ludus
 from ludus.config import ConfigError
 from ludus.store.run_folder import RunFolder
-
-sys.path.append(str(Path(__file__).parent.parent / "run_view"))
-from planted_runs import plant
 
 PICTURES = ("league", "payoff", "ratings", "curves", "spinning_top")
 

@@ -5,20 +5,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Ludus
 
-from ludus.cli.main import main
 from ludus.games.catalog import resolve
 from ludus.games.remote.client import GameClient
 from ludus.games.remote.source import Remote, from_address
 from ludus.games.seat_rows import GameError
-
-Run = Callable[..., tuple[int, str]]
 
 WITHOUT = """
 import sys
@@ -30,19 +28,6 @@ sys.meta_path.insert(0, Absent())
 from ludus.cli.main import main
 main(sys.argv[1:])
 """
-
-
-@pytest.fixture
-def ludus(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command that must fail: (exit code, standard error)."""
-
-    def run(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        assert isinstance(end.value.code, int)
-        return end.value.code, capsys.readouterr().err
-
-    return run
 
 
 @contextmanager
@@ -110,9 +95,9 @@ def test_clients_may_set_harmless_options_only(tmp_path: Path) -> None:
             _ = Remote(server=server, options={"mode": {"$ref": "os:system"}}).spec
 
 
-def test_other_machines_are_let_in_with_a_token_only(ludus: Run) -> None:
+def test_other_machines_are_let_in_with_a_token_only(ludus: Ludus) -> None:
     for host in ("0.0.0.0", "::", "games.example"):
-        code, err = ludus("serve", "kuhn", "--host", host)
+        code, _, err = ludus("serve", "kuhn", "--host", host)
         assert code == 2
         assert "--token-file" in err
 
@@ -129,16 +114,14 @@ def test_other_machines_are_let_in_with_a_token_only(ludus: Run) -> None:
     ],
 )
 def test_what_is_wrong_is_said(
-    ludus: Run,
+    ludus: Ludus,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     code: int,
     said: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "words").write_text("no PEM")
-    found, err = ludus("serve", *arguments)
+    found, _, err = ludus("serve", *arguments)
     assert found == code
     assert said in err
     assert "Traceback" not in err
@@ -153,11 +136,11 @@ def test_what_is_wrong_is_said(
     ],
 )
 def test_a_program_that_cannot_run_is_said_before_it_is_served(
-    ludus: Run, tmp_path: Path, content: str, said: str
+    ludus: Ludus, tmp_path: Path, content: str, said: str
 ) -> None:
     file = tmp_path / "game.yaml"
     file.write_text(content)
-    code, err = ludus("serve", "kuhn", "--workers", "0", "--program", str(file))
+    code, _, err = ludus("serve", "kuhn", "--workers", "0", "--program", str(file))
     assert code == 2
     assert said in err
 

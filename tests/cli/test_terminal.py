@@ -9,10 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from terminals import LUDUS, Terminal, running
+from command_line import LUDUS
+from terminals import Terminal, running
 
-from ludus.cli.terminal import can_redraw
 from ludus.cli.train_view import Pace
+from ludus.observe.terminal import can_redraw
 
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 """Characters that a log should not have; a terminal itself adds the carriage returns."""

@@ -6,14 +6,13 @@ import http.client
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from command_line import LUDUS, Ludus
 
-from ludus.cli.main import main
 from ludus.store.run_folder import RunFolder
 from ludus.system.network import make_token_file
 
@@ -27,7 +26,7 @@ def run(tmp_path: Path) -> Path:
 @contextmanager
 def watched(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
     """The process, its port, and its first line."""
-    command = [sys.executable, "-m", "ludus.cli.main", "watch", *arguments]
+    command = [*LUDUS, "watch", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -79,25 +78,20 @@ def test_a_token_from_a_file_is_asked_for(run: Path, tmp_path: Path) -> None:
         (("--port", "99999"), "99999 is not in the range"),
     ],
 )
-def test_what_is_not_safe_is_refused_by_name(
-    run: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["watch", str(run), *arguments])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
+def test_what_is_not_safe_is_refused_by_name(ludus: Ludus, run: Path, arguments: tuple[str, ...], message: str) -> None:
+    code, _, err = ludus("watch", str(run), *arguments)
+    assert code == 2
+    assert message in err
 
 
-def test_a_token_that_others_can_read_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_that_others_can_read_is_refused(ludus: Ludus, run: Path, tmp_path: Path) -> None:
     token_file = make_token_file(tmp_path / "token")
     token_file.chmod(0o644)
-    with pytest.raises(SystemExit):
-        main(["watch", str(run), "--host", "0.0.0.0", "--token-file", str(token_file)])
-    assert "can be read by others" in capsys.readouterr().err
+    err = ludus("watch", str(run), "--host", "0.0.0.0", "--token-file", str(token_file)).err
+    assert "can be read by others" in err
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["watch", str(tmp_path)])
-    assert end.value.code == 1
-    assert f"{tmp_path} is not a run folder" in capsys.readouterr().err
+def test_a_folder_that_is_no_run_is_named(ludus: Ludus, tmp_path: Path) -> None:
+    code, _, err = ludus("watch", str(tmp_path))
+    assert code == 1
+    assert f"{tmp_path} is not a run folder" in err

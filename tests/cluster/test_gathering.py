@@ -8,7 +8,7 @@ from ray_runs import needs_ray
 
 from ludus.runtime.ray.loopback import LoopbackCluster
 
-pytestmark = [pytest.mark.slow, needs_ray]
+pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_ray]
 
 COUNT = "import sys; from ludus.runtime.ray.connection import gather; print(gather(sys.argv[1], 3, wait_s=0))"
 

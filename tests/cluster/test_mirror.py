@@ -11,10 +11,11 @@ from small_runs import small
 
 from ludus.config import encode
 from ludus.data.records import ModelId
-from ludus.runtime.ray.transfer import ArrayMessage, DamagedMessage, pack
+from ludus.runtime.ray.transfer import ArrayMessage, pack
 from ludus.runtime.ray.user_code import Mirror
 from ludus.store.model_pool import UnknownModel
 from ludus.store.run_folder import RunFolder
+from ludus.system.arrays import WireError
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_a_damaged_model_is_not_kept(mirror: Mirror) -> None:
     parcel = weights(0)
     body = parcel.body.copy()
     body[0] ^= 1
-    with pytest.raises(DamagedMessage):
+    with pytest.raises(WireError):
         mirror.keep_model(ModelId("main", 0, 0), "live", ArrayMessage(parcel.head, body), most=3)
     with pytest.raises(UnknownModel):
         mirror.folder.models.fetch(ModelId("main", 0, 0))

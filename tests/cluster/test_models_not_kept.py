@@ -17,7 +17,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.runtime.ray.loopback import LoopbackCluster
 from ludus.store.model_pool import ModelPool, UnknownModel
-from ludus.workers.worker import Supervision
+from ludus.workers.config import Supervision
 
 pytestmark = [pytest.mark.slow, needs_ray]
 

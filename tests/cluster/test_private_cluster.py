@@ -31,6 +31,7 @@ def homes() -> set[Path]:
     return set(Path("/tmp").glob("ludus-ray-*"))
 
 
+@pytest.mark.ci
 def test_it_is_private_and_leaves_nothing(tmp_path: Path) -> None:
     path, before = tmp_path / "run", homes()
     with ray_run(path, small(budget=10**9)) as run:
@@ -61,6 +62,7 @@ leave()
 """
 
 
+@pytest.mark.ci
 def test_it_is_private_also_where_ray_was_imported_before() -> None:
     """Ray has read then that it needs no token, and that it may listen everywhere."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -93,6 +95,7 @@ def test_what_is_killed_leaves_no_process(tmp_path: Path) -> None:
     check_run(path, open_matches=True)
 
 
+@pytest.mark.ci
 def test_an_actor_and_the_learner_that_are_killed_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with ray_run(path, small(budget=10**9)) as run:

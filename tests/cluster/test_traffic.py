@@ -26,7 +26,7 @@ class Post:
 
     def __init__(self) -> None:
         self.here, self.there = parts_in_memory(), parts_in_memory()
-        signals = [[Signal.create() for _ in self.here.hearts] for _ in range(2)]
+        signals = [[Signal.create() for _ in self.here.heartbeats] for _ in range(2)]
         self.outlet = TrajectorySender(self.here, signals[0], self, compress="none", in_flight=2)
         self.inlet = TrajectoryReceiver(self.there, signals[1], self.there.learner_of, lambda _: self)
         self.on_the_way: deque[tuple[Any, ...]] = deque()
@@ -132,17 +132,17 @@ def test_news_of_an_actor_before_are_not_taken_for_its_successor() -> None:
 def test_weights_arrive_with_their_name_and_are_sent_again_when_damaged() -> None:
     post = Post()
     post.start(0, epoch=1)
-    weights = {name: np.full_like(array[0], 3) for name, array in post.there.board._copies["main"].items()}
-    post.there.board.publish(ModelId("main", 0, 4), weights)
+    weights = {name: np.full_like(array[0], 3) for name, array in post.there.weights._copies["main"].items()}
+    post.there.weights.publish(ModelId("main", 0, 4), weights)
     post.damage = True
     post.inlet.step()
     assert post.arrive() == [False]
-    assert post.here.board.newest("main") is None
+    assert post.here.weights.newest("main") is None
     post.damage = False
     post.inlet._shared = None
     post.inlet.step()
     assert post.arrive() == [True]
-    model, arrived = post.here.board.fetch("main")
+    model, arrived = post.here.weights.fetch("main")
     assert model == ModelId("main", 0, 4)
     assert all(np.array_equal(arrived[name], array) for name, array in weights.items())
     post.inlet.step()
@@ -153,12 +153,12 @@ def test_who_may_go_on_finds_the_weights_that_came_along() -> None:
     """Where acting and learning take turns, a step with the old weights would be played in vain."""
     post = Post()
     post.start(0, epoch=1)
-    weights = {name: np.zeros_like(array[0]) for name, array in post.there.board._copies["main"].items()}
-    post.there.board.publish(ModelId("main", 0, 4), weights)
+    weights = {name: np.zeros_like(array[0]) for name, array in post.there.weights._copies["main"].items()}
+    post.there.weights.publish(ModelId("main", 0, 4), weights)
     post.there.used[0] = 9
     seen: list[ModelId | None] = []
     woken = post.outlet._signals[0]
-    woken.notify = lambda: seen.append(post.here.board.newest("main"))  # type: ignore[method-assign]
+    woken.notify = lambda: seen.append(post.here.weights.newest("main"))  # type: ignore[method-assign]
     post.inlet.step()
     post.arrive()
     assert seen == [ModelId("main", 0, 4)]
@@ -179,21 +179,21 @@ def test_what_is_refused_of_an_actor_that_lives_shows_that_the_way_is_cut_off() 
 def test_a_site_gets_its_first_weights_before_anybody_is_there() -> None:
     post = Post()
     post.inlet.know("there")
-    weights = {name: np.zeros_like(array[0]) for name, array in post.there.board._copies["main"].items()}
-    post.there.board.publish(ModelId("main", 0, 0), weights)
+    weights = {name: np.zeros_like(array[0]) for name, array in post.there.weights._copies["main"].items()}
+    post.there.weights.publish(ModelId("main", 0, 0), weights)
     post.inlet.step()
     assert post.inlet.is_full is False
     post.inlet.step()
     assert post.inlet.is_full, "it has not taken them yet"
     post.arrive()
-    assert post.here.board.newest("main") == ModelId("main", 0, 0)
-    post.there.board.publish(ModelId("main", 0, 1), weights)
+    assert post.here.weights.newest("main") == ModelId("main", 0, 0)
+    post.there.weights.publish(ModelId("main", 0, 1), weights)
     post.inlet.step()
     assert not post.on_the_way, "newer ones only once somebody plays with them"
     post.start(0, epoch=1)
     post.inlet.step()
     post.arrive()
-    assert post.here.board.newest("main") == ModelId("main", 0, 1)
+    assert post.here.weights.newest("main") == ModelId("main", 0, 1)
 
 
 def test_that_an_actor_is_there_is_told_without_trajectories() -> None:

@@ -71,7 +71,7 @@ def test_other_files_and_formats_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ReplayError, match="not a replay"):
         decode_replay(b"PK\x03\x04 something else")
     with monkeypatch.context() as patch:
-        patch.setattr(replays, "FORMAT", 2)
+        patch.setattr(replays, "_FORMAT", 2)
         later = encode_replay(a_replay())
     with pytest.raises(ReplayError, match="format 2; this version of ludus reads 1"):
         decode_replay(later)

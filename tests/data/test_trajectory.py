@@ -333,7 +333,7 @@ def test_stack_is_time_first_and_strips_the_prefixes() -> None:
 def test_slots_that_hold_no_number_are_found(column: str, broken: float) -> None:
     pool = new_pool(num_slots=3)
     {**pool.rows, **pool.slots}[column][1].reshape(-1)[0] = broken
-    assert pool.are_finite(np.arange(3)).tolist() == [True, False, True]
+    assert pool.stack_finite(np.arange(3))[1].tolist() == [True, False, True]
 
 
 def test_what_an_earlier_trajectory_left_in_a_slot_does_not_count() -> None:
@@ -372,5 +372,5 @@ def test_padding_of_entities_may_be_anything() -> None:
     pool.rows["observation.things"][:, :, :2] = 1.0
     pool.rows["observation.things_length"][0] = 2
     pool.rows["observation.things_length"][1] = 3
-    assert pool.are_finite(np.arange(2)).tolist() == [True, False]
+    assert pool.stack_finite(np.arange(2))[1].tolist() == [True, False]
     assert np.isnan(pool.rows["observation.things"][0, 0, 2]).all(), "looking must not change anything"

@@ -12,14 +12,15 @@ from typing import Any
 
 from ludus.data.records import MatchFinished, PlayerReset, Result
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 
 AFTER = 5
 """So many times the place is passed first."""
 
 
-def die_at(training: SerialTraining, place: str, passed: Path) -> None:
+def die_at(training: Coordinator[SerialWorkers], place: str, passed: Path) -> None:
     """Makes the controller of this run die at a place."""
     controller: Any = training.controller
     ledger: Any = controller._ledger
@@ -64,6 +65,6 @@ def die_at(training: SerialTraining, place: str, passed: Path) -> None:
 
 if __name__ == "__main__":
     folder = RunFolder.open(sys.argv[1])
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         die_at(training, sys.argv[2], folder.path.with_suffix(".acknowledged"))
         training.run()

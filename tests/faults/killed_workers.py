@@ -10,9 +10,10 @@ from tiny_runs import BATCH
 
 from ludus.data.addresses import load_address
 from ludus.data.records import MatchVoid
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers
 from ludus.store.run_folder import RunFolder, read_metrics
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 MIDDLEWARE = """
 import os
@@ -90,7 +91,7 @@ def voids_of(path: Path) -> list[str]:
     return [reason for reason in voids if reason != "stopped"]
 
 
-def pids_of(training: LocalTraining) -> list[int]:
+def pids_of(training: Coordinator[ProcessWorkers]) -> list[int]:
     """Of all its workers."""
-    found = [training.learner_pid, training.policy_worker_pid, training.buffer_worker_pid]
-    return [*training.actor_pids, *(pid for pid in found if pid is not None)]
+    found = [training.workers.learner_pid, training.workers.policy_worker_pid, training.workers.buffer_worker_pid]
+    return [*training.workers.actor_pids, *(pid for pid in found if pid is not None)]

@@ -29,8 +29,9 @@ from tiny_runs import (
 )
 
 from ludus.data.records import MatchFinished, MatchVoid, Result
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers
+from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
 from ludus.workers.worker import TrainingFailed
@@ -41,7 +42,7 @@ def voids(path: Path) -> list[MatchVoid]:
         return [event for _, event in ledger.replay() if isinstance(event, MatchVoid)]
 
 
-def run_to_the_end(path: Path, training: LocalTraining, watch: Any = None) -> None:
+def run_to_the_end(path: Path, training: Coordinator[ProcessWorkers], watch: Any = None) -> None:
     assert training.run(watch) == FINISHED
     check_run(path, live=training.league)
 
@@ -50,12 +51,12 @@ def run_to_the_end(path: Path, training: LocalTraining, watch: Any = None) -> No
 def test_row_01_kill_an_actor_in_the_middle_of_episodes(tmp_path: Path, runtime: str) -> None:
     path = tmp_path / "run"
     with local(path, tiny(runtime=runtime)) as training:
-        pids = [*training.actor_pids, training.learner_pid]
+        pids = [*training.workers.actor_pids, training.workers.learner_pid]
         watch = once(learned(4_000), lambda t: kill(t.actor_pids[0]))
         run_to_the_end(path, training, watch)
         assert watch.done
         assert training.restarts == 1
-        pids += [*training.actor_pids, training.learner_pid]
+        pids += [*training.workers.actor_pids, training.workers.learner_pid]
         assert training.league.starts == 1, "the run itself went on"
     [fault] = faults_of(path)
     assert (fault["class"], fault["worker"], fault["then"]) == ("killed", "actor-0", "started again")
@@ -91,8 +92,8 @@ def test_row_03_kill_an_actor_that_has_told_and_not_heard(tmp_path: Path, runtim
         def deaf(result: Result) -> None:
             if not killed:
                 killed.append(result)
-                kill(training.actor_pids[0])
-                wait_until(lambda: is_gone(training.actor_pids[0]), "the actor to die")
+                kill(training.workers.actor_pids[0])
+                wait_until(lambda: is_gone(training.workers.actor_pids[0]), "the actor to die")
             report(result)
 
         training.controller.report = deaf  # type: ignore[method-assign]
@@ -114,7 +115,7 @@ def test_row_07_kill_an_actor_that_measures(tmp_path: Path, runtime: str) -> Non
     path = tmp_path / "run"
     measured: list[int] = []
 
-    def measuring(training: LocalTraining) -> bool:
+    def measuring(training: Coordinator[ProcessWorkers]) -> bool:
         found = training.league.matches.open_matches
         measured[:] = [number for number, held in found.items() if held.match.purpose == "evaluation"]
         return bool(measured)
@@ -133,7 +134,7 @@ def test_row_10_an_actor_that_slept_too_long_cannot_tell_any_more(tmp_path: Path
     """Without a sign of life it is ended before its matches are given up, so a late result cannot come."""
     path = tmp_path / "run"
     with local(path, tiny(budget=8_000, supervision=QUICK, runtime=runtime)) as training:
-        pid = training.actor_pids[0]
+        pid = training.workers.actor_pids[0]
         run_to_the_end(path, training, once(learned(2_000), lambda t: kill(pid, signal.SIGSTOP)))
         assert training.faults.counts == {"env_hang": 1}
         assert is_gone(pid)
@@ -179,7 +180,7 @@ def test_row_14_a_game_that_keeps_failing_is_quarantined_and_the_others_go_on(tm
     game = bad_game(tmp_path / "marks", act="raise", times=99, after=2, only=1)
     with local(path, tiny(game, budget=4_000), num_actors=2) as training:
         run_to_the_end(path, training)
-        assert len(training.actor_pids) == 1
+        assert len(training.workers.actor_pids) == 1
     faults = faults_of(path)
     assert [fault["worker"] for fault in faults] == ["actor-1"] * 3
     assert [fault["then"] for fault in faults] == ["started again", "started again", "quarantined"]

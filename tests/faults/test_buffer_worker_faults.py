@@ -17,9 +17,11 @@ from tiny_runs import BATCH, LOCAL, QUICK, RAY, faults_of, kill, learned, local,
 
 from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.training import LocalTraining
-from ludus.workers.worker import Supervision, TrainingFailed
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers
+from ludus.runtime.rounds import FINISHED
+from ludus.workers.config import Supervision
+from ludus.workers.worker import TrainingFailed
 
 INSTANTS = (
     "(worker._pools[0], 'stack')",  # copied
@@ -71,9 +73,9 @@ def test_nothing_is_lost_with_a_buffer_worker(tmp_path: Path, runtime: str) -> N
 
 @pytest.mark.slow
 def test_one_that_hangs_is_replaced(tmp_path: Path) -> None:
-    def stop(training: LocalTraining) -> None:
-        assert training.buffer_worker_pid is not None
-        kill(training.buffer_worker_pid, signal.SIGSTOP)
+    def stop(training: Coordinator[ProcessWorkers]) -> None:
+        assert training.workers.buffer_worker_pid is not None
+        kill(training.workers.buffer_worker_pid, signal.SIGSTOP)
 
     path = tmp_path / "run"
     with local(path, replace(recomputing(), supervision=QUICK)) as training:
@@ -89,8 +91,8 @@ def test_one_that_hangs_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_actor_that_dies_takes_its_requests_with_it(tmp_path: Path) -> None:
-    def end(training: LocalTraining) -> None:
-        kill(training.actor_pids[0], signal.SIGKILL)
+    def end(training: Coordinator[ProcessWorkers]) -> None:
+        kill(training.workers.actor_pids[0], signal.SIGKILL)
 
     path = tmp_path / "run"
     with local(path, recomputing(), num_actors=2) as training:

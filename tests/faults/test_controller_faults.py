@@ -37,8 +37,8 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.runtime import launcher
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import BadMessage, PeerGone, control_pair, receive, send
 from ludus.workers.messages import CODE, OTHER_CODE, FromActor, Launch, NextMatch
@@ -57,7 +57,7 @@ def die(path: Path, place: str) -> list[int]:
 
 def go_on(path: Path) -> None:
     folder = RunFolder.open(path)
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         assert training.run() == FINISHED
         check_run(path, live=training.league, open_matches=True)
 

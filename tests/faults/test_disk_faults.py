@@ -20,9 +20,10 @@ from tiny_runs import BATCH, create, faults_of, learned, local, once, tiny
 from ludus.config import encode
 from ludus.data.records import ModelId, PlayerRemoved, Result, RunStarted
 from ludus.runtime.assemble import CHECKPOINT, load_experiment
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers, local_training
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import MetricsFile, RunFolder
@@ -54,7 +55,7 @@ def fill(disk: Path) -> None:
             return
 
 
-def acknowledging(training: LocalTraining) -> list[Result]:
+def acknowledging(training: Coordinator[ProcessWorkers]) -> list[Result]:
     """The results whose reports have returned, from now on."""
     report, known = training.controller.report, list[Result]()
 
@@ -78,37 +79,39 @@ def test_rows_19_20_a_full_disk_ends_the_run_by_name_and_it_goes_on_later(small_
     (small_disk / "filler").unlink()
     check_run(path, acknowledged=known, open_matches=True)
     folder = RunFolder.open(path)
-    with folder.lock(), closing(LocalTraining(tiny(budget=20 * BATCH), folder, 1)) as again:
+    with folder.lock(), closing(local_training(tiny(budget=20 * BATCH), folder, 1)) as again:
         assert again.run() == FINISHED
         check_run(path, live=again.league, acknowledged=known)
     check_nothing_left(path, ())
 
 
-def write_rows(training: SerialTraining) -> None:
+def write_rows(training: Coordinator[SerialWorkers]) -> None:
     for _ in range(2_000):
         training._ledger.append([RunStarted(1)] * 50)
 
 
-def write_checkpoint(training: SerialTraining) -> None:
+def write_checkpoint(training: Coordinator[SerialWorkers]) -> None:
     training.save(clean=False)
 
 
-def write_model(training: SerialTraining) -> None:
+def write_model(training: Coordinator[SerialWorkers]) -> None:
     training.learner.players["main"].step += 1
     training.learner.freeze("main", None)
 
 
-def write_metrics(training: SerialTraining) -> None:
+def write_metrics(training: Coordinator[SerialWorkers]) -> None:
     for _ in range(10_000):
         training._metrics.append({"decisions": 0, "filler": "x" * 4_096})
 
 
 @pytest.mark.parametrize("write", [write_rows, write_checkpoint, write_model, write_metrics])
-def test_every_part_of_the_store_names_a_full_disk(small_disk: Path, write: Callable[[SerialTraining], None]) -> None:
+def test_every_part_of_the_store_names_a_full_disk(
+    small_disk: Path, write: Callable[[Coordinator[SerialWorkers]], None]
+) -> None:
     path = small_disk / "run"
     create(path, tiny(runtime="serial", budget=3 * BATCH))
     folder = RunFolder.open(path)
-    with closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with closing(serial_training(load_experiment(folder), folder)) as training:
         training.run()
         fill(small_disk)
         with pytest.raises((StoreError, OSError), match=r"(?i)disk is full|no space left") as caught:
@@ -206,7 +209,7 @@ def test_row_23_damaged_models_and_checkpoints_are_found_and_left_out(tmp_path: 
     path = tmp_path / "run"
     described = tiny(budget=13 * BATCH)
     folder = RunFolder.create(path, encode(described), seed=0, command=())
-    with closing(SerialTraining(replace(described, budget=12 * BATCH), folder)) as first:
+    with closing(serial_training(replace(described, budget=12 * BATCH), folder)) as first:
         first.run()
         victims = first.league.candidates.frozen()[1:4]
         models = [ModelId.parse(first.league.players[victim].model or "") for victim in victims]
@@ -214,7 +217,7 @@ def test_row_23_damaged_models_and_checkpoints_are_found_and_left_out(tmp_path: 
         damage(path / "models" / "main" / f"{model.incarnation}-{model.step}.safetensors")
     newest = max((path / "checkpoints" / CHECKPOINT).iterdir())
     flip(newest)
-    with closing(LocalTraining(described, folder, 1)) as training:
+    with closing(local_training(described, folder, 1)) as training:
         assert training.run() == FINISHED
         league = check_run(path, live=training.league)
     assert not set(victims) & set(league.candidates)
@@ -231,11 +234,11 @@ def test_row_23_damaged_models_and_checkpoints_are_found_and_left_out(tmp_path: 
 def test_row_23_a_model_that_is_damaged_while_the_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "run"
 
-    def damage_all(training: LocalTraining) -> None:
+    def damage_all(training: Coordinator[ProcessWorkers]) -> None:
         for file in (path / "models" / "main").glob("*.safetensors"):
             flip(file)
 
-    def frozen(training: LocalTraining) -> bool:
+    def frozen(training: Coordinator[ProcessWorkers]) -> bool:
         return len(training.league.candidates.frozen()) >= 2
 
     with local(path, tiny(budget=14 * BATCH)) as training:

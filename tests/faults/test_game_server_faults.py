@@ -14,7 +14,7 @@ from tiny_runs import learned, local, once, tiny
 
 from ludus.data.records import MatchVoid
 from ludus.games.remote.source import Remote
-from ludus.runtime.serial import FINISHED
+from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import RunFolder
 
 

@@ -20,11 +20,13 @@ from ludus.config import encode
 from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
 from ludus.runtime.assemble import CHECKPOINT
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
-from ludus.workers.worker import Supervision, TrainingFailed
+from ludus.workers.config import Supervision
+from ludus.workers.worker import TrainingFailed
 
 HERE = Path(__file__).parent
 
@@ -33,8 +35,8 @@ def algorithm(name: str, **options: Any) -> Any:
     return load_address(f"{HERE / 'bad_algorithms.py'}:{name}")(**options)
 
 
-def serial(path: Path, described: Experiment) -> SerialTraining:
-    return SerialTraining(described, RunFolder.create(path, encode(described), seed=0, command=()))
+def serial(path: Path, described: Experiment) -> Coordinator[SerialWorkers]:
+    return serial_training(described, RunFolder.create(path, encode(described), seed=0, command=()))
 
 
 @pytest.mark.parametrize("runtime", [LOCAL, RAY])
@@ -69,14 +71,14 @@ def test_row_12_a_learner_that_stands_still_does_not_fill_the_memory(tmp_path: P
     def resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
-    def stop_learner(training: LocalTraining) -> None:
-        sizes.append(resident(training.actor_pids[0]))
-        kill(training.learner_pid, signal.SIGSTOP)
-        stopped.append((training.learner_pid, training.actor_pids[0]))
+    def stop_learner(training: Coordinator[ProcessWorkers]) -> None:
+        sizes.append(resident(training.workers.actor_pids[0]))
+        kill(training.workers.learner_pid, signal.SIGSTOP)
+        stopped.append((training.workers.learner_pid, training.workers.actor_pids[0]))
 
     def measure(training: Any) -> None:
         watch(training)
-        if stopped and not is_gone(stopped[0][1]) and training.learner_pid == stopped[0][0]:
+        if stopped and not is_gone(stopped[0][1]) and training.workers.learner_pid == stopped[0][0]:
             sizes.append(resident(stopped[0][1]))
 
     stopped: list[tuple[int, int]] = []
@@ -89,7 +91,7 @@ def test_row_12_a_learner_that_stands_still_does_not_fill_the_memory(tmp_path: P
     assert max(sizes) < sizes[0] + 32 * 2**20
 
 
-def weights_after_updates(training: SerialTraining) -> Callable[[Any], None]:
+def weights_after_updates(training: Coordinator[SerialWorkers]) -> Callable[[Any], None]:
     """A watcher that keeps the weights after each update in `training.seen`."""
     seen: dict[int, tuple[int, bytes]] = {}
     training.seen = seen  # type: ignore[attr-defined]

@@ -22,10 +22,11 @@ from ludus.data.records import (
     MatchVoid,
     RemovePlayer,
 )
-from ludus.runtime.assemble import Training, load_experiment
-from ludus.runtime.serial import INTERRUPTED
+from ludus.runtime.assemble import load_experiment
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import local_training
+from ludus.runtime.rounds import INTERRUPTED
 from ludus.runtime.settings import effective
-from ludus.runtime.training import LocalTraining
 from ludus.store import run_control as requests
 from ludus.store.run_control import Asked, EditAnswer
 from ludus.store.run_folder import RunFolder, read_metrics
@@ -122,20 +123,20 @@ def test_a_stop_while_the_workers_start_again_for_an_edit_is_in_good_order(
 ) -> None:
     path = tmp_path / "run"
     with local(path, tiny(budget=10**9)) as training:
-        end = training._crew.kill_all
+        end = training.workers.group.kill_all
 
         def end_and_stop() -> None:
             end()
             os.kill(os.getpid(), signal.SIGTERM)
 
-        monkeypatch.setattr(training._crew, "kill_all", end_and_stop)
+        monkeypatch.setattr(training.workers.group, "kill_all", end_and_stop)
         watch = Sequence([SECOND], 2_000)
         assert training.run(watch) == INTERRUPTED
         decisions = training.numbers()["decisions"]
         monkeypatch.undo()
     assert list(check_run(path).standings) == ["main", "second"]
     folder = RunFolder.open(path)
-    with folder.lock(), closing(LocalTraining(load_experiment(folder), folder, 1)) as again:
+    with folder.lock(), closing(local_training(load_experiment(folder), folder, 1)) as again:
         assert again.numbers()["decisions"] == decisions, "nothing is lost"
     assert faults_of(path) == []
 
@@ -156,7 +157,7 @@ def test_edits_survive_a_power_cut(tmp_path: Path) -> None:
     promised = effective(load_experiment(folder), league)
     assert promised.learner.learning_rate == 0.001
     assert list(league.standings) == ["main", "second"]
-    with folder.lock(), closing(LocalTraining(load_experiment(folder), folder, 1)) as again:
+    with folder.lock(), closing(local_training(load_experiment(folder), folder, 1)) as again:
         assert again.experiment == promised
         again.run(Stop(int(again.numbers()["decisions"]) + 4_000))
     league = check_run(path)

@@ -12,8 +12,8 @@ from tiny_runs import bad_game, descendants, faults_of, local, tiny
 
 from ludus.config import encode
 from ludus.games.isolation.isolated import Isolation
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 
 
@@ -21,7 +21,7 @@ def test_a_serial_run_outlives_a_game_that_crashes(tmp_path: Path) -> None:
     game = bad_game(tmp_path / "marks", act="segfault", times=3, per_process=1)
     described = tiny(game, isolation=Isolation(processes=2), runtime="serial", budget=6_000)
     path = tmp_path / "run"
-    training = SerialTraining(described, RunFolder.create(path, encode(described), seed=0, command=()))
+    training = serial_training(described, RunFolder.create(path, encode(described), seed=0, command=()))
     assert training.run() == FINISHED
     training.close()
     check_run(path, live=training.league, open_matches=True)

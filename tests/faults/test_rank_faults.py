@@ -9,7 +9,7 @@ import pytest
 from killing import EVERYTHING, STOP, Killer
 from tiny_runs import BATCH, create, tiny
 
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 RANKS = LearnerConfig(
     batch_size=BATCH, minibatch_size=BATCH // 2, epochs=2, buffer_size=8 * BATCH, schedule="async", ranks=2

@@ -17,8 +17,9 @@ from killed_workers import check_versions, killing, kills_in, pids_of, telling_l
 from tiny_runs import BATCH, QUICK, faults_of, kill, learned, local, once, tiny
 
 from ludus.experiment import Experiment
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers
+from ludus.runtime.rounds import FINISHED
 
 INSTANTS = {
     "policy-worker": (
@@ -62,9 +63,9 @@ def test_row_08_nothing_is_lost_mixed_or_answered_twice(tmp_path: Path, victim: 
 
 
 def test_row_08_a_policy_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
-    def stop(training: LocalTraining) -> None:
-        assert training.policy_worker_pid is not None
-        kill(training.policy_worker_pid, signal.SIGSTOP)
+    def stop(training: Coordinator[ProcessWorkers]) -> None:
+        assert training.workers.policy_worker_pid is not None
+        kill(training.workers.policy_worker_pid, signal.SIGSTOP)
 
     path = tmp_path / "run"
     with local(path, replace(asking(), supervision=QUICK)) as training:

@@ -20,12 +20,13 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.policy import join_kinds, weights_of
 from ludus.runtime.assemble import build_policies
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers, local_training
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def test_row_36_a_reset_that_no_checkpoint_has_seen_is_repeated_under_the_new_incarnation(
@@ -35,11 +36,11 @@ def test_row_36_a_reset_that_no_checkpoint_has_seen_is_repeated_under_the_new_in
     role = Role(matchmaking=SelfPlay(), promotion=BySteps(every=4_000), reset_probability=1.0)
     described = tiny(budget=12_000, checkpoint_every=3_000, league=LeagueRules(roles={"main": role}, bots=("random",)))
 
-    def was_reset(training: LocalTraining) -> bool:
+    def was_reset(training: Coordinator[ProcessWorkers]) -> bool:
         standing = training.league.standings["main"]
         return standing.incarnation == 1 and training._saved_at < standing.interval_start
 
-    watch = once(was_reset, lambda training: kill(training.learner_pid))
+    watch = once(was_reset, lambda training: kill(training.workers.learner_pid))
     path = tmp_path / "run"
     with local(path, described) as training:
         assert training.run(watch) == FINISHED
@@ -64,11 +65,11 @@ def test_both_runtimes_begin_with_the_model_that_a_role_names(tmp_path: Path) ->
         folder.models.publish(ModelId("teacher", 0, 0), teacher, parent=None, facts={})
         with folder.lock():
             if runtime == "serial":
-                with closing(SerialTraining(described, folder)) as serial:
+                with closing(serial_training(described, folder)) as serial:
                     began[runtime] = serial.learner.players["main"].weights()
             else:
-                with closing(LocalTraining(described, folder, 1)) as processes:
-                    began[runtime] = processes._launcher.parts.board.fetch("main")[1]
+                with closing(local_training(described, folder, 1)) as processes:
+                    began[runtime] = processes.workers.group.launcher.parts.weights.fetch("main")[1]
         for name, array in teacher.items():
             np.testing.assert_array_equal(began[runtime][name], array)
 

@@ -14,7 +14,7 @@ from tiny_runs import create, descendants, kill, started, tiny, wait_until, work
 
 from ludus.runtime.assemble import CHECKPOINT
 from ludus.store.run_folder import RunFolder
-from ludus.workers.worker import Supervision
+from ludus.workers.config import Supervision
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])

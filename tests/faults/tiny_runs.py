@@ -27,13 +27,11 @@ from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import Training
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator, Training
+from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
-from ludus.workers.worker import Supervision
+from ludus.workers.config import EvaluationConfig, LearnerConfig, Supervision
 
 BATCH = 1_000
 RAY = pytest.param(
@@ -77,7 +75,7 @@ def bad_game(marks: Path, **how: Any) -> GameSource:
 
 
 @contextmanager
-def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[LocalTraining]:
+def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[Coordinator[ProcessWorkers]]:
     """A run whose controller is this process; `described.runtime` says where its workers are."""
     folder = RunFolder.create(path, encode(described), seed=0, command=())
     with (
@@ -89,25 +87,29 @@ def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[Lo
         yield training
 
 
-def _new_training(described: Experiment, folder: RunFolder, num_actors: int, stack: ExitStack) -> LocalTraining:
+def _new_training(
+    described: Experiment, folder: RunFolder, num_actors: int, stack: ExitStack
+) -> Coordinator[ProcessWorkers]:
     if described.runtime != "ray":
-        return LocalTraining(described, folder, num_actors)
+        return local_training(described, folder, num_actors)
     from ludus.runtime.ray.connection import join  # Ray is imported once its environment is set
 
     stack.callback(join(None, num_actors))
-    from ludus.runtime.ray.launcher import train_on_cluster
+    from ludus.runtime.ray.launcher import ray_training
 
-    return train_on_cluster(described, folder, num_actors=num_actors)
+    return ray_training(described, folder, num_actors=num_actors)
 
 
-def once(when: Callable[[LocalTraining], bool], act: Callable[[LocalTraining], None]) -> Any:
+def once(
+    when: Callable[[Coordinator[ProcessWorkers]], bool], act: Callable[[Coordinator[ProcessWorkers]], None]
+) -> Any:
     """A watcher that acts the first time it is due, and tells so by its `done`."""
 
     class Once:
         done = False
 
         def __call__(self, training: Training) -> None:
-            assert isinstance(training, LocalTraining)
+            assert isinstance(training.workers, ProcessWorkers)
             if not self.done and when(training):
                 self.done = True
                 act(training)
@@ -115,7 +117,7 @@ def once(when: Callable[[LocalTraining], bool], act: Callable[[LocalTraining], N
     return Once()
 
 
-def learned(count: int) -> Callable[[LocalTraining], bool]:
+def learned(count: int) -> Callable[[Coordinator[ProcessWorkers]], bool]:
     return lambda training: training.numbers()["decisions"] >= count
 
 

@@ -14,6 +14,7 @@ from ludus.games import catalog, environments
 from ludus.games.catalog import list_games, resolve
 from ludus.games.environments import Environment, InstallError, environment_python, install
 from ludus.games.isolation.isolated import Isolated
+from ludus.system.machine import install_command
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -132,7 +133,7 @@ def test_a_broken_environment_does_not_look_for_the_game_in_itself(monkeypatch: 
     ("arguments", "named"),
     [
         (("--install", "micrort"), "did you mean 'microrts'?"),
-        (("--install", "gymnasium"), "pip install -e '.[games]'"),
+        (("--install", "gymnasium"), install_command("games")),
         (("--where", "somewhere"), "--where goes with --install"),
     ],
 )

@@ -43,8 +43,9 @@ from ludus.games.game import (
 )
 from ludus.games.recording import Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_groups import group_seats
+from ludus.replays.conversion import ReplayEpisodes
 from ludus.replays.playback import PlaybackError
-from ludus.replays.replay_episodes import ReplayEpisodes, require_replayable
+from ludus.replays.recording import require_replayable
 
 SOURCES: Mapping[str, GameSource] = {
     "kuhn": Kuhn(),

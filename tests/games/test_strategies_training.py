@@ -23,12 +23,12 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 TABLES = 32
 
@@ -96,7 +96,7 @@ def reward_for_following(game: GameSource, policies: tuple[Policy, ...]) -> floa
 def test_a_player_learns_to_follow_what_it_is_shown(game: WithStrategies, tmp_path: Path) -> None:
     described = experiment(game, 12_000)
     folder = new_folder(tmp_path / "run", described)
-    with closing(SerialTraining(described, folder)) as training:
+    with closing(serial_training(described, folder)) as training:
         main = training.learner.players["main"]
         before = reward_for_following(game, main.policies)
         assert training.run() == FINISHED
@@ -107,7 +107,7 @@ def test_a_player_learns_to_follow_what_it_is_shown(game: WithStrategies, tmp_pa
     assert after > 0.2
 
 
-def teacher_of(training: SerialTraining) -> Tree:
+def teacher_of(training: Coordinator[SerialWorkers]) -> Tree:
     arrays, _ = training.learner.players["main"].save()
     return {name: array for name, array in arrays.items() if name.startswith("reference.teacher")}
 
@@ -117,13 +117,13 @@ def test_the_teacher_survives_resets_and_a_stop(game: WithStrategies, tmp_path: 
     rules = LeagueRules(roles={"main": role}, bots=("random",))
     described = replace(experiment(game, 2_000), league=rules, checkpoint_every=700)
     folder = new_folder(tmp_path / "run", described)
-    with closing(SerialTraining(described, folder)) as training:
+    with closing(serial_training(described, folder)) as training:
         first = teacher_of(training)
         assert training.run() == FINISHED
         assert training.learner.players["main"].incarnation > 0
         kept = teacher_of(training)
     longer = replace(described, budget=3_000)
-    with closing(SerialTraining(longer, folder)) as training:
+    with closing(serial_training(longer, folder)) as training:
         resumed = teacher_of(training)
         assert training.learner.decisions >= 2_000
     assert first.keys() == kept.keys() == resumed.keys() != set()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ludus.config import ConfigError
-from ludus.launch.hosts import HostFile, HostLaunch, read_host_file
+from ludus.launch.hosts import HostFile, SshTraining, read_host_file
 from ludus.launch.ray_node import TrainingCommand
 
 GOOD = """
@@ -25,7 +25,7 @@ def read(tmp_path: Path, text: str) -> HostFile:
 
 def test_what_is_run_where(tmp_path: Path) -> None:
     training = TrainingCommand(experiment="kuhn", run="/runs/kuhn", settings=("budget=5",))
-    commands = list(HostLaunch(read(tmp_path, GOOD), training, programs="/venv/bin").commands())
+    commands = list(SshTraining(read(tmp_path, GOOD), training, programs="/venv/bin").commands())
     head, first, second, train = map(shlex.split, commands)
     assert head[:3] == ["/venv/bin/ray", "start", "--head"]
     assert '{"ludus_actor": 2}' in head  # the learner is elsewhere
@@ -41,7 +41,7 @@ def test_what_is_run_where(tmp_path: Path) -> None:
 
 def test_without_a_host_for_it_the_learner_is_here(tmp_path: Path) -> None:
     plan = read(tmp_path, "head: a\nhosts: [{address: b}]")
-    head = next(HostLaunch(plan, TrainingCommand(experiment="kuhn", run="/r"), programs="/bin").commands())
+    head = next(SshTraining(plan, TrainingCommand(experiment="kuhn", run="/r"), programs="/bin").commands())
     assert '{"ludus_learner": 1}' in shlex.split(head)
 
 

@@ -14,7 +14,7 @@ import pytest
 from launched_runs import PROGRAMS, wait_empty, wait_until, without_tokens
 from namespaces import Machine, machines, why_not
 
-from ludus.launch.ray_node import head_command, places
+from ludus.launch.ray_node import head_command, node_resources
 from ludus.system.network import with_token
 
 pytest.importorskip("ray", reason="pip install -e '.[ray]'")
@@ -65,7 +65,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Machine, Machine, str, subprocess.
     """Two machines, the head at the first."""
     with machines(("head", "node"), net=77) as (first, second):
         log = tmp_path / "head.log"
-        words = head_command(PROGRAMS, first.address, 6379, places(0, learner=True))
+        words = head_command(PROGRAMS, first.address, 6379, node_resources(0, learner=True))
         again = ("bash", "-c", 'for try in 1 2 3; do "$@" && break; done', "head")  # Ray is impatient
         environment = with_token(without_tokens(), TOKEN)
         with started(first, *again, *words, environment=environment, log=log) as head:

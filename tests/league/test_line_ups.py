@@ -269,7 +269,7 @@ def test_replaying_the_ledger_gives_the_same_league() -> None:
         ),
         ({"line_up": {"*": "random"}}, "no seat is left to the player itself; put 'self' on one"),
         ({"line_up": {"seat0": "self", "*": UniformPast(over="mian")}}, "did you mean 'main'"),
-        ({"trains": "all"}, "unknown Role.trains 'all'"),
+        ({"trains": "all"}, "Role.trains is 'all', not one of"),
         ({"opponents": "lineup"}, "did you mean 'line_up'"),
     ],
 )

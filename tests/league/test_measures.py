@@ -11,6 +11,7 @@ from league_rows import match_of, result_of
 from scipy.special import expit
 from small_leagues import DOMINATED, ROCK_PAPER_SCISSORS, chain, names, played, random_payoff
 
+from ludus.league.equilibrium import zero_sum_value
 from ludus.league.measures import (
     Estimate,
     LeagueMeasures,
@@ -21,7 +22,6 @@ from ludus.league.measures import (
     log_odds,
     measure,
     nash_average,
-    relative_population_performance,
 )
 from ludus.league.payoff import Payoff, PayoffRules
 
@@ -69,11 +69,11 @@ def test_diversity() -> None:
 
 def test_relative_population_performance() -> None:
     # Rock and paper against scissors and one that loses to everybody: scissors and rock play alone.
-    assert relative_population_performance(DOMINATED[:2, 2:]) == pytest.approx(0.5)
-    assert relative_population_performance([[1.0], [-1.0]]) == pytest.approx(1.0)
+    assert zero_sum_value(DOMINATED[:2, 2:]) == pytest.approx(0.5)
+    assert zero_sum_value([[1.0], [-1.0]]) == pytest.approx(1.0)
     payoff = random_payoff(30, 0)
-    ahead = relative_population_performance(payoff[:12, 12:])
-    assert relative_population_performance(payoff[12:, :12]) == pytest.approx(-ahead)
+    ahead = zero_sum_value(payoff[:12, 12:])
+    assert zero_sum_value(payoff[12:, :12]) == pytest.approx(-ahead)
 
 
 def test_a_league_of_rock_paper_scissors_and_two_weak_players() -> None:

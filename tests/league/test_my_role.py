@@ -12,8 +12,8 @@ from ludus.data.addresses import load_address
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerReset
 from ludus.experiment import Experiment
 from ludus.league.league import League
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_role.py"
@@ -59,7 +59,7 @@ def test_each_exploiter_starts_again_from_what_it_chooses() -> None:
 @pytest.mark.slow
 def test_a_league_of_these_roles_trains(tmp_path: Path) -> None:
     experiment = _experiment()
-    training = SerialTraining(experiment, RunFolder.create(tmp_path / "run", encode(experiment), seed=0))
+    training = serial_training(experiment, RunFolder.create(tmp_path / "run", encode(experiment), seed=0))
     try:
         assert training.run() == FINISHED
         with training.folder.ledger(read_only=True) as ledger:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from ludus.data.checks import unknown
 from ludus.data.records import LearnerProgress, PlayerReset
-from ludus.league.players import Player, Standing, check_player_id, unknown
+from ludus.league.players import Player, Standing, check_player_id
 
 
 @pytest.mark.parametrize("name", ["main", "main_0", "main.12", "a" * 64, "Bot-3", "7"])

@@ -101,8 +101,8 @@ def test_exploring_multiplies_or_draws_anew() -> None:
         ),
         ({"every": 0}, "Population.every must be from 1"),
         ({"ready_after": -1}, "Population.ready_after must be at least 0"),
-        ({"fitness": "ratings"}, "unknown fitness 'ratings'; did you mean 'rating'"),
-        ({"min_games": 0.0}, "Population.min_games must be positive"),
+        ({"fitness": "ratings"}, "Population.fitness is 'ratings', not one of .*did you mean 'rating'"),
+        ({"min_games": 0.0}, "Population.min_games must be above 0 and finite"),
         ({"confidence": 1.0}, r"Population.confidence must be in \[0.5, 1\)"),
         ({"factors": (0.0, 2.0)}, "Population.factors must all be positive"),
         ({"resample_probability": 1.5}, "Population.resample_probability must be from 0 to 1"),
@@ -115,7 +115,7 @@ def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None
 
 @pytest.mark.parametrize("share", [0.0, 0.6])
 def test_shares_must_not_overlap(share: float) -> None:
-    with pytest.raises(ValueError, match=r"Truncation.bottom must be above 0 and at most 0.5"):
+    with pytest.raises(ValueError, match=r"Truncation.bottom must be in .0, 0.5"):
         Truncation(bottom=share)
     with pytest.raises(ValueError, match=r"Truncation.top"):
         Truncation(top=share)

@@ -56,12 +56,12 @@ def test_players_without_a_chain_of_games_to_the_anchor_are_not_identified() -> 
     games = np.zeros((5, 5))
     games[0, 1] = games[1, 0] = games[2, 3] = games[3, 2] = 10.0
     ratings = fit_elo(list("abcde"), games, games / 2, anchor="b")
-    assert [rating.identified for rating in ratings.ratings] == [True, True, False, False, False]
+    assert [rating.elo is not None for rating in ratings.ratings] == [True, True, False, False, False]
     assert ratings["c"].interval() is None
 
 
 def test_one_player_or_an_anchor_that_never_played_is_not_identified() -> None:
-    assert not fit_elo(["a"], np.zeros((1, 1)), np.zeros((1, 1)))["a"].identified
+    assert fit_elo(["a"], np.zeros((1, 1)), np.zeros((1, 1)))["a"].elo is None
 
 
 def test_all_draws_and_all_wins_stay_finite() -> None:

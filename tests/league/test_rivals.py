@@ -96,7 +96,7 @@ def test_a_rival_without_a_past_is_played_as_it_is() -> None:
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan")])
 def test_bars_are_win_rates(wrong: float) -> None:
-    with pytest.raises(ValueError, match=r"LiveOrPast\.min_win_rate must be a win rate"):
+    with pytest.raises(ValueError, match=r"LiveOrPast\.min_win_rate must be from 0 to 1"):
         LiveOrPast(min_win_rate=wrong)
     with pytest.raises(ValueError, match="forgotten_below"):
         Verification(forgotten_below=wrong)

@@ -17,13 +17,13 @@ from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import Training, load_experiment, new_league
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.assemble import load_experiment, new_league
+from ludus.runtime.coordinator import Coordinator, Training
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_control import Asked, EditAnswer
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.worker import StopTraining
 
 
@@ -78,10 +78,10 @@ def folder_of(path: Path, described: Experiment | None = None) -> RunFolder:
     return RunFolder.open(path)
 
 
-def train(path: Path, described: Experiment | None, asker: Asker) -> SerialTraining:
+def train(path: Path, described: Experiment | None, asker: Asker) -> Coordinator[SerialWorkers]:
     """A new run or, without an experiment, one that goes on."""
     folder = folder_of(path, described)
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         training.run(asker)
         return training
 

@@ -25,7 +25,7 @@ from ludus.data.records import (
 )
 from ludus.data.schedules import Linear
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.runtime.settings import effective
 from ludus.store import run_control as requests
 from ludus.store.run_control import Asked, EditAnswer
@@ -71,7 +71,7 @@ def test_a_larger_budget_is_used_even_while_the_end_is_measured(tmp_path: Path) 
 
     folder = folder_of(tmp_path / "run", tiny(budget=600))
     watched = replace(load_experiment(folder), middleware=(ask_late,))  # type: ignore[arg-type]
-    with folder.lock(), closing(SerialTraining(watched, folder)) as training:
+    with folder.lock(), closing(serial_training(watched, folder)) as training:
         training.run()
         assert training.learner.decisions >= 1_200
 
@@ -240,7 +240,7 @@ def test_a_stopped_run_is_edited_and_goes_on_with_it(tmp_path: Path) -> None:
     before = replayed(path)
     promised = effective(written, before)
     assert (promised.learner.learning_rate, promised.budget) == (0.001, 2_400)
-    with folder.lock(), closing(SerialTraining(written, folder)) as training:
+    with folder.lock(), closing(serial_training(written, folder)) as training:
         assert training.experiment == promised
         assert training.learner.players["main"].incarnation == before.standings["main"].incarnation + 1
         training.run()
@@ -289,7 +289,7 @@ def test_a_failure_after_the_commit_is_not_called_a_refusal(tmp_path: Path, monk
         raise RuntimeError("the learner is gone")
 
     folder = folder_of(tmp_path / "run", tiny())
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         monkeypatch.setattr(training.learner, "configure", die)
         asked = Asked(folder.requests, change(algorithm__entropy="0.1"), 60)
         with pytest.raises(RuntimeError, match="gone"):
@@ -345,7 +345,7 @@ def test_two_who_join_and_leave_keep_the_seeds_of_the_others(tmp_path: Path) -> 
         RemovePlayer(player="second"),
     ):
         assert ask(folder, edit)[0].refused is None
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         assert training._hosted["main"].number == 0
         assert training._hosted["third"].number == 2
         assert list(training.learner.players) == ["main", "third"]

@@ -9,9 +9,10 @@ import pytest
 from edited_runs import Asker, folder_of, replayed, tiny, train
 
 from ludus.data.records import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
-from ludus.runtime.assemble import Training, load_experiment
-from ludus.runtime.serial import FINISHED, INTERRUPTED, TIME_LIMIT
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.assemble import load_experiment
+from ludus.runtime.coordinator import Training
+from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT
+from ludus.runtime.serial import serial_training
 from ludus.store.run_control import Asked, RunStatus, read_status
 
 
@@ -36,7 +37,7 @@ def test_a_pause_stops_play_and_learning_until_it_goes_on(tmp_path: Path) -> Non
             asked.append(Asked(training.folder.requests, Continue(), 60))
 
     folder = folder_of(tmp_path / "run", tiny())
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         assert training.run(watch) == FINISHED
     at = {decisions for decisions, state in rounds if state == "paused"}
     first_paused = next(index for index, (_, state) in enumerate(rounds) if state == "paused")
@@ -52,7 +53,7 @@ def test_a_pause_stops_play_and_learning_until_it_goes_on(tmp_path: Path) -> Non
 def test_a_stop_saves_and_the_run_goes_on_from_there(tmp_path: Path, before: list[tuple[int, AnyEdit | Order]]) -> None:
     path, asker = tmp_path / "run", Asker([*before, (500, Stop())])
     folder = folder_of(path, tiny(budget=10**9))
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         assert training.run(asker) == INTERRUPTED
     assert status_of(path).state == "stopped"
     reached = status_of(path).decisions
@@ -65,7 +66,7 @@ def test_a_stop_at_once_does_not_save(tmp_path: Path) -> None:
     folder = folder_of(path, tiny(budget=10**9, checkpoint_every=10**9))
     with (
         folder.lock(),
-        closing(SerialTraining(load_experiment(folder), folder)) as training,
+        closing(serial_training(load_experiment(folder), folder)) as training,
         pytest.raises(KeyboardInterrupt),
     ):
         training.run(Asker([(500, Stop(now=True))]))
@@ -77,11 +78,11 @@ def test_the_time_limit_ends_it_and_may_be_changed_while_it_trains(tmp_path: Pat
     path = tmp_path / "run"
     folder = folder_of(path, tiny(budget=10**9))
     asker = Asker([(500, ChangeSettings(settings={"time_limit_h": "1e-6"}))])
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         assert training.run(asker) == TIME_LIMIT
     assert status_of(path).state == TIME_LIMIT
     assert replayed(path).settings == {"time_limit_h": 1e-6}
-    with folder.lock(), closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
         assert training.run() == TIME_LIMIT, "each process has its own"
 
 

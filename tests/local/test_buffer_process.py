@@ -21,15 +21,15 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import CHECKPOINT, Training
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
-from ludus.runtime.training import LocalTraining, default_actors
+from ludus.runtime.assemble import CHECKPOINT
+from ludus.runtime.coordinator import Coordinator, Training
+from ludus.runtime.processes import ProcessWorkers, default_actors, local_training
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 def experiment(*, memory: int = 0, budget: int = 8_000, **learner: Any) -> Experiment:
@@ -58,9 +58,9 @@ def experiment(*, memory: int = 0, budget: int = 8_000, **learner: Any) -> Exper
 
 
 @contextmanager
-def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[LocalTraining]:
+def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[Coordinator[ProcessWorkers]]:
     folder = RunFolder.create(path, encode(described), seed=0, command=())
-    with folder.lock(), closing(LocalTraining(described, folder, num_actors)) as training:
+    with folder.lock(), closing(local_training(described, folder, num_actors)) as training:
         yield training
 
 
@@ -88,7 +88,7 @@ def test_the_same_weights_whoever_recomputes(tmp_path: Path, memory: int) -> Non
         with local(tmp_path / name, experiment(memory=memory, **learner)) as training:
             assert training.run() == FINISHED
             assert training.restarts == 0
-            assert (training.buffer_worker_pid is not None) == (name == "worker")
+            assert (training.workers.buffer_worker_pid is not None) == (name == "worker")
     expected = learned(tmp_path / "nobody")
     for name in ("learner", "worker"):
         weights = learned(tmp_path / name)
@@ -151,7 +151,7 @@ def test_the_serial_runtime_lets_the_learner_do_it(tmp_path: Path) -> None:
         described = replace(experiment(budget=4_000, **learner), runtime="serial")
         path = tmp_path / str(len(found))
         folder = RunFolder.create(path, encode(described), seed=0, command=())
-        with closing(SerialTraining(described, folder)) as training:
+        with closing(serial_training(described, folder)) as training:
             assert training.run() == FINISHED
         found.append(learned(path))
     for name, array in found[0].items():
@@ -160,7 +160,7 @@ def test_the_serial_runtime_lets_the_learner_do_it(tmp_path: Path) -> None:
 
 
 def test_it_takes_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.runtime.training.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("ludus.runtime.processes.usable_cores", lambda: 8.0)
     alone = experiment(batch_size=8_000, recompute=("values",))
     helped = replace(alone, learner=replace(alone.learner, buffer_worker=True))
     assert (default_actors(alone), default_actors(helped)) == (7, 6)

@@ -23,13 +23,13 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import CHECKPOINT, Training
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.assemble import CHECKPOINT
+from ludus.runtime.coordinator import Coordinator, Training
+from ludus.runtime.processes import ProcessWorkers, local_training
+from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.trained_player import LearnerConfig
-from ludus.workers.worker import Supervision
+from ludus.workers.config import LearnerConfig, Supervision
 
 BATCH = 1_000
 
@@ -61,13 +61,13 @@ def experiment(*, ranks: int = 2, budget: int = 12 * BATCH, **learner: Any) -> E
 
 
 @contextmanager
-def local(path: Path, described: Experiment, num_actors: int = 2) -> Iterator[LocalTraining]:
+def local(path: Path, described: Experiment, num_actors: int = 2) -> Iterator[Coordinator[ProcessWorkers]]:
     folder = (
         RunFolder.open(path).with_experiment(encode(described))
         if path.exists()
         else RunFolder.create(path, encode(described), seed=0, command=())
     )
-    with folder.lock(), closing(LocalTraining(described, folder, num_actors)) as training:
+    with folder.lock(), closing(local_training(described, folder, num_actors)) as training:
         yield training
 
 
@@ -81,8 +81,8 @@ def check_ledger(path: Path) -> None:
     assert sorted(issued) == sorted(ends)
 
 
-def rank_pids(training: LocalTraining) -> list[int]:
-    return [training.learner_pid, *(follower.pid for follower in training._crew.followers)]
+def rank_pids(training: Coordinator[ProcessWorkers]) -> list[int]:
+    return [training.workers.learner_pid, *(follower.pid for follower in training.workers.group.followers)]
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_ranks_learn_within_the_lag(tmp_path: Path, schedule: dict[str, Any], nu
 
 
 def once(act: Any) -> Any:
-    done: list[LocalTraining] = []
+    done: list[Coordinator[ProcessWorkers]] = []
 
     def watch(training: Training) -> None:
-        assert isinstance(training, LocalTraining)
+        assert isinstance(training.workers, ProcessWorkers)
         if not done and training.numbers()["decisions"] >= 4 * BATCH:
             done.append(training)
             act(training)
@@ -128,7 +128,7 @@ def test_a_rank_that_is_killed_ends_all_and_all_go_on_from_the_checkpoint(tmp_pa
     path = tmp_path / "run"
     killed: list[int] = []
 
-    def kill(training: LocalTraining) -> None:
+    def kill(training: Coordinator[ProcessWorkers]) -> None:
         killed.extend(rank_pids(training))
         os.kill(killed[victim], signal.SIGKILL)
 
@@ -148,7 +148,7 @@ def test_a_rank_that_is_killed_ends_all_and_all_go_on_from_the_checkpoint(tmp_pa
 def test_a_rank_that_stands_still_is_found_out(tmp_path: Path) -> None:
     path = tmp_path / "run"
 
-    def stop(training: LocalTraining) -> None:
+    def stop(training: Coordinator[ProcessWorkers]) -> None:
         os.kill(rank_pids(training)[1], signal.SIGSTOP)
 
     with local(path, experiment()) as training:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import exit_code
 
 from ludus.config import encode
 from ludus.data.addresses import load_address
@@ -23,12 +22,12 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers, local_training
+from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 def experiment(*, budget: int = 20_000, max_lag: int = 1, reuse: int = 1) -> Experiment:
@@ -58,9 +57,9 @@ def experiment(*, budget: int = 20_000, max_lag: int = 1, reuse: int = 1) -> Exp
 
 
 @contextmanager
-def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[LocalTraining]:
+def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[Coordinator[ProcessWorkers]]:
     folder = RunFolder.create(path, encode(described), seed=0, command=())
-    with folder.lock(), closing(LocalTraining(described, folder, num_actors)) as training:
+    with folder.lock(), closing(local_training(described, folder, num_actors)) as training:
         yield training
 
 
@@ -129,9 +128,8 @@ def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path: Path) -> None:
     """Worker processes read the changed experiment, not the one before."""
     path = tmp_path / "run"
     RunFolder.create(path, encode(experiment(budget=2_000)), seed=0, command=())
-    program = [sys.executable, "-m", "ludus.cli.main", "train", "--run", str(path), "--resume", "--quiet"]
     for more in ([], ["--set", "budget=5000"]):
-        subprocess.run([*program, *more], check=True, capture_output=True, timeout=100)
+        assert exit_code("train", "--run", str(path), "--resume", "--quiet", *more) == 0
     league = check_run(path)
     assert league.standings["main"].decisions >= 5_000
     assert not league.matches.open_matches

@@ -10,12 +10,12 @@ import pytest
 from test_scaling import check_ledger, endless, events_of, local
 
 from ludus.data.records import Continue, MatchFinished, Order, Pause, Stop
-from ludus.runtime.assemble import Training
-from ludus.runtime.serial import INTERRUPTED, TIME_LIMIT
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import ProcessWorkers
+from ludus.runtime.rounds import INTERRUPTED, TIME_LIMIT
 from ludus.store.run_control import Asked, RunStatus, read_status
 from ludus.store.run_folder import read_metrics
-from ludus.workers.worker import Supervision
+from ludus.workers.config import Supervision
 
 HUNG_AFTER_S = 2.0
 
@@ -35,7 +35,7 @@ def test_a_pause_is_no_hang_and_loses_nothing(tmp_path: Path) -> None:
         return sum(isinstance(event, MatchFinished) for event in events_of(path))
 
     def watch(training: Training) -> None:
-        assert isinstance(training, LocalTraining)
+        assert isinstance(training.workers, ProcessWorkers)
         status = read_status(path / "status.json")
         if not asked and training.numbers()["matches"] >= 4:
             ask(training, Pause())
@@ -50,9 +50,9 @@ def test_a_pause_is_no_hang_and_loses_nothing(tmp_path: Path) -> None:
 
     rules = Supervision(hung_after_s=HUNG_AFTER_S)
     with local(path, endless(supervision=rules), 1) as training:
-        pids = [*training.actor_pids, training.learner_pid]
+        pids = [*training.workers.actor_pids, training.workers.learner_pid]
         assert training.run(watch) == INTERRUPTED
-        assert [*training.actor_pids, training.learner_pid] == pids
+        assert [*training.workers.actor_pids, training.workers.learner_pid] == pids
     assert not read_metrics(path / "metrics" / "faults.jsonl")[0]
     # A step that had begun may end, and the one hand-over that was on its way may be learned from.
     assert paused[1].decisions == paused[-1].decisions

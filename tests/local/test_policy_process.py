@@ -20,12 +20,12 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import find_device
 from ludus.runtime.assemble import CHECKPOINT
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.processes import ProcessWorkers, local_training
+from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 def has_gpu() -> bool:
@@ -57,9 +57,9 @@ def experiment(*, memory: int = 0, league: bool = True) -> Experiment:
 
 
 @contextmanager
-def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[LocalTraining]:
+def local(path: Path, described: Experiment, num_actors: int = 1) -> Iterator[Coordinator[ProcessWorkers]]:
     folder = RunFolder.create(path, encode(described), seed=0, command=())
-    with folder.lock(), closing(LocalTraining(described, folder, num_actors)) as training:
+    with folder.lock(), closing(local_training(described, folder, num_actors)) as training:
         yield training
 
 

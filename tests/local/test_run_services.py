@@ -20,15 +20,15 @@ from ludus.config import ConfigError, encode
 from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.runtime.services import fix_services, run_services
 from ludus.services import UserService
 from ludus.services.endpoints import CallRefused
 from ludus.services.remote_registry import RemoteRegistry
 from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder, read_metrics
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_service.py"
 
@@ -46,7 +46,7 @@ def test_the_example_in_the_serial_runtime(tmp_path: Path) -> None:
     with run_services(experiment, folder) as host:
         assert host is not None
         assert os.environ["LUDUS_SERVICES"] == f"file:{tmp_path / 'run' / 'services'}"
-        with closing(SerialTraining(experiment, folder)) as training:
+        with closing(serial_training(experiment, folder)) as training:
             assert training.run() == FINISHED
             payoff = training.league.payoffs.view("evaluation")
             assert any(payoff.games(one, "advised") for one in training.league.candidates.frozen())

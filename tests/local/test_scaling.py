@@ -18,14 +18,15 @@ from ludus.data.records import AnyEvent, ChangeSettings, MatchFinished, MatchIss
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.assemble import Training, load_experiment, new_league
+from ludus.runtime.assemble import load_experiment, new_league
+from ludus.runtime.coordinator import Coordinator, Training
+from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.runtime.supervisor import SCALED_DOWN
-from ludus.runtime.training import LocalTraining
 from ludus.store.run_control import Asked, EditAnswer, read_status
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.trained_player import LearnerConfig
-from ludus.workers.worker import StopTraining, Supervision
+from ludus.workers.config import LearnerConfig, Supervision
+from ludus.workers.worker import StopTraining
 
 ENOUGH = "seen enough"
 
@@ -44,12 +45,12 @@ def endless(**changes: object) -> Experiment:
 
 
 @contextmanager
-def local(path: Path, described: Experiment | None, num_actors: int) -> Iterator[LocalTraining]:
+def local(path: Path, described: Experiment | None, num_actors: int) -> Iterator[Coordinator[ProcessWorkers]]:
     """A new run or, without an experiment, one that goes on."""
     if described is not None:
         RunFolder.create(path, encode(described), seed=0, command=())
     folder = RunFolder.open(path)
-    with folder.lock(), closing(LocalTraining(load_experiment(folder), folder, num_actors)) as training:
+    with folder.lock(), closing(local_training(load_experiment(folder), folder, num_actors)) as training:
         yield training
 
 
@@ -65,17 +66,17 @@ class Scaler:
     _since: int = 0
 
     def __call__(self, training: Training) -> None:
-        assert isinstance(training, LocalTraining)
+        assert isinstance(training.workers, ProcessWorkers)
         if self._asked is not None:
             if (answer := self._asked.answer()) is None:
                 return
             self._asked = None
             self.answers.append(answer)
             self._since = training.league.num_events
-        wanted = self.counts[len(self.answers) - 1] if self.answers else len(training.actor_pids)
-        if len(training.actor_pids) != wanted or len(_who_finished(training, self._since)) < wanted:
+        wanted = self.counts[len(self.answers) - 1] if self.answers else len(training.workers.actor_pids)
+        if len(training.workers.actor_pids) != wanted or len(_who_finished(training, self._since)) < wanted:
             return
-        self.pids.append(training.actor_pids)
+        self.pids.append(training.workers.actor_pids)
         if len(self.answers) == len(self.counts):
             raise StopTraining(ENOUGH)
         count = self.counts[len(self.answers)]
@@ -156,12 +157,12 @@ def test_who_does_not_end_in_time_is_ended(tmp_path: Path) -> None:
     asked: list[Asked] = []
 
     def scale_down(training: Training) -> None:
-        assert isinstance(training, LocalTraining)
+        assert isinstance(training.workers, ProcessWorkers)
         leased = [event for event in events_of(path) if isinstance(event, MatchLeased)]
         if not asked and len({event.holder for event in leased}) == 2:
             edit = ChangeSettings(settings={"actors": "1"})
             asked.append(Asked(training.folder.requests, edit, 60))
-        if asked and len(training.actor_pids) == 1:
+        if asked and len(training.workers.actor_pids) == 1:
             raise StopTraining(ENOUGH)
 
     with local(path, endless(actor=long, supervision=rules), 2) as training:
@@ -180,10 +181,10 @@ def test_nobody_waits_for_who_was_to_be_started_again(tmp_path: Path) -> None:
     learned: list[float] = []
 
     def crash_and_scale_down(training: Training) -> None:
-        assert isinstance(training, LocalTraining)
+        assert isinstance(training.workers, ProcessWorkers)
         decisions = training.numbers()["decisions"]
         if not learned and decisions > 0:
-            os.kill(training.actor_pids[1], signal.SIGSEGV)
+            os.kill(training.workers.actor_pids[1], signal.SIGSEGV)
             learned.append(decisions)
         elif not asked and training.faults.counts["env_crash"]:
             asked.append(Asked(training.folder.requests, ChangeSettings(settings={"actors": "1"}), 60))
@@ -215,7 +216,7 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
 
     with local(path, endless(), 1) as training:
         training.run(ask_for_too_many)
-        assert len(training.actor_pids) == 1
+        assert len(training.workers.actor_pids) == 1
     refusals = [answer.refused or "" for answer in answers]
     assert "at least 1, got 0" in refusals[0]
     assert "16 places" in refusals[1]

@@ -15,7 +15,8 @@ from ludus.runtime import faults as supervisor
 from ludus.runtime.faults import START_UP_S, Fault, FaultLog, Heartbeats, WorkerSlot
 from ludus.store.run_folder import read_metrics
 from ludus.system.guard import Guard
-from ludus.workers.worker import LearningWatch, Supervision, TrainingFailed
+from ludus.workers.config import Supervision
+from ludus.workers.worker import LearningWatch, TrainingFailed
 
 
 class Clock:

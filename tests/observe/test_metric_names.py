@@ -22,12 +22,12 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.observe.metric_names import METRICS, as_markdown, find_metric, is_declared, series_name
-from ludus.runtime.assemble import Training
-from ludus.runtime.serial_training import SerialTraining
-from ludus.runtime.training import LocalTraining
+from ludus.runtime.coordinator import Training
+from ludus.runtime.processes import local_training
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
 
@@ -52,7 +52,7 @@ def names(path: Path, described: Experiment) -> set[str]:
     folder = RunFolder.create(path, encode(described), seed=0, command=())
     with folder.lock():
         serial = described.runtime == "serial"
-        training: Training = SerialTraining(described, folder) if serial else LocalTraining(described, folder, 1)
+        training: Training = serial_training(described, folder) if serial else local_training(described, folder, 1)
         with closing(training):
             training.run()
     rows, _ = read_metrics(folder.metrics / "train.jsonl")

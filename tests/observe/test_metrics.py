@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from ludus.observe.metrics import CSV, MetricsOutput, RunMetrics, Sender, requir
 from ludus.observe.sending import OutputSender, Positions
 from ludus.observe.sinks import Prometheus, TensorBoard
 from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
+from ludus.system.machine import install_command
 
 
 @pytest.fixture
@@ -202,7 +204,7 @@ def test_outputs_survive_being_written_down() -> None:
 
 
 def test_a_missing_library_is_named_before_anything_is_trained() -> None:
-    with pytest.raises(ConfigError, match=r"Thing needs no_such_library: pip install 'ludus\[thing\]'"):
+    with pytest.raises(ConfigError, match=re.escape(f"Thing needs no_such_library: {install_command('thing')}")):
         require_library("Thing", "no_such_library", "thing")
 
 

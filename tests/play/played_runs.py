@@ -15,10 +15,10 @@ from ludus.league.league import League
 from ludus.models.alphastar import AlphaStar
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 TINY: dict[type, dict[str, Any]] = {
     ActorCritic: {"hidden": (8,)},
@@ -49,7 +49,7 @@ def small(found: Experiment, game: GameSource | None = None) -> Experiment:
 def trained(path: Path, experiment: Experiment) -> RunFolder:
     """A finished run."""
     folder = RunFolder.create(path, encode(experiment), seed=experiment.seed, command=())
-    with closing(SerialTraining(experiment, folder)) as training:
+    with closing(serial_training(experiment, folder)) as training:
         training.run()
     return folder
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
-from io import StringIO
 from pathlib import Path
 
 import pytest
+from command_line import LUDUS, Ludus
 from played_runs import opponents_of, small, trained
 
-from ludus.cli.main import main
 from ludus.evaluation.play.house import Kept, PlayHost
 from ludus.evaluation.play.terminal import play_in_terminal
 from ludus.games.builtin.skirmish import Skirmish
@@ -30,31 +28,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Typed:
-    """Commands, with what is typed at them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str, typed: str = "") -> tuple[int, str, str]:
-        self._monkeypatch.setattr("sys.stdin", StringIO(typed))
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        out, err = self._capsys.readouterr()
-        assert isinstance(end.value.code, int)
-        return end.value.code, out, err
+@pytest.fixture(autouse=True)
+def copies(ludus: Ludus, runs: Path) -> None:
+    """Each test has its own."""
+    shutil.copytree(runs, ".", dirs_exist_ok=True)
 
 
-@pytest.fixture
-def ludus(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """In a folder with copies of the runs."""
-    shutil.copytree(runs, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return Typed(monkeypatch, capsys)
-
-
-def test_a_whole_game_against_a_bot(ludus: Typed) -> None:
+def test_a_whole_game_against_a_bot(ludus: Ludus) -> None:
     """`rules` answers the centre by a corner, and a threat by stopping it."""
     before = json.loads(ludus("league", "board", "--json")[1])["matches"]
     moves = "\n".join(map(str, (5, 1, 2, 3, 4, 6, 7, 8, 9, 1, 2, 3, 4, 6, 7, 8, 9)))
@@ -80,13 +60,13 @@ def test_a_whole_game_against_a_bot(ludus: Typed) -> None:
         ("5\n5\nq\n", "error: '5' is not a move that you can make now; legal are"),
     ],
 )
-def test_a_wrong_move_is_named_and_asked_for_again(ludus: Typed, typed: str, said: str) -> None:
+def test_a_wrong_move_is_named_and_asked_for_again(ludus: Ludus, typed: str, said: str) -> None:
     code, _, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed=typed)
     assert code == 0
     assert said in err
 
 
-def test_a_name_is_understood_and_the_nearest_offered(ludus: Typed) -> None:
+def test_a_name_is_understood_and_the_nearest_offered(ludus: Ludus) -> None:
     code, out, err = ludus("play", "cards", "main", "--terminal", "--seat", "0", typed="chek\nbet\nbet\n")
     assert code == 0
     assert "error: 'chek' is not a move that you can make now; did you mean 'check'?" in err
@@ -94,7 +74,7 @@ def test_a_name_is_understood_and_the_nearest_offered(ludus: Typed) -> None:
     assert out.rindex("seat 1: ?") < out.rindex("seat 1: "), "at the end its card is shown"
 
 
-def test_thoughts_on_request(ludus: Typed) -> None:
+def test_thoughts_on_request(ludus: Ludus) -> None:
     code, out, _ = ludus("play", "cards", "main", "--terminal", "--seat", "0", typed="?\nbet\n")
     assert code == 0
     assert "to it; it would play " in out
@@ -103,18 +83,18 @@ def test_thoughts_on_request(ludus: Typed) -> None:
     assert "rules is a bot: it says neither values nor probabilities" in out
 
 
-def test_who_leaves_makes_the_game_void(ludus: Typed) -> None:
+def test_who_leaves_makes_the_game_void(ludus: Ludus) -> None:
     code, out, _ = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed="5\nq\n")
     assert (code, ", void: the person left" in out) == (0, True)
 
 
-def test_input_that_ends_too_soon_is_an_error(ludus: Typed) -> None:
+def test_input_that_ends_too_soon_is_an_error(ludus: Ludus) -> None:
     code, out, err = ludus("play", "board", "rules", "--terminal", "--seat", "0", typed="5\n")
     assert (code, ", void: the input ended" in out) == (1, True)
     assert "error: the input ended before the game did: the game is void" in err
 
 
-def test_several_games_change_seats(ludus: Typed) -> None:
+def test_several_games_change_seats(ludus: Ludus) -> None:
     arguments = ("play", "cards", "rules", "--terminal", "--games", "2")
     code, out, _ = ludus(*arguments, typed="bet\nbet\ncall\nbet\ncall\n" * 3)
     assert code == 0
@@ -133,19 +113,19 @@ def test_several_games_change_seats(ludus: Typed) -> None:
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_played(
-    ludus: Typed, arguments: tuple[str, ...], code: int, said: str
+    ludus: Ludus, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     ended, out, err = ludus("play", *arguments, "--terminal")
     assert (ended, out) == (code, "")
     assert said in err
 
 
-def test_a_page_for_other_machines_needs_a_token(ludus: Typed) -> None:
+def test_a_page_for_other_machines_needs_a_token(ludus: Ludus) -> None:
     code, _, err = ludus("play", "board", "main", "--host", "0.0.0.0")
     assert (code, "--token-file" in err) == (2, True)
 
 
-def test_a_game_in_real_time_is_not_for_the_terminal(ludus: Typed) -> None:
+def test_a_game_in_real_time_is_not_for_the_terminal(ludus: Ludus) -> None:
     def keep(*_: object) -> Kept:
         raise AssertionError("nothing was played")
 
@@ -158,12 +138,12 @@ def test_a_game_in_real_time_is_not_for_the_terminal(ludus: Typed) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_read_only_folder_it_plays_and_records_nothing(ludus: Typed) -> None:
+def test_on_a_read_only_folder_it_plays_and_records_nothing(ludus: Ludus) -> None:
     path = Path("board").resolve()
     subprocess.run(["mount", "--bind", "-o", "ro", str(path), str(path)], check=True)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "ludus.cli.main", "play", str(path), "main", "--terminal", "--seat", "0"],
+            [*LUDUS, "play", str(path), "main", "--terminal", "--seat", "0"],
             input="\n".join(map(str, [*range(1, 10)] * 2)),
             capture_output=True,
             text=True,

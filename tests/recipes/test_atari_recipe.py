@@ -13,11 +13,11 @@ pytest.importorskip("ale_py", reason="ale-py is not installed: pip install -e '.
 from ludus.config import encode
 from ludus.games.adapters.atari import Atari
 from ludus.recipes import atari_pong
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 
 def test_trains_a_few_updates(tmp_path: Path) -> None:
@@ -32,6 +32,6 @@ def test_trains_a_few_updates(tmp_path: Path) -> None:
         evaluation=EvaluationConfig(opponents=(), past=0, episodes=1),
     )
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=experiment.seed, command=())
-    with closing(SerialTraining(experiment, folder)) as training:
+    with closing(serial_training(experiment, folder)) as training:
         assert training.run() == FINISHED
         assert training.learner.decisions >= 128

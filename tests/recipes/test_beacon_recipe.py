@@ -10,11 +10,11 @@ from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.beacon import Beacon
 from ludus.recipes import beacon
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 RECIPE = beacon.experiment()
 
@@ -36,6 +36,6 @@ def small(algorithm: Algorithm) -> Experiment:
 def test_trains_a_few_updates(algorithm: Algorithm, tmp_path: Path) -> None:
     experiment = small(algorithm)
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=experiment.seed, command=())
-    with closing(SerialTraining(experiment, folder)) as training:
+    with closing(serial_training(experiment, folder)) as training:
         assert training.run() == FINISHED
         assert training.learner.decisions >= 128

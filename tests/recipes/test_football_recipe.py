@@ -13,11 +13,11 @@ from ludus.experiment import Experiment
 from ludus.games.isolation.isolated import Isolated
 from ludus.models.network_policy import ActorCritic
 from ludus.recipes import football_3v1
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 
 @pytest.fixture
@@ -48,6 +48,6 @@ def test_trains_a_few_updates(experiment: Experiment, tmp_path: Path) -> None:
         evaluation=EvaluationConfig(opponents=(), past=0, ladder=0, episodes=1),
     )
     folder = RunFolder.create(tmp_path / "run", encode(short), seed=short.seed, command=())
-    with closing(SerialTraining(short, folder)) as training:
+    with closing(serial_training(short, folder)) as training:
         assert training.run() == FINISHED
         assert training.learner.decisions >= 128

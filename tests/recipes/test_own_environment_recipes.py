@@ -14,11 +14,11 @@ from ludus.experiment import Experiment
 from ludus.league.matchmaking import PFSP, Mixture
 from ludus.models.network_policy import ActorCritic
 from ludus.recipes import microrts, slimevolley
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 
 def made(recipe: ModuleType) -> Experiment:
@@ -53,6 +53,6 @@ def test_trains_a_few_updates(recipe: ModuleType, tmp_path: Path) -> None:
         evaluation=EvaluationConfig(opponents=(), past=0, ladder=0, episodes=1),
     )
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=experiment.seed, command=())
-    with closing(SerialTraining(experiment, folder)) as training:
+    with closing(serial_training(experiment, folder)) as training:
         assert training.run() == FINISHED
         assert training.learner.decisions >= 128

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,12 @@ import pytest
 
 from ludus.config import ConfigError, encode
 from ludus.lookup import find_experiment
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
+from ludus.system.machine import install_command
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 needs_pysc2 = pytest.mark.skipif(importlib.util.find_spec("pysc2") is None, reason="pysc2 is not installed")
 RECIPES = ("sc2_beacon", "sc2_simple64")
@@ -38,7 +40,7 @@ def test_trains_a_few_updates_on_the_mock(recipe: str, tmp_path: Path) -> None:
         evaluation=EvaluationConfig(opponents=(), past=0, episodes=1),
     )
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=experiment.seed, command=())
-    with closing(SerialTraining(experiment, folder)) as training:
+    with closing(serial_training(experiment, folder)) as training:
         assert training.run() == FINISHED
         assert math.isfinite(training.learner.decisions)
         assert training.learner.decisions >= 128
@@ -47,5 +49,5 @@ def test_trains_a_few_updates_on_the_mock(recipe: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_without_pysc2_the_install_command_is_named(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"PySC2, which is not installed; pip install 'ludus\[sc2\]'"):
+    with pytest.raises(ConfigError, match=re.escape(f"PySC2, which is not installed; {install_command('sc2')}")):
         find_experiment(recipe, ())

@@ -20,11 +20,11 @@ from ludus.models.fully_conv import FullyConv
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ModelConfig
 from ludus.recipes import beacon_a2c, beacon_alphastar, skirmish, skirmish_3v3
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 TINY: dict[type, dict[str, Any]] = {
     FullyConv: {"channels": (4, 4), "hidden": (8,)},
@@ -58,7 +58,7 @@ def small(found: Experiment) -> Experiment:
 def test_trains_a_few_updates(recipe: Callable[[], Experiment], tmp_path: Path) -> None:
     experiment = small(recipe())
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=experiment.seed, command=())
-    with closing(SerialTraining(experiment, folder)) as training:
+    with closing(serial_training(experiment, folder)) as training:
         assert training.run() == FINISHED
         assert training.learner.decisions >= 128
 

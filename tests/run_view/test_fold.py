@@ -27,7 +27,7 @@ from ludus.league.rules import LeagueRules
 from ludus.league.summary import summarise
 from ludus.observe.league_fold import POINTS, Columns, RatingHistory, RunFold, SavedLeague, read_league
 from ludus.store.run_folder import RunFolder
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 VIEWS = ("training", "evaluation", "combined")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ludus.data.records import ModelId
-from ludus.runtime.serial import FINISHED, INTERRUPTED, STOPPED, run_serial
+from ludus.runtime.rounds import FINISHED, INTERRUPTED, STOPPED, run_serial
 from ludus.workers.player_cache import LocalWeights
 from ludus.workers.worker import Progress, StopTraining, Worker
 

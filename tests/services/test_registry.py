@@ -79,8 +79,8 @@ def test_a_remote_registry_wants_its_token_and_comes_back() -> None:
             RemoteRegistry(found.instance.address, "guess").names()
         remote = RemoteRegistry(found.instance.address, "secret")
         remote.declare("sums")
-        assert remote._link is not None
-        remote._link.close()  # the connection breaks
+        assert remote._connection is not None
+        remote._connection.close()  # the connection breaks
         assert remote.names() == ["sums"]
         found.die()
         with pytest.raises(ServiceError, match=r"registry|lost"):

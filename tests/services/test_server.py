@@ -76,7 +76,7 @@ def test_who_is_let_in_may_still_be_cut_off(server: Hosted, registry: MemoryRegi
         assert isinstance(welcome, ServiceWelcome)
         assert welcome.methods["echo"].idempotent
         assert answer == CallResult(7, 2.0)
-        assert why == Unwelcome("did not expect Hello")
+        assert why == Unwelcome("did not expect CallerHello")
     with Solver("sums", registry=registry) as solver:
         assert solver.solve("add", 1) == 2  # the others do not notice
 

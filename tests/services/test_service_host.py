@@ -174,7 +174,7 @@ def test_a_service_that_hangs_is_replaced_and_its_call_lost(tmp_path: Path, code
 def test_a_process_that_has_stopped_holds_up_no_newcomer(
     tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ludus.services.link.CONNECT_S", 60.0)  # longer than any call may take
+    monkeypatch.setattr("ludus.services.connection.CONNECT_S", 60.0)  # longer than any call may take
     clerk = UserService(address=f"{code}:Clerk", count=2)
     topics = UserService(address="ludus.services.topics:Topics")
     with hosting(tmp_path, clerk=clerk, topics=topics) as (host, registry):

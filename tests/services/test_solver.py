@@ -26,7 +26,7 @@ from ludus.services.endpoints import (
     TimeLimit,
     UnknownService,
 )
-from ludus.services.link import InstanceConnection
+from ludus.services.connection import InstanceConnection
 from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, here
 
 
@@ -288,7 +288,7 @@ def hung(registry: MemoryRegistry, name: str) -> Iterator[Instance]:
 
 
 def test_one_that_hangs_holds_up_nobody(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.services.link.CONNECT_S", 60.0)  # longer than any call may take
+    monkeypatch.setattr("ludus.services.connection.CONNECT_S", 60.0)  # longer than any call may take
     monkeypatch.setattr("ludus.services.solver.LOOK_EVERY_S", 0.0)
     with (
         Solver("n", registry=registry, time_limit_s=20.0) as solver,
@@ -304,7 +304,7 @@ def test_one_that_hangs_holds_up_nobody(registry: MemoryRegistry, monkeypatch: p
 def test_one_that_has_hung_is_left_alone_from_then_on(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ludus.services.link.CONNECT_S", 0.4)
+    monkeypatch.setattr("ludus.services.connection.CONNECT_S", 0.4)
     monkeypatch.setattr("ludus.services.solver.AVOID_S", 0.2)
     began = time.monotonic()
     with hung(registry, "n-0") as instance, Solver("n", registry=registry, time_limit_s=0.1) as solver:
@@ -327,7 +327,7 @@ def test_one_that_dies_right_after_its_welcome_is_connected_to_again(
             if len(made) == 1:  # its thread has told the solver of the end before that knows the link
                 self.close()
 
-    monkeypatch.setattr("ludus.services.solver.Link", Brief)
+    monkeypatch.setattr("ludus.services.solver.InstanceConnection", Brief)
     with hosted(Sums(), registry), Solver("sums", registry=registry, time_limit_s=10.0) as solver:
         assert solver.solve("add", 1) == 2
         assert len(made) == 2
@@ -344,7 +344,7 @@ def test_a_connection_that_fails_in_any_way_is_tried_again(
                 raise failure
             super().__init__(*arguments)
 
-    monkeypatch.setattr("ludus.services.solver.Link", Failing)
+    monkeypatch.setattr("ludus.services.solver.InstanceConnection", Failing)
     with hosted(Sums(), registry), Solver("sums", registry=registry, time_limit_s=10.0) as solver:
         assert solver.solve("add", 1) == 2
         assert solver._problem == "can't start new thread"

@@ -22,6 +22,7 @@ from ludus.data.trees import Tree
 from ludus.replays import dataset_writer
 from ludus.replays.dataset import ReplayDataset
 from ludus.replays.dataset_writer import write_dataset
+from ludus.store.files import StoreError
 
 SETTINGS = {"outcome": None}
 
@@ -251,7 +252,7 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from made_episodes import KIND, STRATEGY, more_and_more_values
-from ludus.store import dataset_writer
+from ludus.replays import dataset_writer
 
 dataset_writer.COMMIT_REPLAYS = 2
 stop, count = int(sys.argv[3]), 0
@@ -311,7 +312,7 @@ def test_other_settings_do_not_mix(tmp_path: Path) -> None:
 def test_two_processes_do_not_write_at_once(tmp_path: Path) -> None:
     with (
         write_dataset(tmp_path / "set", game="made", kind=KIND, strategy=STRATEGY, settings=SETTINGS),
-        pytest.raises(DatasetError, match="being written by another process"),
+        pytest.raises(StoreError, match="being written by another process"),
     ):
         write(tmp_path / "set", [])
 

@@ -305,7 +305,7 @@ def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 2}")
     connection.close()
     for read_only in (False, True):
-        with pytest.raises(LedgerError, match=f"schema {SCHEMA_VERSION + 2}.*up to {SCHEMA_VERSION}"):
+        with pytest.raises(LedgerError, match=f"format {SCHEMA_VERSION + 2}.*reads format {SCHEMA_VERSION}: update"):
             Ledger(path, read_only=read_only)
 
 

@@ -19,11 +19,12 @@ from ludus.data.addresses import load_address
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.store.checkpoints import Arrays
 from ludus.store.model_pool import DamagedModel, ModelPool, UnknownModel, Variant
 from ludus.store.model_storage import MirroredPool, ModelCache, ModelSource, ModelStorage, RedisModels
 from ludus.store.run_folder import RunFolder
+from ludus.system.machine import install_command
 
 LINE = [ModelId("main", 0, step) for step in (1, 2, 3)]
 
@@ -179,7 +180,7 @@ def test_a_run_puts_its_models_into_redis(redis_url: str, tmp_path: Path) -> Non
     described: Experiment = load_address("ludus.recipes.kuhn:experiment")()
     experiment = replace(described, budget=3_000, models=ModelStorage(backend=redis_url), runtime="serial", services={})
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0, command=())
-    with closing(SerialTraining(load_experiment(folder), folder)) as training:
+    with closing(serial_training(load_experiment(folder), folder)) as training:
         training.run()
     elsewhere = ModelCache(RedisModels(experiment.models.address(folder)), tmp_path / "cache")
     entries = folder.models.entries()
@@ -210,4 +211,4 @@ def test_without_the_library_it_says_what_to_install() -> None:
         "RedisModels('redis://127.0.0.1:1/0#run')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install -e '.[redis]'" in done.stderr
+    assert install_command("redis") in done.stderr

@@ -127,7 +127,7 @@ class Play:
                 episodes_per_table=self.episodes_per_table,
                 unroll_length=self.unroll_length,
             ),
-            desk=self.desk,
+            client=self.desk,
             inference=self.inference(self) if self.inference else self.inline,
             pools=self.pools,
             trajectories=self,

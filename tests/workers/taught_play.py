@@ -15,8 +15,9 @@ from ludus.data.trees import IntArray
 from ludus.games.game import GameSource
 from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer
+from ludus.workers.config import LearnerConfig
 from ludus.workers.learner import Learner
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import Progress
 
 
@@ -60,7 +61,7 @@ class TaughtPlay(Play):
                 for player in self.learning
             },
             pools=self.pools,
-            board=self.board,
+            weights=self.board,
             budget=10_000,
             configured=lambda settings: (self.algorithm, self.config),
         )

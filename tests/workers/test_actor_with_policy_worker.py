@@ -47,7 +47,7 @@ class Serving:
         )
         return RemoteInference(
             self.area,
-            board=play.board,
+            weights=play.board,
             learning=play.learning,
             bots=play.game.bots(),
             draws=[policy.num_draws for policy in policies],

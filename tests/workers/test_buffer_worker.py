@@ -29,7 +29,7 @@ from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import load_weights
 from ludus.workers.buffer import Buffer
 from ludus.workers.buffer_worker import BufferWorker, RecomputeRequests, Recomputing, recomputed_arrays
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.worker import IDLE, Progress
 
 TAUGHT = PPO(teacher=Teacher(weight=0.1))
@@ -73,7 +73,7 @@ class RecomputedPlay(TaughtPlay):
             self.learning,
             self.config.recompute,
             build=self.build,
-            board=self.board,
+            weights=self.board,
             device=torch.device("cpu"),
             wake=lambda: None,
         )
@@ -264,11 +264,11 @@ def test_every_decision_is_trained_on_within_its_limits_or_counted_once() -> Non
         play.actor.step()
     assert buffer.is_preparing
     main.step += 3
-    play.learner.standing()  # lets go of what is too old, wherever it is
+    play.learner.buffer_status()  # lets go of what is too old, wherever it is
     assert buffer.decisions == 0
     assert play.made["main"] == len(seen.uses) + main.stale + main.refused + buffer.dropped
     before = main.stale
-    play.learner.standing()
+    play.learner.buffer_status()
     assert main.stale == before > 0
     assert play.worker.step() is IDLE
 

@@ -36,13 +36,13 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.league.summary import best_snapshot
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Training
+from ludus.runtime.serial import serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.controller import Controller
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
 from ludus.workers.worker import IDLE
 
 
@@ -60,22 +60,22 @@ def experiment(game: GameSource, **changes: object) -> Experiment:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def new_training(path: Path, described: Experiment) -> SerialTraining:
-    return SerialTraining(described, RunFolder.create(path, encode(described), seed=0, command=()))
+def new_training(path: Path, described: Experiment) -> Training:
+    return serial_training(described, RunFolder.create(path, encode(described), seed=0, command=()))
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[SerialTraining]:
+def training(tmp_path: Path) -> Iterator[Training]:
     with closing(new_training(tmp_path / "run", experiment(ConnectFour()))) as made:
         yield made
 
 
 @pytest.fixture
-def controller(training: SerialTraining) -> Controller:
+def controller(training: Training) -> Controller:
     return training.controller
 
 
-def on_disk(training: SerialTraining) -> list[AnyEvent]:
+def on_disk(training: Training) -> list[AnyEvent]:
     """What another process reads now."""
     with Ledger(training.folder.ledger_path, read_only=True) as ledger:
         return [event for _, event in ledger.replay()]
@@ -97,7 +97,7 @@ def result_of(match: Match, score: float = 0.0) -> Result:
     )
 
 
-def test_a_match_is_on_disk_before_anybody_plays_it(training: SerialTraining, controller: Controller) -> None:
+def test_a_match_is_on_disk_before_anybody_plays_it(training: Training, controller: Controller) -> None:
     first, second = controller.next_match(4), controller.next_match(3)
     assert on_disk(training)[-4:] == [
         MatchIssued(first),
@@ -109,7 +109,7 @@ def test_a_match_is_on_disk_before_anybody_plays_it(training: SerialTraining, co
     assert set(training.league.matches.open_matches) == {first.id, second.id}
 
 
-def test_a_result_is_on_disk_when_the_report_returns(training: SerialTraining, controller: Controller) -> None:
+def test_a_result_is_on_disk_when_the_report_returns(training: Training, controller: Controller) -> None:
     match = controller.next_match(4)
     result = result_of(match)
     controller.report(result)
@@ -119,7 +119,7 @@ def test_a_result_is_on_disk_when_the_report_returns(training: SerialTraining, c
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_a_score_that_is_no_number_makes_the_match_void(
-    score: float, training: SerialTraining, controller: Controller
+    score: float, training: Training, controller: Controller
 ) -> None:
     match = controller.next_match(4)
     controller.report(result_of(match, score))
@@ -128,7 +128,7 @@ def test_a_score_that_is_no_number_makes_the_match_void(
     controller.next_match(4)
 
 
-def test_what_cannot_be_a_result_never_reaches_the_ledger(training: SerialTraining, controller: Controller) -> None:
+def test_what_cannot_be_a_result_never_reaches_the_ledger(training: Training, controller: Controller) -> None:
     match = controller.next_match(4)
     before = on_disk(training)
     with pytest.raises(ValueError, match=f"result of match {match.id} is refused: pairs of sides"):
@@ -140,7 +140,7 @@ def test_what_cannot_be_a_result_never_reaches_the_ledger(training: SerialTraini
     assert on_disk(training)[-1] == MatchFinished(result_of(match))
 
 
-def test_a_reset_voids_what_is_left(training: SerialTraining, controller: Controller) -> None:
+def test_a_reset_voids_what_is_left(training: Training, controller: Controller) -> None:
     match = controller.next_match(4)
     training.league.apply(PlayerReset("main", 1, None))
     controller.report(result_of(match))
@@ -148,7 +148,7 @@ def test_a_reset_voids_what_is_left(training: SerialTraining, controller: Contro
     assert (training.league.matches.void, training.league.matches.finished) == (1, 0)
 
 
-def test_progress_is_noted_once(training: SerialTraining, controller: Controller) -> None:
+def test_progress_is_noted_once(training: Training, controller: Controller) -> None:
     controller.step()
     noted = on_disk(training)
     assert [event for event in noted if isinstance(event, LearnerProgress)] == [LearnerProgress("main", 0, 0, 0)]
@@ -156,7 +156,7 @@ def test_progress_is_noted_once(training: SerialTraining, controller: Controller
     assert on_disk(training) == noted
 
 
-def test_the_first_snapshot_is_of_the_weights_at_the_start(training: SerialTraining, controller: Controller) -> None:
+def test_the_first_snapshot_is_of_the_weights_at_the_start(training: Training, controller: Controller) -> None:
     controller.step()
     snapshot = on_disk(training)[-1]
     assert isinstance(snapshot, PlayerAdded)
@@ -167,7 +167,7 @@ def test_the_first_snapshot_is_of_the_weights_at_the_start(training: SerialTrain
     assert all((weights[name] == live[name]).all() for name in live)
 
 
-def test_snapshots_are_evaluated_before_training_goes_on(training: SerialTraining, controller: Controller) -> None:
+def test_snapshots_are_evaluated_before_training_goes_on(training: Training, controller: Controller) -> None:
     assert controller.next_match(4).purpose == "training"
     controller.step()
     match = controller.next_match(4)
@@ -179,7 +179,7 @@ def test_snapshots_are_evaluated_before_training_goes_on(training: SerialTrainin
     assert controller.next_match(4).purpose == "training", "and afterwards"
 
 
-def test_snapshots_know_their_parents(training: SerialTraining) -> None:
+def test_snapshots_know_their_parents(training: Training) -> None:
     training.run()
     frozen = [e for e in on_disk(training) if isinstance(e, PlayerAdded) and e.role == "frozen"]
     assert len(frozen) > 2

@@ -22,7 +22,8 @@ from ludus.data.trees import Tree
 from ludus.models import policy as devices
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import NoSuchDeviceError, find_device
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.config import LearnerConfig
+from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import IDLE
 
 CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=3, buffer_size=64, learning_rate=0.01, device="cpu")

@@ -26,7 +26,8 @@ from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.workers.evaluator import MOST_FAILURES, EvaluationConfig, Evaluator
+from ludus.workers.config import EvaluationConfig
+from ludus.workers.evaluator import MOST_FAILURES, Evaluator
 
 
 class Told:

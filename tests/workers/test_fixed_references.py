@@ -14,7 +14,8 @@ from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.data.batch import Batch
 from ludus.data.trees import Tree
 from ludus.models.network_policy import ActorCritic
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.config import LearnerConfig
+from ludus.workers.trained_player import TrainedPlayer
 
 CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=1, buffer_size=64, learning_rate=0.01)
 MODEL = ActorCritic(hidden=(8,), memory=4)

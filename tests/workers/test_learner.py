@@ -18,7 +18,8 @@ from ludus.data.records import LearnerProgress, ModelId, PlayerReset
 from ludus.games.lift import Lifted
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.buffer import Buffer
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.config import LearnerConfig
+from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import IDLE
 
 

@@ -27,12 +27,12 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig, TableHistory
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
-from ludus.workers.trained_player import LearnerConfig
 from ludus.workers.worker import IDLE, Progress, StopTraining, Worker
 
 
@@ -60,8 +60,8 @@ def test_every_match_of_a_league_has_exactly_one_end(tmp_path: Path) -> None:
     when = {0: [3], 5: [0, 1], 9: [4], 10: [5], 11: [6, 12], 40: [*range(16)], 60: [15]}
     experiment = tiny(Losing(Kuhn(), when))
     folder = RunFolder.create(tmp_path / "run", encode(tiny(Kuhn())), seed=0, command=())
-    training = SerialTraining(experiment, folder)
-    writers = training.actor.recorder.writers
+    training = serial_training(experiment, folder)
+    writers = training.workers.actor.recorder.writers
     total = sum(writer.num_free for writer in writers)
     assert training.run() == "finished"
     training.close()
@@ -76,7 +76,7 @@ def test_every_match_of_a_league_has_exactly_one_end(tmp_path: Path) -> None:
 def test_a_table_lost_while_a_bot_acts_ends_its_match_once(tmp_path: Path) -> None:
     experiment = tiny(Losing(Kuhn(), {}, by_bots=frozenset(range(1, 60, 2))))
     folder = RunFolder.create(tmp_path / "run", encode(tiny(Kuhn())), seed=0, command=())
-    training = SerialTraining(experiment, folder)
+    training = serial_training(experiment, folder)
     assert training.run() == "finished"
     training.close()
     assert _void(folder, training).total() > 1
@@ -88,7 +88,7 @@ def test_tables_lost_while_they_are_brought_back_end_their_matches_once(
     stop = _StopAtHandOver()
     experiment = tiny(Losing(Kuhn(), {}))
     folder = RunFolder.create(tmp_path / "run", encode(tiny(Kuhn())), seed=0, command=())
-    training = SerialTraining(replace(experiment, middleware=(stop,)), folder)
+    training = serial_training(replace(experiment, middleware=(stop,)), folder)
     training.run()
     training.close()
     assert stop.stopped
@@ -100,7 +100,7 @@ def test_tables_lost_while_they_are_brought_back_end_their_matches_once(
 
     replay = TableHistory.replay
     monkeypatch.setattr(TableHistory, "replay", lose_some)
-    again = SerialTraining(experiment, RunFolder.open(folder.path))
+    again = serial_training(experiment, RunFolder.open(folder.path))
     assert again.run() == "finished"
     assert again.learner.players["main"].incarnation == 0, "it went on where it was"
     again.close()
@@ -120,7 +120,7 @@ class _StopAtHandOver:
         return progress
 
 
-def _void(folder: RunFolder, training: SerialTraining) -> Counter[str]:
+def _void(folder: RunFolder, training: Coordinator[SerialWorkers]) -> Counter[str]:
     """How many matches were void for which loss of the game. Every match has one end, or is open still."""
     with folder.ledger(read_only=True) as ledger:
         events = [event for _, event in ledger.replay()]
@@ -133,7 +133,7 @@ def _void(folder: RunFolder, training: SerialTraining) -> Counter[str]:
     return Counter(event.reason for event in void if event.reason.startswith("game: "))
 
 
-def _waiting(training: SerialTraining) -> int:
+def _waiting(training: Coordinator[SerialWorkers]) -> int:
     """Slots that the learner has and was not asked to train on."""
     buffers = training.learner.buffers.values()
     return sum(len(taken.slots) for buffer in buffers for taken in buffer.take().values())

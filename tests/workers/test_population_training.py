@@ -31,13 +31,13 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.league.takeovers import Takeover, due_takeovers
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.controller import Controller
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
 
 RATE = "learner.learning_rate"
 
@@ -65,13 +65,13 @@ def experiment(*, seed: int = 0, members: int = 3, budget: int = 1_000, **change
     )
 
 
-def new_training(path: Path, described: Experiment) -> SerialTraining:
-    return SerialTraining(described, RunFolder.create(path, encode(described), seed=0, command=()))
+def new_training(path: Path, described: Experiment) -> Coordinator[SerialWorkers]:
+    return serial_training(described, RunFolder.create(path, encode(described), seed=0, command=()))
 
 
-def started_again(path: Path) -> SerialTraining:
+def started_again(path: Path) -> Coordinator[SerialWorkers]:
     folder = RunFolder.open(path)
-    return SerialTraining(load_experiment(folder), folder)
+    return serial_training(load_experiment(folder), folder)
 
 
 def on_disk(path: Path) -> list[AnyEvent]:
@@ -100,13 +100,13 @@ def play_so_that_the_last_is_best(controller: Controller) -> None:
         controller.report(result_of(match, match.episodes * (9 if is_best else 3) // 10))
 
 
-def learn(training: SerialTraining, player: str, decisions: int) -> None:
+def learn(training: Coordinator[SerialWorkers], player: str, decisions: int) -> None:
     """As if it had trained."""
     trained = training.learner.players[player]
     trained.step, trained.decisions = trained.step + 1, trained.decisions + decisions
 
 
-def ready_to_take_over(path: Path) -> SerialTraining:
+def ready_to_take_over(path: Path) -> Coordinator[SerialWorkers]:
     """At its next step main_0, which is behind, will take over from main_2, which has learned on."""
     training = new_training(path, experiment())
     training.controller.step()
@@ -129,7 +129,7 @@ def resets_on_disk(path: Path) -> list[PlayerReset]:
     return [event for event in on_disk(path) if isinstance(event, PlayerReset)]
 
 
-def are_those_of(training: SerialTraining, player: str, model: str | None) -> bool:
+def are_those_of(training: Coordinator[SerialWorkers], player: str, model: str | None) -> bool:
     """The weights of a player are those of a model in the pool."""
     assert model is not None
     live, kept = (

@@ -22,8 +22,9 @@ from ludus.data.batch import Batch
 from ludus.data.trees import Tree
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
+from ludus.workers.config import LearnerConfig
 from ludus.workers.ranks import ALONE, Ranks
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.trained_player import TrainedPlayer
 
 CONFIG = LearnerConfig(
     batch_size=64, minibatch_size=40, epochs=3, buffer_size=64, learning_rate=0.01, max_gradient_norm=0.1

@@ -26,13 +26,13 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.league.summary import summarise
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import exact_report, load_experiment, load_players
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 from ludus.workers.player_cache import FixedPlayers
-from ludus.workers.trained_player import LearnerConfig
 
 SHAPES: dict[str, GameSource] = {"two_seats": Hills(), "two_kinds": Siege(), "three_teams": Goofspiel()}
 BATCH = 256
@@ -55,10 +55,10 @@ def experiment_on(
 
 
 @contextmanager
-def trained(experiment: Experiment, path: Path) -> Iterator[SerialTraining]:
+def trained(experiment: Experiment, path: Path) -> Iterator[Coordinator[SerialWorkers]]:
     """A run to its end, from the experiment as its folder has it."""
     folder = RunFolder.create(path / "run", encode(experiment), seed=0)
-    training = SerialTraining(load_experiment(folder), folder)
+    training = serial_training(load_experiment(folder), folder)
     try:
         assert training.run() == FINISHED
         yield training
@@ -66,7 +66,7 @@ def trained(experiment: Experiment, path: Path) -> Iterator[SerialTraining]:
         training.close()
 
 
-def training_matches(training: SerialTraining) -> list[Match]:
+def training_matches(training: Coordinator[SerialWorkers]) -> list[Match]:
     """Those that were played to their end."""
     events = [event for _, event in training.folder.ledger(read_only=True).replay()]
     finished = {event.result.match_id for event in events if isinstance(event, MatchFinished)}
@@ -74,7 +74,7 @@ def training_matches(training: SerialTraining) -> list[Match]:
     return [match for match in issued if match.id in finished and match.purpose == "training"]
 
 
-def skills(training: SerialTraining) -> dict[str, tuple[float, float]]:
+def skills(training: Coordinator[SerialWorkers]) -> dict[str, tuple[float, float]]:
     table = OpenSkillTable(seats=training.league.seats_per_team[0])
     for _, event in training.folder.ledger(read_only=True).replay():
         table.apply(event)
@@ -119,7 +119,7 @@ def test_every_policy_learns_and_is_kept(tmp_path: Path) -> None:
     )
     results = tournament.run()
     assert [results[index].episodes for index in (0, 1)] == [8, 8]
-    again = SerialTraining(load_experiment(folder), folder)
+    again = serial_training(load_experiment(folder), folder)
     resumed = again.learner.players["main"].weights()
     again.close()
     assert all((resumed[name] == array).all() for name, array in weights.items())

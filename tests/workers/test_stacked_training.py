@@ -23,8 +23,9 @@ from ludus.data.schedules import Linear, Schedule
 from ludus.data.specs import Planes
 from ludus.games.game import GameSource
 from ludus.models.network_policy import ActorCritic
+from ludus.workers.config import LearnerConfig
 from ludus.workers.stacked_training import MOST_PLAYERS, groups, update_stacked
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.trained_player import TrainedPlayer
 
 CONFIG = LearnerConfig(
     batch_size=64, minibatch_size=24, epochs=2, buffer_size=64, adam_epsilon=1e-3, stacked="on", device="cpu"

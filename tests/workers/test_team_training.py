@@ -11,11 +11,10 @@ from ludus.games.builtin.hills import Hills
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 def test_a_team_learns_to_beat_random_play(tmp_path: Path) -> None:
@@ -30,7 +29,7 @@ def test_a_team_learns_to_beat_random_play(tmp_path: Path) -> None:
         league=LeagueRules(roles={"main": Role(promotion=BySteps(every=1_000_000))}),
         evaluation=EvaluationConfig(opponents=("random",), past=0, episodes=512),
     )
-    training = SerialTraining(experiment, RunFolder.create(tmp_path, encode(experiment), seed=0))
+    training = serial_training(experiment, RunFolder.create(tmp_path, encode(experiment), seed=0))
     training.run()
     payoff = training.league.payoffs.view("evaluation")
     first, last = training.league.candidates.frozen()

@@ -21,7 +21,8 @@ from ludus.data.schedules import Linear
 from ludus.data.trees import Tree
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.config import LearnerConfig
+from ludus.workers.trained_player import TrainedPlayer
 
 CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=3, buffer_size=64, learning_rate=0.01)
 MODEL = ActorCritic(hidden=(8,), entity_size=4, value_normalisation=True)
@@ -287,10 +288,10 @@ def test_the_order_of_minibatches_depends_on_the_seed_only() -> None:
         ({"max_gradient_norm": 0.0}, "max_gradient_norm must be above 0, got 0.0"),
         ({"adam_beta1": 1.0}, r"adam_beta1 must be in \[0, 1\), got 1.0"),
         ({"adam_epsilon": 0.0}, "adam_epsilon must be above 0, got 0.0"),
-        ({"learning_rate": -1e-3}, "learning_rate must be finite and at least 0, got -0.001"),
-        ({"learning_rate": Linear(start=1e-3, end=-1.0)}, "learning_rate must be finite and at least 0"),
+        ({"learning_rate": -1e-3}, "learning_rate must be at least 0 and finite, got -0.001"),
+        ({"learning_rate": Linear(start=1e-3, end=-1.0)}, "learning_rate must be at least 0 and finite"),
         ({"max_lag": -1}, "max_lag must be at least 0, got -1"),
-        ({"schedule": "later"}, "schedule must be sync or async, got 'later'"),
+        ({"schedule": "later"}, r"schedule is 'later', not one of \['sync', 'async'\]"),
         ({"reuse": 0}, "reuse must be at least 1, got 0"),
         ({"schedule": "async", "reuse": 3}, r"reuse \(3\) can be at most max_lag \+ 1 \(2\)"),
     ],

@@ -26,10 +26,11 @@ from ludus.models.module_policy import ModulePolicy
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import value_parameters
 from ludus.runtime.assemble import build_policies, require_value_parameters
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.config import LearnerConfig
+from ludus.workers.trained_player import TrainedPlayer
 
 CONFIG = LearnerConfig(batch_size=64, minibatch_size=32, epochs=2, buffer_size=64, learning_rate=0.01)
 MODELS = {
@@ -156,7 +157,7 @@ def test_a_player_that_starts_from_a_model_may_train_its_value_first(tmp_path: P
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0)
     start = TrainedPlayer("main", build_policies(experiment, 3), PPO(), CONFIG, seed=5).weights()
     folder.models.publish(given, start, parent=None, facts={})
-    training = SerialTraining(experiment, folder)
+    training = serial_training(experiment, folder)
     training.run()
     standing = training.league.standings["main"]
     assert standing.value_only_left == max(0, decisions - standing.decisions)

@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss, require_above, require_between, require_one_of
+from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.losses import (
     Ratio,
     approximate_kl,
@@ -24,6 +24,7 @@ from ludus.algorithms.losses import (
 )
 from ludus.algorithms.returns import advantage_columns, discounts, td_lambda, upgo, vtrace
 from ludus.data.batch import Batch
+from ludus.data.checks import require_in, require_one_of
 from ludus.data.schedules import Schedule, at
 from ludus.models.policy import Policy, Unrolled
 
@@ -49,8 +50,8 @@ class A2C(Algorithm):
     """Value errors above this count linearly; in units of the policy's value scale."""
 
     def __post_init__(self) -> None:
-        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
-        require_above(self, 0, huber=self.huber)
+        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
+        require_in(self, "(0, inf]", huber=self.huber)
 
     @property
     def stackable(self) -> bool:
@@ -117,8 +118,8 @@ class Impala(Algorithm):
     """Value errors above this count linearly; in units of the policy's value scale."""
 
     def __post_init__(self) -> None:
-        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
-        require_above(self, 0, rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
+        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
+        require_in(self, "(0, inf]", rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
         require_one_of(self, get_args(Ratio), ratio=self.ratio)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,29 +10,9 @@ import torch
 from torch import Tensor
 
 from ludus.data.batch import Batch
+from ludus.data.checks import nearest, require_in
 from ludus.data.specs import SeatKind
 from ludus.models.policy import Policy, Unrolled
-
-
-def require_between(owner: object, low: float, high: float, **settings: float) -> None:
-    for name, value in settings.items():
-        if not low <= value <= high:
-            raise ValueError(f"{type(owner).__name__}.{name} must be from {low:g} to {high:g}, got {value}")
-
-
-def require_above(owner: object, bound: float, **settings: float | None) -> None:
-    """None means that the setting is off."""
-    for name, value in settings.items():
-        if value is not None and not value > bound:
-            raise ValueError(f"{type(owner).__name__}.{name} must be above {bound:g}, got {value}")
-
-
-def require_one_of(owner: object, options: Sequence[str], **settings: str) -> None:
-    for name, value in settings.items():
-        if value not in options:
-            nearest = difflib.get_close_matches(value, options, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise ValueError(f"{type(owner).__name__}.{name} is {value!r}, not one of {list(options)}{hint}")
 
 
 def require_known(owner: object, known: Iterable[str], what: str, **settings: str) -> None:
@@ -41,8 +20,8 @@ def require_known(owner: object, known: Iterable[str], what: str, **settings: st
     options = list(known)
     for name, value in settings.items():
         if value not in options:
-            nearest = difflib.get_close_matches(value, options, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(options) or 'none'}"
+            close = nearest(value, options)
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(options) or 'none'}"
             raise ValueError(f"{type(owner).__name__}.{name}: {value!r} is not one of the {what}; {hint}")
 
 
@@ -76,9 +55,8 @@ class Reference:
     other reference begins anew with the weights of a reset."""
 
     def __post_init__(self) -> None:
-        require_between(self, 0, 1, decay=self.decay)
-        if self.copy_every < 0:
-            raise ValueError(f"Reference.copy_every must be at least 0, got {self.copy_every}")
+        require_in(self, "[0, 1]", decay=self.decay)
+        require_in(self, "[0, inf]", copy_every=self.copy_every)
         if self.fixed and (self.copy_every or self.decay):
             raise ValueError(
                 f"Reference.fixed is for copies that never change, got copy_every={self.copy_every} and "

@@ -9,14 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import (
-    Algorithm,
-    Loss,
-    Reference,
-    require_above,
-    require_between,
-    require_known,
-)
+from ludus.algorithms.algorithm import Algorithm, Loss, Reference, require_known
 from ludus.algorithms.losses import (
     approximate_kl,
     critic_loss,
@@ -31,6 +24,7 @@ from ludus.algorithms.losses import (
 from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
 from ludus.algorithms.teacher import TEACHER, Teacher
 from ludus.data.batch import Batch
+from ludus.data.checks import require_in
 from ludus.data.schedules import Schedule, at
 from ludus.data.specs import SeatKind
 from ludus.models.policy import Policy, Unrolled
@@ -86,8 +80,8 @@ class AlphaStarGradient(Algorithm):
     """Value errors above this count linearly; of the main reward in units of the policy's value scale."""
 
     def __post_init__(self) -> None:
-        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_, policy_lambda=self.policy_lambda)
-        require_above(self, 0, rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
+        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_, policy_lambda=self.policy_lambda)
+        require_in(self, "(0, inf]", rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
 
     @property
     def stackable(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss, require_between
+from ludus.algorithms.algorithm import Algorithm, Loss
 from ludus.algorithms.losses import (
     critic_loss,
     detached,
@@ -22,6 +21,7 @@ from ludus.algorithms.losses import (
     update_value_scale,
 )
 from ludus.data.batch import Batch
+from ludus.data.checks import require_in
 from ludus.data.specs import Head, Pointer, SeatKind
 from ludus.models.policy import Policy, Unrolled
 
@@ -45,9 +45,9 @@ class Cloning(Algorithm):
     """Share of each choice's target that is spread evenly over the legal options."""
 
     def __post_init__(self) -> None:
-        require_between(self, 0, 1, label_smoothing=self.label_smoothing)
+        require_in(self, "[0, 1]", label_smoothing=self.label_smoothing)
         weights = {f"head_weights.{head}": weight for head, weight in self.head_weights.items()}
-        require_between(self, 0, math.inf, value_weight=self.value_weight, **weights)
+        require_in(self, "[0, inf]", value_weight=self.value_weight, **weights)
 
     def check(self, kinds: Sequence[SeatKind]) -> None:
         known = list(dict.fromkeys(head for kind in kinds for head in kind.action.heads))

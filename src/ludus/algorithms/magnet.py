@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import (
-    Algorithm,
-    Loss,
-    Reference,
-    log_prob_columns,
-    log_probs_beside,
-    require_above,
-    require_between,
-)
+from ludus.algorithms.algorithm import Algorithm, Loss, Reference, log_prob_columns, log_probs_beside
 from ludus.algorithms.losses import (
     approximate_kl,
     critic_loss,
@@ -31,6 +23,7 @@ from ludus.algorithms.losses import (
 )
 from ludus.algorithms.returns import advantage_columns
 from ludus.data.batch import Batch
+from ludus.data.checks import require_in
 from ludus.data.schedules import Schedule, at
 from ludus.models.policy import Policy, Unrolled
 
@@ -65,8 +58,8 @@ class MagnetPolicyGradient(Algorithm):
     """Off, because it changes what the weights of the two divergences mean from batch to batch."""
 
     def __post_init__(self) -> None:
-        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
-        require_above(self, 0, clip=self.clip, reward_scale=self.reward_scale, huber=self.huber)
+        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
+        require_in(self, "(0, inf]", clip=self.clip, reward_scale=self.reward_scale, huber=self.huber)
 
     @property
     def stackable(self) -> bool:

@@ -9,14 +9,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import (
-    Algorithm,
-    Loss,
-    Reference,
-    require_above,
-    require_between,
-    require_one_of,
-)
+from ludus.algorithms.algorithm import Algorithm, Loss, Reference
 from ludus.algorithms.losses import (
     Ratio,
     approximate_kl,
@@ -32,6 +25,7 @@ from ludus.algorithms.losses import (
 from ludus.algorithms.returns import advantage_columns
 from ludus.algorithms.teacher import TEACHER, Teacher
 from ludus.data.batch import Batch
+from ludus.data.checks import require_in, require_one_of
 from ludus.data.schedules import Schedule, at
 from ludus.data.specs import SeatKind
 from ludus.models.policy import Policy
@@ -68,9 +62,9 @@ class PPO(Algorithm):
     """Pulls the policy towards the weights that the player first started from."""
 
     def __post_init__(self) -> None:
-        require_between(self, 0, 1, gamma=self.gamma, lambda_=self.lambda_)
-        require_above(self, 0, clip=self.clip, value_clip=self.value_clip, huber=self.huber)
-        require_above(self, 1, dual_clip=self.dual_clip)
+        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
+        require_in(self, "(0, inf]", clip=self.clip, value_clip=self.value_clip, huber=self.huber)
+        require_in(self, "(1, inf]", dual_clip=self.dual_clip)
         require_one_of(self, get_args(Ratio), ratio=self.ratio)
 
     @property

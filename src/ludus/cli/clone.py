@@ -8,42 +8,36 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import click
-import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ludus.cli.main import INTERRUPTED
-from ludus.cli.terminal import add_numbers, flow, new_console, new_table
 from ludus.cli.train_view import REDRAW_S, UNREAD, Style, progress_line, style_of, time_left
-from ludus.config import ConfigError, encode
+from ludus.config import ConfigError
 from ludus.data.replay import Outcome
 from ludus.models.policy import use_threads
-from ludus.observe.metrics import RunMetrics
-from ludus.replays.cloned_run import ClonedRun, CloningFacts
-from ludus.replays.cloning import Cloner
-from ludus.replays.cloning_plan import EPOCHS, OWN, CloningPlan, CloningRequest, plan_new, plan_resumed
-from ludus.runtime import serial
-from ludus.runtime.assemble import CHECKPOINT, build_policies, load_experiment, new_league
-from ludus.runtime.serial import FINISHED
+from ludus.observe.terminal import add_numbers, flow, new_console, new_table
+from ludus.replays.cloned_run import ClonedRun
+from ludus.replays.cloning_plan import EPOCHS, OWN, CloningFacts, CloningRequest, plan_new, plan_resumed
+from ludus.runtime import rounds
+from ludus.runtime.rounds import FINISHED
 from ludus.store.files import StoreError
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import RunFolder
-from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining, TrainingFailed
 
 ACCURACY = "accuracy."
 
 
 class CloneView:
-    """Call it after every update; it draws when it is time."""
+    """The progress of a cloning. Call it after every update; it draws from time to time."""
 
     def __init__(self, cloned: ClonedRun, style: Style, console: Console, minutes: float | None) -> None:
         self._cloned = cloned
@@ -256,12 +250,10 @@ def command(
         plan = plan_new(dataset, recipe, player, wish, outcome=outcome, cut=cut_vocabularies)
     console = new_console()
     style = style_of(as_json=as_json, quiet=quiet)
-    folder = plan.folder or _create(plan, run)
+    folder = plan.folder or plan.write_to(None if run is None else Path(run))
     again = f"ludus clone --run {folder.path} --resume"
     with folder.lock():
-        if resume and encode(plan.experiment) != encode(load_experiment(folder)):
-            folder = folder.with_experiment(encode(plan.experiment))
-        plan.facts.write(folder)
+        folder = plan.update(folder)
         if style in ("live", "lines"):
             console.print(f"run folder: {folder.path}\n{plan.description}", soft_wrap=True)
             for output in plan.experiment.metrics:
@@ -269,7 +261,7 @@ def command(
         cloned: ClonedRun | None = None
         try:
             use_threads(threads)
-            cloned = _start(plan, folder)
+            cloned = ClonedRun(plan, folder)
             with CloneView(cloned, style, console, minutes=minutes) as view:
                 reason = cloned.run(view, minutes=minutes, middleware=plan.experiment.middleware)
             if reason == UNREAD:
@@ -288,42 +280,4 @@ def command(
         finally:
             if cloned is not None:
                 cloned.close()
-    return INTERRUPTED if reason == serial.INTERRUPTED else 0
-
-
-def _create(plan: CloningPlan, run: str | None) -> RunFolder:
-    experiment = plan.experiment
-    path = Path(run) if run is not None else RunFolder.name_new(f"{experiment.name}-clone")
-    return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=sys.argv)
-
-
-def _start(plan: CloningPlan, folder: RunFolder) -> ClonedRun:
-    experiment, settings = plan.experiment, plan.settings
-    league = new_league(experiment)
-    with folder.ledger() as ledger:
-        for _, event in ledger.replay():
-            league.apply(event)
-    seed = int(np.random.SeedSequence([experiment.seed, 0]).generate_state(1)[0])
-    trained = TrainedPlayer(
-        plan.facts.player,
-        build_policies(experiment, seed),
-        settings.loss,
-        settings.learner(experiment.learner),
-        seed=seed,
-    )
-    cloner = Cloner(
-        trained,
-        lambda: build_policies(experiment, seed),
-        plan.training,
-        plan.validation,
-        budget=settings.budget,
-    )
-    return ClonedRun(
-        cloner,
-        folder,
-        league,
-        folder.checkpoints(CHECKPOINT),
-        partial(RunMetrics, folder, experiment.metrics),
-        validate_every=settings.validate_every,
-        most_refused=experiment.supervision.most_refused,
-    )
+    return INTERRUPTED if reason == rounds.INTERRUPTED else 0

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 import numpy as np
 
-from ludus.cli.terminal import add_numbers, new_console, new_table
-from ludus.config import encode
+from ludus.config import code_named_by, encode
 from ludus.data.records import Match, Result, Side
 from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
@@ -18,6 +18,7 @@ from ludus.league.measures import PopulationComparison, compare_populations
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
+from ludus.observe.terminal import add_numbers, new_console, new_table
 from ludus.runtime.assemble import load_experiment, load_players, new_league
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
@@ -54,14 +55,17 @@ class FrozenPopulation:
 @click.option("--tables", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
-def command(run: str, other: str, players: int, episodes: int, tables: int, seed: int, as_json: bool) -> None:
+@click.option("--trust", is_flag=True, help="Import code of their own that the runs name.")
+def command(
+    run: str, other: str, players: int, episodes: int, tables: int, seed: int, as_json: bool, trust: bool
+) -> None:
     """Play frozen players of RUN against frozen players of OTHER, every one against every one.
 
     Says the relative population performance: what RUN wins from OTHER, from -1 to 1, when each of them plays
     the best mixture of its players against the other's. Both must be runs of the same game, with two teams.
     """
     use_threads(1)
-    first, second = (_population(path, letter, players) for path, letter in ((run, "A"), (other, "B")))
+    first, second = (_population(path, letter, players, trust) for path, letter in ((run, "A"), (other, "B")))
     _check_comparable(first, second)
     line_ups = [(a, b) for a in first.players for b in second.players]
     tournament = Tournament(
@@ -87,8 +91,11 @@ def spread(names: tuple[str, ...], most: int) -> tuple[str, ...]:
     return tuple(names[len(names) - 1 - place * len(names) // most] for place in reversed(range(most)))
 
 
-def _population(path: str, letter: str, most: int) -> FrozenPopulation:
+def _population(path: str, letter: str, most: int, trust: bool) -> FrozenPopulation:
     folder = open_run(path)
+    code = code_named_by(msgspec.json.decode(folder.facts.experiment))
+    if code and not trust:
+        raise click.UsageError(f"{folder.path} names {code[0]}: --trust imports it, and plays with it")
     experiment = load_experiment(folder)
     league = new_league(experiment)
     with folder.ledger(read_only=True) as ledger:

@@ -1,4 +1,7 @@
-"""How a command changes a run: through the process that trains it, or by itself if there is none."""
+"""Commands that change a run: `set`, `scale`, `pause`, `continue` and `stop`.
+
+A command sends its edit to the process that trains the run. If no process does, the command edits the ledger itself.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import click
 import msgspec
 
 from ludus.config import ConfigError
-from ludus.config.annotations import nearest
+from ludus.data.checks import nearest
 from ludus.data.records import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
 from ludus.lookup import open_run, parse_settings
 from ludus.store.run_control import Asked, EditAnswer, RunLocked
@@ -18,7 +21,7 @@ from ludus.store.run_folder import RunFolder
 POLL_S = 0.05
 PATIENCE_S = 60.0
 LAST_WORDS_S = 1.0
-"""How long an answer may come after the process that took the request has ended."""
+"""Seconds to wait for an answer after the process that took the request has ended."""
 
 wait_option = click.option(
     "--wait",
@@ -28,30 +31,30 @@ wait_option = click.option(
     show_default=True,
     help="Seconds to wait for the process that trains the run.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Say what happened as JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
 def ask_and_tell(run: str, edit: AnyEdit, patience_s: float, *, as_json: bool) -> None:
-    """Have an edit done and print what has happened; an error if it was refused."""
+    """Apply an edit and print the result. Raises an error if the edit was refused."""
     folder = open_run(run)
     answer, is_training = ask(folder, edit, patience_s)
     tell(folder, answer, is_training, as_json=as_json)
     if not is_training and not as_json:
-        click.echo(f"nobody trains it now; go on: ludus train --run {folder.path} --resume")
+        click.echo(f"the run is not training now; resume it with: ludus train --run {folder.path} --resume")
 
 
 def order_and_tell(folder: RunFolder, order: Order, patience_s: float, *, as_json: bool) -> None:
-    """Have the process that trains the run do something; an error if there is none."""
+    """Send an order to the process that trains the run. Raises an error if there is none."""
     answer = None
     if folder.holder() is not None:
         answer = _ask_trainer(folder, order, time.monotonic() + patience_s)
     if answer is None:
-        answer = EditAnswer(refused=f"nobody trains {folder.path}")
+        answer = EditAnswer(refused=f"{folder.path} is not training")
     tell(folder, answer, True, as_json=as_json)
 
 
 def tell(folder: RunFolder, answer: EditAnswer, is_training: bool, *, as_json: bool) -> None:
-    """Print what has happened; an error if nothing has."""
+    """Print the result. Raises an error if nothing has changed."""
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(answer) | {"training": is_training}))
         if answer.refused is not None or answer.failed is not None:
@@ -67,7 +70,7 @@ def tell(folder: RunFolder, answer: EditAnswer, is_training: bool, *, as_json: b
 
 
 def ask(folder: RunFolder, edit: AnyEdit, patience_s: float = PATIENCE_S) -> tuple[EditAnswer, bool]:
-    """The answer, and whether it comes from a process that trains the run."""
+    """Returns the answer, and whether a process that trains the run gave it."""
     deadline = time.monotonic() + patience_s
     while True:
         if folder.holder() is None:
@@ -85,7 +88,7 @@ def ask(folder: RunFolder, edit: AnyEdit, patience_s: float = PATIENCE_S) -> tup
 
 
 def _ask_trainer(folder: RunFolder, edit: AnyEdit | Order, deadline: float) -> EditAnswer | None:
-    """None if nobody trains the run any more, and nobody has taken the request."""
+    """Returns None if the run stopped training before any process took the request."""
     asked = Asked(folder.requests, edit, max(0.0, deadline - time.monotonic()))
     gone_since: float | None = None
     try:
@@ -129,10 +132,9 @@ def _unanswered(folder: RunFolder, asked: Asked) -> click.ClickException:
 @wait_option
 @json_option
 def pause_command(run: str, patience_s: float, as_json: bool) -> None:
-    """Let RUN rest: nobody plays or learns until `ludus continue RUN`. Nothing is lost, and open matches stay
-    open. All processes stay, and so does their memory.
+    """Pause RUN until `ludus continue RUN`. Open matches stay open, and all processes keep their memory.
 
-    A run that ends meanwhile, however that happens, is not paused any more when it goes on.
+    A run that ends while it is paused is no longer paused when it resumes.
     """
     order_and_tell(open_run(run), Pause(), patience_s, as_json=as_json)
 
@@ -142,18 +144,18 @@ def pause_command(run: str, patience_s: float, as_json: bool) -> None:
 @wait_option
 @json_option
 def continue_command(run: str, patience_s: float, as_json: bool) -> None:
-    """Let RUN go on after `ludus pause RUN`. A run that has ended goes on with `ludus train --resume`."""
+    """Continue RUN after `ludus pause RUN`. Resume a run that has ended with `ludus train --resume`."""
     order_and_tell(open_run(run), Continue(), patience_s, as_json=as_json)
 
 
 @click.command("stop")
 @click.argument("run", type=click.Path())
-@click.option("--now", is_flag=True, help="At once, without saving: back to the latest checkpoint.")
+@click.option("--now", is_flag=True, help="Stop at once without saving; the run resumes from its latest checkpoint.")
 @wait_option
 @json_option
 def stop_command(run: str, now: bool, patience_s: float, as_json: bool) -> None:
-    """End RUN as Ctrl-C does: it saves, open matches are void, and `ludus train --resume` goes on from there.
-    Waits until it has ended. With --now as a second Ctrl-C does."""
+    """Save and stop RUN, as Ctrl-C does. Open matches become void, and `ludus train --resume` resumes the run.
+    The command waits until the run has ended. --now acts like a second Ctrl-C."""
     folder = open_run(run)
     holder = folder.holder()
     deadline = time.monotonic() + patience_s
@@ -164,7 +166,7 @@ def stop_command(run: str, now: bool, patience_s: float, as_json: bool) -> None:
             raise click.ClickException(f"{who} is stopping but has not ended yet (--wait S)")
         time.sleep(POLL_S)
     if not as_json:
-        click.echo(f"it has ended; go on: ludus train --run {folder.path} --resume")
+        click.echo(f"the run has ended; resume it with: ludus train --run {folder.path} --resume")
 
 
 KINDS = ("actors",)
@@ -179,8 +181,8 @@ KINDS = ("actors",)
 def scale_command(run: str, counts: tuple[str, ...], patience_s: float, as_json: bool) -> None:
     """Change how many actors RUN has, whether it trains or not. The run keeps the number.
 
-    Who joins disturbs nobody. Who leaves plays its open matches to their end; those that take longer than
-    supervision.leave_within_s are void.
+    Actors that join do not disturb the others. An actor that leaves finishes its open matches; matches that take
+    longer than supervision.leave_within_s become void.
 
     \b
     ludus scale runs/mine actors=4
@@ -192,7 +194,7 @@ def scale_command(run: str, counts: tuple[str, ...], patience_s: float, as_json:
     for given in counts:
         kind, equals, count = given.partition("=")
         if not equals:
-            raise ConfigError(f"say how many of what, as in actors=4; got {given!r}")
+            raise ConfigError(f"write actors=N, as in actors=4; got {given!r}")
         if kind not in KINDS:
             close = nearest(kind, KINDS)
             raise ConfigError(
@@ -212,10 +214,10 @@ def scale_command(run: str, counts: tuple[str, ...], patience_s: float, as_json:
 @wait_option
 @json_option
 def set_command(run: str, settings: tuple[str, ...], player: str | None, patience_s: float, as_json: bool) -> None:
-    """Change settings of RUN, whether it trains or not: all of them at once, or none.
+    """Change settings of RUN, whether it trains or not. All changes are applied together, or none.
 
-    Only those that are marked live: `ludus recipes RECIPE` shows them. They are kept in the run's ledger, and
-    in force from now on, also after a resume.
+    Only settings marked live can change; `ludus recipes RECIPE` lists them. The ledger keeps the changes, so they
+    also hold after a resume.
 
     \b
     ludus set runs/mine learner.learning_rate=1e-4 algorithm.entropy=0.02

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from ludus.cli.main import FAILED
-from ludus.cli.terminal import ProgressBar
 from ludus.config import ConfigError, decode
-from ludus.data.replay import (
-    REPLAYS,
-    STRATEGIES,
-    SUFFIX,
-    EpisodeFilter,
-    EpisodeSource,
-    NoOp,
-    Outcome,
-    Replay,
-    decode_replay,
-    first_choice,
-)
-from ludus.data.specs import Choice, SeatKind
+from ludus.data.replay import REPLAYS, STRATEGIES, EpisodeFilter, NoOp, Outcome
 from ludus.games.game import GameSource
 from ludus.games.recording import innermost
-from ludus.league.players import unknown
-from ludus.replays.dataset_writer import ConversionProgress, DatasetWriter, convert, write_dataset
-from ludus.replays.replay_episodes import HasOwnReplays, ReplayEpisodes
-from ludus.replays.replay_games import find_game, game_address, make_recorded_game, size
+from ludus.observe.terminal import ProgressBar, size
+from ludus.replays.conversion import ConversionProgress, convert, plan_conversion
+from ludus.replays.dataset_writer import DatasetWriter
+from ludus.replays.replay_games import find_game
 from ludus.store.run_folder import RunFolder
 
 SHOWN = 10
@@ -99,62 +84,28 @@ def command(
         max_length=max_length,
         game_version=game_version,
     )
-    trusted = None if game is None else _trusted(game, settings)
-    own = trusted if isinstance(trusted, HasOwnReplays) else None
-    files = _files(replays, own.replay_suffix if own else SUFFIX)
-    address, source = ("", trusted) if isinstance(trusted, HasOwnReplays) else _game_of(files, trusted, map_name)
-    number = _kind_number(source, kind)
-    nothing = None if keep_no_ops else _no_op(source.spec.kinds[number], no_op)
-    episodes: EpisodeSource = (
-        own.replay_episodes(files, nothing)
-        if own
-        else ReplayEpisodes(
-            files,
-            lambda replay: make_recorded_game(replay, trusted),
-            game=address,
-            source=source,
-            kind=number,
-            no_op=nothing,
-            num_tables=tables,
-        )
+    conversion = plan_conversion(
+        replays,
+        wanted,
+        trusted=None if game is None else _trusted(game, settings),
+        kind=kind,
+        no_op=no_op,
+        keep_no_ops=keep_no_ops,
+        num_tables=tables,
     )
+    num_files = conversion.num_files
     with (
-        write_dataset(
-            out,
-            game=episodes.game,
-            kind=episodes.kind,
-            strategy=episodes.strategy,
-            settings={**_plain(wanted), "no_op": None if nothing is None else asdict(nothing)},
-        ) as writer,
-        ProgressBar("replays", len(files), "quiet" if quiet else "json" if as_json else "shown") as progress,
+        conversion.dataset(out) as writer,
+        ProgressBar("replays", num_files, "quiet" if quiet else "json" if as_json else "shown") as progress,
     ):
         if retry_skipped:
             writer.retry_skipped()
         try:
-            convert(episodes, writer, wanted, lambda now: _show(progress, now))
+            convert(conversion.episodes, writer, wanted, lambda now: _show(progress, now))
         except KeyboardInterrupt:
             click.echo("stopped; the same command goes on", err=True)
             raise
-    return _say(out, writer, nothing, len(files), quiet=quiet, as_json=as_json)
-
-
-def _files(places: Sequence[Path], suffix: str) -> Mapping[str, Path]:
-    """Name -> file, in order of name; a name is the file's with that of its folder."""
-    found: dict[str, Path] = {}
-    for place in places:
-        if place.is_dir():
-            inside = {f"{place.resolve().name}/{path.relative_to(place).as_posix()}": path
-                      for path in place.rglob(f"*{suffix}")}  # fmt: skip
-            if not inside:
-                raise ConfigError(f"{place} holds no replays (files that end in {suffix})")
-        elif place.is_file():
-            inside = {f"{place.resolve().parent.name}/{place.name}": place}
-        else:
-            raise ConfigError(f"there is no file or folder {place}")
-        for name, path in inside.items():
-            if found.setdefault(name, path).resolve() != path.resolve():
-                raise ConfigError(f"{found[name]} and {path} would both be called {name}; rename a folder")
-    return dict(sorted(found.items()))
+    return _say(out, writer, conversion.no_op, num_files, quiet=quiet, as_json=as_json)
 
 
 def _trusted(game: str, settings: tuple[str, ...]) -> GameSource:
@@ -164,57 +115,6 @@ def _trusted(game: str, settings: tuple[str, ...]) -> GameSource:
         raise ConfigError(f"--set is for a GAME; {game} is a run, and its game is what it was trained on")
     source: GameSource = decode(json.loads(RunFolder.open(game).facts.experiment)["game"])
     return innermost(source)
-
-
-def _game_of(files: Mapping[str, Path], trusted: GameSource | None, map_name: str | None) -> tuple[str, GameSource]:
-    """The game of the first replay that can be read and has the right game and map: all others must fit its
-    seats."""
-    problem, maps = "", set[str]()
-    wanted = None if trusted is None else game_address(trusted)[0]
-    for name, path in files.items():
-        try:
-            replay: Replay = decode_replay(path.read_bytes())
-            if wanted not in (None, replay.game):
-                raise ValueError(f"it is of {replay.game}, not of {wanted}")
-            maps.add(replay.map)
-            if map_name is None or replay.map == map_name:
-                return replay.game, make_recorded_game(replay, trusted)
-        except OSError as error:
-            problem = problem or f"{name}: cannot be read: {error.strerror}"
-        except ValueError as error:
-            problem = problem or f"{name}: {error}"
-    if map_name is not None and maps and map_name not in maps:
-        problem = unknown("map", map_name, maps)
-    raise ConfigError(f"none of the {len(files)} replays can be used: {problem}")
-
-
-def _kind_number(source: GameSource, kind: str | None) -> int:
-    names = [one.name for one in source.spec.kinds]
-    if kind is None:
-        if len(names) > 1:
-            raise ConfigError(f"{source.spec.name} has several kinds of seat: say --kind {' or '.join(names)}")
-        return 0
-    if kind not in names:
-        raise ConfigError(unknown("kind of seat", kind, names))
-    return names.index(kind)
-
-
-def _no_op(kind: SeatKind, value: int | None) -> NoOp | None:
-    """In a game with a single head, a board game say, every option usually does something."""
-    head = first_choice(kind)
-    if head is None or (value is None and len(kind.action.heads) < 2):
-        if value is not None:
-            raise ConfigError("--no-op: no head of this game is a choice")
-        return None
-    options = kind.action.heads[head]
-    assert isinstance(options, Choice)
-    if value is not None and value >= options.num:
-        raise ConfigError(f"--no-op: head {head!r} has the values 0 to {options.num - 1}, got {value}")
-    return NoOp(head=head, value=value or 0)
-
-
-def _plain(wanted: EpisodeFilter) -> dict[str, object]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(wanted).items()}
 
 
 def _show(progress: ProgressBar, now: ConversionProgress) -> None:

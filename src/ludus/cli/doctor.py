@@ -20,8 +20,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from ludus.cli.terminal import new_console, new_table
 from ludus.observe.run_state import gpus
+from ludus.observe.terminal import new_console, new_table
 from ludus.system.machine import install_command, installed_version, usable_cores
 
 Level = Literal["fine", "could", "must"]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 from rich.table import Table
 
-from ludus.cli.terminal import add_numbers, new_console, new_table
 from ludus.evaluation.tournament import Tournament
 from ludus.games.catalog import list_games, resolve
 from ludus.games.game import GameSource
@@ -21,6 +20,7 @@ from ludus.games.pictures import pictured
 from ludus.league.league import League
 from ludus.lookup import add_bots, open_run
 from ludus.models.policy import use_threads
+from ludus.observe.terminal import add_numbers, new_console, new_table
 from ludus.runtime.assemble import load_experiment, load_players, new_league
 from ludus.runtime.services import services_at_hand
 from ludus.runtime.settings import effective

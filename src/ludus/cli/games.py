@@ -15,9 +15,8 @@ from rich.text import Text
 
 import ludus.recipes
 from ludus.cli.main import FAILED
-from ludus.cli.terminal import new_console, new_table
 from ludus.config import ConfigError, paths
-from ludus.config.annotations import nearest
+from ludus.data.checks import nearest
 from ludus.games.catalog import ADAPTERS, GameEntry, list_games
 from ludus.games.check import check_game, most_tables
 from ludus.games.environments import ENVIRONMENTS, InstallError, environments_folder, install
@@ -25,6 +24,7 @@ from ludus.games.game import GameSource, NeedsMore
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
 from ludus.games.outside_bots import named_address
 from ludus.lookup import add_game_bots, find_experiment, loading, recipe_names
+from ludus.observe.terminal import new_console, new_table
 from ludus.replays.replay_games import find_game
 
 

@@ -18,15 +18,15 @@ import click
 
 from ludus.cli.main import FAILED, INTERRUPTED
 from ludus.config import ConfigError
-from ludus.launch.hosts import HostLaunch, read_host_file
+from ludus.launch.hosts import SshTraining, read_host_file
 from ludus.launch.kubernetes import KubernetesJob, as_yaml
 from ludus.launch.ray_node import (
     NodeStartError,
     TrainingCommand,
-    beside,
+    job_file,
     job_name,
     join_command,
-    places,
+    node_resources,
     start_node,
     wait_for_head,
 )
@@ -117,7 +117,7 @@ def slurm(
         click.echo(job.script(), nl=False)
         return
     Path(training.run).parent.mkdir(parents=True, exist_ok=True)  # Slurm's log goes there
-    file = _write(output or beside(training.run, ".sbatch"), job.script())
+    file = _write(output or job_file(training.run, ".sbatch"), job.script())
     if not submit:
         click.echo(f"written to {file}; send it: sbatch {file}")
         return
@@ -219,7 +219,7 @@ def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...]
     """
     plan = read_host_file(file)
     training = _training(experiment, run, settings)
-    launch = HostLaunch(plan, training, programs=str(Path(sys.executable).parent))
+    launch = SshTraining(plan, training, programs=str(Path(sys.executable).parent))
     if dry_run:
         for line in launch.commands():
             click.echo(line)
@@ -287,7 +287,7 @@ def join_cluster_command(
     token = _token(token_file)
     if workers is None:
         workers = max(1, int(usable_cores()) - (role == "learner"))
-    offered = places(workers, learner=role == "learner")
+    offered = node_resources(workers, learner=role == "learner")
     if not offered:
         raise ConfigError("--workers 0 is for --role learner: an actor's node without actors does nothing")
     programs = Path(sys.executable).parent

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from ludus.cli.control import ask_and_tell, json_option, wait_option
-from ludus.cli.terminal import (
+from ludus.data.records import AddPlayer, FreezePlayer, RemovePlayer, ResetPlayer
+from ludus.league.league import League
+from ludus.league.players import Descent
+from ludus.lookup import open_run, parse_settings
+from ludus.observe.league_reader import LeagueReader
+from ludus.observe.terminal import (
     add_numbers,
     league_table,
     measure_lines,
@@ -24,85 +28,7 @@ from ludus.cli.terminal import (
     payoff_table,
     short,
 )
-from ludus.data.records import AddPlayer, FreezePlayer, MatchVoid, RemovePlayer, ResetPlayer
-from ludus.league.league import League
-from ludus.league.players import Descent
-from ludus.league.ratings import OpenSkillTable
-from ludus.league.summary import LeagueSummary, summarise
-from ludus.lookup import open_run, parse_settings
-from ludus.observe.league_fold import read_league
-from ludus.observe.lost_matches import LossCount
-from ludus.store.ledger import Ledger
-from ludus.store.run_folder import RunFolder, read_metrics
-
-
-def read_health(folder: RunFolder, voids: Counter[str]) -> dict[str, Any]:
-    """What went wrong so far, by cause, and what the learners measured last: lag, and decisions that were
-    stale, dropped or refused."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for name in ("faults", "train"):
-        path = folder.metrics / f"{name}.jsonl"
-        rows[name] = read_metrics(path)[0] if path.exists() else []
-    faults = rows["faults"]
-    return {
-        "faults": dict(Counter(row["class"] for row in faults)),
-        "restarts": dict(Counter(row["class"] for row in faults if "started again" in row["then"])),
-        "voids": dict(voids),
-        "latest": rows["train"][-1] if rows["train"] else {},
-    }
-
-
-def as_plain(league: League, summary: LeagueSummary, skills: OpenSkillTable) -> dict[str, Any]:
-    """The league as JSON: one entry per player, the payoff as matrices in the same order."""
-    players = []
-    for player, rating in zip(summary.players, summary.ratings, strict=True):
-        interval = rating.interval()
-        standing = league.standings.get(player.id)
-        players.append(
-            {
-                "id": player.id,
-                "role": player.role,
-                "parent": player.parent,
-                "model": player.model,
-                "weights": player.weights,
-                "reason": player.reason,
-                "decisions": standing.decisions if standing else player.parent_decisions,
-                "active": player.id in league.active,
-                "elo": rating.elo,
-                "elo_interval": list(interval) if interval else None,
-                "openskill": skills.skill(player.id),
-                "games": rating.games,
-                "equilibrium": summary.equilibrium.get(player.id, 0.0),
-                "score": summary.scores.get(player.id),
-                "opponents": dict(league.opponent_law(player.id)) if player.learning else None,
-                "settings": league.settings_of(player.id) if player.learning else None,
-                "lineage": msgspec.to_builtins(league.lineage.descents.get(player.id)),
-            }
-        )
-    book = league.matches
-    return {
-        "players": players,
-        "anchor": summary.anchor,
-        "tags": {
-            player: {
-                tag: {"player": snapshot, "model": league.players[snapshot].model} for tag, snapshot in tags.items()
-            }
-            for player, tags in summary.tags.items()
-        },
-        "measures": msgspec.to_builtins(summary.measures),
-        "win_rates": summary.win_rates.tolist(),
-        "games": summary.games.tolist(),
-        "matches": {
-            "issued": book.issued,
-            "finished": book.finished,
-            "evaluations": book.evaluations,
-            "void": book.void,
-            "open": len(book.open_matches),
-        },
-        "settings": league.settings,
-        "events": league.num_events,
-        "digest": league.state_digest(),
-    }
+from ludus.store.run_folder import RunFolder
 
 
 def population_table(league: League) -> Table | None:
@@ -139,56 +65,24 @@ def _shown(value: object) -> str:
 FOLLOW_S = 2.0
 
 
-class _Fold:
-    """Everything that the views read off the ledger."""
-
-    def __init__(self, league: League, *, with_skills: bool) -> None:
-        self.league = league
-        self.skills = OpenSkillTable(seats=min(league.seats_per_team)) if with_skills else None
-        self.voids: Counter[str] = Counter()
-        """Matches that ended without a result, by cause."""
-        self._seen = 0
-
-    def follow(self, ledger: Ledger) -> bool:
-        """Fold what is new; whether anything was."""
-        before = self._seen
-        for self._seen, event in ledger.replay(before):
-            self.league.apply(event)
-            if self.skills is not None:
-                self.skills.apply(event)
-            if isinstance(event, MatchVoid):
-                self.voids[event.reason.partition(":")[0]] += 1
-        return self._seen > before
-
-
 def show_league(folder: RunFolder, *, as_json: bool, follow: bool) -> None:
-    saved = read_league(folder)
-    fold = _Fold(saved.league, with_skills=as_json)
-    losses = LossCount()
     console = new_console()
-    with folder.ledger(read_only=True) as ledger:
-        fold.follow(ledger)
+    with closing(LeagueReader(folder)) as reader:
         while True:
-            if not saved.league.players:
-                raise click.ClickException("the run has no players yet: it has not started")
-            if fold.skills is not None:
-                summary = summarise(saved.league, measured=True, with_alpha_rank=True)
-                plain = as_plain(saved.league, summary, fold.skills) | read_health(folder, fold.voids)
-                plain["lost_matches"] = msgspec.to_builtins(losses.follow(ledger))
-                click.echo(json.dumps(plain))
+            reader.require_players()
+            if as_json:
+                click.echo(json.dumps(reader.document()))
             else:
-                _show(saved.league, saved.opponents, console)
-                for line in losses.follow(ledger).lines():
-                    console.print(line, markup=False, soft_wrap=True)
+                _show(reader, console)
             if not follow:
                 return
-            while not fold.follow(ledger):
+            while not reader.follow():
                 time.sleep(FOLLOW_S)
 
 
-def _show(league: League, opponents: tuple[str, ...], console: Console) -> None:
-    summary = summarise(league, measured=True)
-    console.print(league_table(league, summary, opponents))
+def _show(reader: LeagueReader, console: Console) -> None:
+    league, summary = reader.league, reader.summary
+    console.print(league_table(league, summary, reader.opponents))
     if league.num_teams > 1:
         console.print()
         console.print(payoff_table(summary, console.width))
@@ -203,6 +97,8 @@ def _show(league: League, opponents: tuple[str, ...], console: Console) -> None:
         f"{book.issued:,} matches issued: {book.finished:,} finished ({book.evaluations:,} of them "
         f"evaluations), {book.void:,} void, {len(book.open_matches):,} open"
     )
+    for line in reader.lost.lines():
+        console.print(line, markup=False, soft_wrap=True)
 
 
 from_option = click.option(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from ludus.config import ConfigError
-from ludus.config.annotations import nearest
+from ludus.data.checks import nearest
 from ludus.data.replay import DatasetError
 from ludus.games.seat_rows import GameError
 from ludus.services.endpoints import ServiceError
@@ -19,32 +19,32 @@ from ludus.system.machine import install_command, installed_version
 from ludus.workers.worker import TrainingFailed
 
 COMMANDS = {
-    "train": "train a league, or go on with one",
-    "league": "players, ratings, payoff and equilibrium of a run; add, remove, freeze or reset players",
+    "train": "train a league, or resume a run",
+    "league": "show ratings, payoff and equilibrium; add, remove, freeze or reset players",
     "set": "change settings of a run while it trains",
-    "status": "how a run is: workers, speed, and what holds it up",
-    "watch": "the dashboard of a run in a browser, live or of a finished one",
-    "report": "a run as one HTML file, and as tables and pictures",
-    "logs": "what the workers of a run have printed",
-    "pause": "let a run rest: nobody plays or learns",
-    "continue": "let a run that rests go on",
-    "stop": "end a run in good order",
-    "scale": "more or fewer actors while a run trains",
-    "eval": "matches between any players, snapshots and bots",
-    "play": "you against a player of a run, in a browser or the terminal",
-    "compare": "how much the players of one run win from those of another",
-    "exploit": "how much can a player be beaten by? exact, or by a trained best response",
-    "record": "play bots or players of a run, and write replays",
-    "convert": "make a dataset from replays",
+    "status": "show the workers of a run, their speed and the bottleneck",
+    "watch": "open the dashboard of a run in a browser",
+    "report": "write a run as one HTML file, or as tables and figures",
+    "logs": "show the output of a run's workers",
+    "pause": "pause a run",
+    "continue": "continue a paused run",
+    "stop": "save and stop a run",
+    "scale": "change the number of actors while a run trains",
+    "eval": "play matches between players, snapshots and bots",
+    "play": "play against a player of a run, in a browser or the terminal",
+    "compare": "compare the players of two runs",
+    "exploit": "measure exploitability, exactly or with a trained best response",
+    "record": "play bots or players and write replays",
+    "convert": "convert replays to a dataset",
     "clone": "train a player on a dataset of replays",
-    "models": "the models of a run, and weights from elsewhere",
-    "games": "the games that can be named, and what is missing for the others",
-    "check": "does a game keep its promises?",
-    "serve": "a game server for actors elsewhere",
+    "models": "list models; import weights from elsewhere",
+    "games": "list games and what each needs",
+    "check": "check that a game meets the interface's contract",
+    "serve": "serve a game to remote actors",
     "launch": "train on other machines: Slurm, Kubernetes, or hosts by ssh",
-    "join": "this machine as a node of a cluster",
-    "recipes": "the experiments that ship, and every setting of one",
-    "doctor": "this machine, what is installed, and what to change",
+    "join": "join this machine to a cluster",
+    "recipes": "list recipes and the settings of one",
+    "doctor": "check this machine and the installation",
 }
 """Command -> what it does. The function is `ludus.cli.NAME:command`, except for those in `PLACES`."""
 PLACES = {

@@ -11,13 +11,13 @@ import click
 import yaml
 
 from ludus.cli.main import FAILED
-from ludus.cli.terminal import add_numbers, new_console, new_table
 from ludus.config.annotations import ConfigError
 from ludus.config.conversion import read_yaml
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.league.players import FROZEN, SCRIPTED, check_player_id
 from ludus.lookup import find_experiment, open_run
+from ludus.observe.terminal import add_numbers, new_console, new_table
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.imported_models import (
     Fit,

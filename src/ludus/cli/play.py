@@ -24,7 +24,7 @@ from ludus.lookup import add_bots, open_run
 from ludus.models.policy import use_threads
 from ludus.replays.replay_games import game_address
 from ludus.runtime.assemble import load_experiment, new_league
-from ludus.runtime.serial import stop_signals
+from ludus.runtime.rounds import stop_signals
 from ludus.runtime.services import services_at_hand
 from ludus.runtime.settings import effective
 from ludus.store.files import StoreError
@@ -103,7 +103,7 @@ def command(
     from ludus.evaluation.play.server import PlayPage
     from ludus.observe.web.page_server import PageServer
 
-    page = PlayPage(house, chosen, seat, read_replay=replay_reader(folder))
+    page = PlayPage(house, chosen, seat, read_replay=replay_reader(folder, trusted=True))
     server = PageServer(page.app, access, port=port)
     with stop_signals() as stopped:  # the first one lets games that have ended be recorded
         server.start()

@@ -71,7 +71,7 @@ def command(
     ludus check remote://127.0.0.1:23432/connect_four
     """
     try:
-        from ludus.games.remote.link import read_token
+        from ludus.games.remote.connection import read_token
         from ludus.games.remote.server import GameServer, ServedGame, ServerConfig
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name!r} is not installed; {install_command('server')} adds it") from error

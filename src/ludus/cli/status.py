@@ -19,11 +19,11 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ludus.cli.terminal import add_numbers, can_redraw, new_console, new_table
-from ludus.league.players import unknown
+from ludus.data.checks import unknown
 from ludus.lookup import open_run
 from ludus.observe.lost_matches import LossCount, LostMatches
 from ludus.observe.run_state import ENDED, GpuUse, gpus, look_at_run, state_without_status
+from ludus.observe.terminal import add_numbers, can_redraw, new_console, new_table
 from ludus.store.files import StoreError
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder, RunFolderError

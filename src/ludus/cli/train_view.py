@@ -18,9 +18,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.terminal import can_redraw, flow, league_table, short
 from ludus.league.summary import LeagueSummary, summarise
-from ludus.runtime.assemble import Training
+from ludus.observe.terminal import can_redraw, flow, league_table, short
+from ludus.runtime.coordinator import Training
 from ludus.workers.worker import StopTraining
 
 Style = Literal["live", "lines", "json", "quiet"]

@@ -22,9 +22,11 @@ from ludus.store.run_folder import RunFolder
 
 @click.command("watch")
 @click.argument("run", required=False, type=click.Path())
+@click.option("--trust", is_flag=True, help="Show replays of a game of your own: imports the run's code.")
 @page_options
 def watch_command(
     run: str | None,
+    trust: bool,
     host: str,
     port: int,
     token_file: str | None,
@@ -53,7 +55,7 @@ def watch_command(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     view = RunView(folder)
-    dashboard = Dashboard(view, ViewError, replay_reader(folder))
+    dashboard = Dashboard(view, ViewError, replay_reader(folder, trusted=trust))
     try:
         server = PageServer(dashboard.app, access, port=port)
         try:
@@ -86,7 +88,8 @@ MOST_REPLAYS = 20
     type=click.Path(file_okay=False),
     help="Also write tables (CSV) and pictures (PNG, SVG) into this folder.",
 )
-def report_command(run: str | None, out: str | None, export: str | None) -> None:
+@click.option("--trust", is_flag=True, help="Show replays of a game of your own: imports the run's code.")
+def report_command(run: str | None, out: str | None, export: str | None, trust: bool) -> None:
     """Write RUN (default: the newest under runs/) into one HTML file that opens anywhere, without a network.
 
     It has the pages of `ludus watch` as they are now, and the experiment, versions, command and seed that the
@@ -103,7 +106,7 @@ def report_command(run: str | None, out: str | None, export: str | None) -> None
     from ludus.observe.report import report_page
 
     folder = open_run(run)
-    documents = read_documents(folder)
+    documents = read_documents(folder, trusted=trust)
     path = folder.path / "report.html" if out is None else Path(out)
     try:
         atomic_write(path, report_page(folder, documents).encode(), sync=False)
@@ -118,7 +121,7 @@ def report_command(run: str | None, out: str | None, export: str | None) -> None
         click.echo(f"{export}: {', '.join(written)}")
 
 
-def read_documents(folder: RunFolder) -> Mapping[str, Any]:
+def read_documents(folder: RunFolder, *, trusted: bool = False) -> Mapping[str, Any]:
     """What the pages show, by name, as plain values. What a run does not have is left out, and the page says
     so."""
     import msgspec
@@ -135,7 +138,7 @@ def read_documents(folder: RunFolder) -> Mapping[str, Any]:
                 documents[name] = msgspec.to_builtins(view.document(name))
             except ViewError as error:
                 click.echo(f"without {name}: {error}", err=True)
-        read = replay_reader(folder)
+        read = replay_reader(folder, trusted=trusted)
         for replay in view.replays()[:MOST_REPLAYS]:
             try:
                 documents[f"replay/{replay}"] = read(replay)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,7 +12,9 @@ from pathlib import PurePath
 from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
+from ludus.data.checks import nearest
 from ludus.data.schedules import LIVE
+from ludus.data.unread import Unread
 
 _WORD = re.compile(r"\w+")
 
@@ -37,13 +38,6 @@ class MismatchError(ConfigError):
 def join(path: str, step: object) -> str:
     """The path of one part of what is at `path`."""
     return f"{path}.{step}" if path else str(step)
-
-
-def nearest(wrong: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like the wrong one, whatever the case of its letters."""
-    by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(wrong.lower(), by_lower, n=1)
-    return by_lower[close[0]] if close else None
 
 
 def unknown_field(name: str, known: Iterable[str], owner: type | FunctionType, path: str) -> ConfigError:
@@ -151,7 +145,10 @@ def describe(hint: Any) -> str:
 
 
 def matches(value: Any, hint: Any) -> bool:
-    """Whether a value is of this type as it stands; an int is a float, a bool is neither."""
+    """Whether a value is of this type as it stands; an int is a float, a bool is neither. What was read
+    without its code may be of any type."""
+    if isinstance(value, Unread):
+        return True
     return any(_matches_one(value, option) for option in members(hint))
 
 

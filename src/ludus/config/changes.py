@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar, get_args
 
-from ludus.config.annotations import (
-    ConfigError,
-    UnknownPathError,
-    build,
-    field_hints,
-    is_component,
-    join,
-    members,
-    nearest,
-)
+from ludus.config.annotations import ConfigError, UnknownPathError, build, field_hints, is_component, join, members
 from ludus.config.conversion import convert, read_yaml, type_of
-from ludus.config.encoding import decode
+from ludus.config.encoding import decode, read
 from ludus.config.listing import paths
+from ludus.data.checks import nearest
 
 ADD = "+"
 """In front of a mapping's key: the key is new."""
@@ -167,7 +160,16 @@ def apply_encoded(obj: T, settings: Mapping[str, Any]) -> T:
     return apply_overrides(obj, {path: _as_override(value) for path, value in settings.items()})
 
 
-def _as_override(value: Any) -> Any:
+def apply_read(obj: T, settings: Mapping[str, Any]) -> T:
+    """Like `apply_encoded`, without importing the code that the values name. A change inside a part that was
+    not read is left out."""
+    for path, value in settings.items():
+        with suppress(ConfigError):
+            obj = apply_overrides(obj, {path: _as_override(value, read)})
+    return obj
+
+
+def _as_override(value: Any, decoding: Callable[[Any], Any] = decode) -> Any:
     """A mapping as text: given as such it would be taken for changes of its parts."""
-    decoded = decode(value)
+    decoded = decoding(value)
     return json.dumps(value) if isinstance(decoded, Mapping) else decoded

@@ -29,10 +29,11 @@ from ludus.config.annotations import (
     join,
     matches,
     members,
-    nearest,
     unknown_field,
 )
 from ludus.data.addresses import load_address
+from ludus.data.checks import nearest
+from ludus.public_names import find_public, load_public
 
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
@@ -41,9 +42,9 @@ Maker = type | FunctionType
 
 
 def load(address: str, path: str) -> Any:
-    """The object at an address; what is wrong with it comes with the path in front."""
+    """The object with a public name or at an address; what is wrong with it comes with the path in front."""
     try:
-        return load_address(address)
+        return load_address(address) if ":" in address else load_public(address)
     except Exception as error:  # whatever the file that it names may raise
         raise ConfigError(f"{path}: {error}") from error
 
@@ -67,6 +68,8 @@ def find_maker(name: str, allowed: tuple[type, ...], current: object, path: str)
     if name in beside:
         maker = getattr(importlib.import_module(beside[name]), name)
         return maker if makes(maker, allowed) else _require_dataclass(maker, name, path)
+    if find_public(name) is not None and is_dataclass_type(public := load_public(name)):
+        return public
     inside = {known for module in modules for known, cls in vars(sys.modules[module]).items() if is_dataclass_type(cls)}
     close = nearest(name, inside | set(beside))
     offer = f"did you mean {close!r}?" if close else "write package.module:Class or file.py:Class"
@@ -194,7 +197,10 @@ def _require_small(value: Any, what: str) -> None:
             pending.extend(node)
 
 
-TYPE_TAG = "$type"
+TYPE_TAG = "type"
+"""The key under which a component names its class."""
+OTHER_TYPE_TAG = "$type"
+"""The same for a class that has a field called `type`."""
 
 
 def convert(value: Any, hint: Any, path: str, current: object = None) -> Any:
@@ -226,7 +232,7 @@ def convert(value: Any, hint: Any, path: str, current: object = None) -> Any:
 
 def type_of(value: Mapping[Any, Any]) -> str | None:
     """The class that a mapping names with `type` or `$type`, if any."""
-    name = value.get(TYPE_TAG, value.get("type"))
+    name = value.get(OTHER_TYPE_TAG, value.get(TYPE_TAG))
     return name if isinstance(name, str) else None
 
 
@@ -384,7 +390,7 @@ def _component(value: str | Mapping[str, Any], allowed: tuple[type, ...], path: 
         assert isinstance(value, Mapping)
     name = type_of(value)
     if name is not None:
-        tag = TYPE_TAG if TYPE_TAG in value else "type"
+        tag = OTHER_TYPE_TAG if OTHER_TYPE_TAG in value else TYPE_TAG
         rest = {key: item for key, item in value.items() if key != tag}
         return build_from(find_maker(name, allowed, current, path), rest, path)
     concrete = [cls for cls in allowed if is_dataclass_type(cls)]

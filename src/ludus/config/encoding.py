@@ -1,12 +1,17 @@
-"""Trees as JSON and back, exactly. Reading imports the code that the tree names: trusted files only.
+"""Trees as JSON and back, exactly.
 
-A component is {"$type": address, field: value, ...}, a tuple a list, a class or function {"$ref": address};
-what JSON has no word for carries a tag of its own.
+A component is {"type": name, field: value, ...}, a tuple a list, a class or function {"$ref": name}; what
+JSON has no word for carries a tag of its own. A name is the public name of a class of Ludus (`PPO`), or the
+address of any other (`my_file.py:Mine`).
+
+`decode` imports the code that the tree names: for trusted files only. `read` imports nothing but the rules of
+leagues, which are Ludus' own; everything else becomes an `Unread`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import Enum
@@ -25,8 +30,10 @@ from ludus.config.annotations import (
     matches,
     unknown_field,
 )
-from ludus.config.conversion import TYPE_TAG, load, required_fields
+from ludus.config.conversion import OTHER_TYPE_TAG, TYPE_TAG, load, required_fields
 from ludus.data.addresses import address_of
+from ludus.data.unread import Unread
+from ludus.public_names import find_public, load_public, public_name
 
 
 def encode(obj: Any) -> Any:
@@ -36,7 +43,33 @@ def encode(obj: Any) -> Any:
 
 def decode(data: Any) -> Any:
     """The tree that `encode` was given; fields are checked against their annotations."""
-    return _decode(data, "")
+    return _decode(data, "", _component)
+
+
+def read(data: Any) -> Any:
+    """The tree, without importing or executing what it names: what is not a rule of a league is `Unread`."""
+    return _decode(data, "", _unread_component)
+
+
+def code_named_by(data: Any) -> list[str]:
+    """Addresses of code in an encoded tree that is not Ludus' own."""
+    found: dict[str, None] = {}
+    _collect(data, found)
+    return list(found)
+
+
+def _collect(data: Any, found: dict[str, None]) -> None:
+    if isinstance(data, str):
+        if _is_code(data) and not data.startswith("ludus."):
+            found[data] = None
+    elif isinstance(data, list | dict):
+        for item in data.values() if isinstance(data, dict) else data:
+            _collect(item, found)
+
+
+def _is_code(text: str) -> bool:
+    """Whether a text may be the address of code; `main:0:12`, the id of a model, is none."""
+    return _CODE.fullmatch(text) is not None
 
 
 def _encode(value: Any, path: str) -> Any:
@@ -50,7 +83,9 @@ def _encode(value: Any, path: str) -> Any:
         if isinstance(value, plain):
             return plain(value)
     if is_component(value):
-        encoded = {TYPE_TAG: _address(type(value), path)}
+        names = [field.name for field in fields(value)]
+        tag = OTHER_TYPE_TAG if TYPE_TAG in names else TYPE_TAG
+        encoded = {tag: _address(type(value), path)}
         for field in fields(value):
             if field.init:
                 encoded[field.name] = _encode(getattr(value, field.name), join(path, field.name))
@@ -72,46 +107,62 @@ def _encode(value: Any, path: str) -> Any:
 
 
 def _encode_mapping(value: Mapping[Any, Any], path: str) -> Any:
-    if all(type(key) is str and not key.startswith("$") for key in value):
+    if all(type(key) is str and not key.startswith("$") and key != TYPE_TAG for key in value):
         return {key: _encode(item, join(path, key)) for key, item in value.items()}
     return {"$map": [[_encode(key, join(path, key)), _encode(item, join(path, key))] for key, item in value.items()]}
 
 
 def _address(obj: Any, path: str) -> str:
     try:
-        return address_of(obj)
+        return public_name(obj) or address_of(obj)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path or 'the root'}: {error}") from error
 
 
-def _decode(data: Any, path: str) -> Any:
+def _decode(data: Any, path: str, component: _Builder) -> Any:
     if isinstance(data, list):
-        return tuple(_decode(item, join(path, index)) for index, item in enumerate(data))
+        return tuple(_decode(item, join(path, index), component) for index, item in enumerate(data))
     if not isinstance(data, dict):
         return data
+    for tag in (OTHER_TYPE_TAG, TYPE_TAG):
+        if isinstance(data.get(tag), str):
+            rest = {name: item for name, item in data.items() if name != tag}
+            return component(data[tag], rest, path)
     tags = [key for key in data if key.startswith("$")]
     if not tags:
-        return {key: _decode(item, join(path, key)) for key, item in data.items()}
-    if tags[0] == TYPE_TAG:
-        return _decode_component(data, path)
+        return {key: _decode(item, join(path, key), component) for key, item in data.items()}
+    if tags[0] in _CODE_TAGS and component is _unread_component:
+        return Unread(str(data[tags[0]]), {})
     if tags[0] not in _DECODERS:
         raise ConfigError(f"{path or 'the root'}: unknown tag {tags[0]!r}")
-    return _DECODERS[tags[0]](data, path)
+    return _DECODERS[tags[0]](data, path, component)
 
 
-def _decode_component(data: dict[str, Any], path: str) -> Any:
-    cls = load(data[TYPE_TAG], path or "the root")
+def _component(name: str, data: Mapping[str, Any], path: str) -> Any:
+    cls = load(name, path or "the root")
     if not is_dataclass_type(cls):
-        raise ConfigError(f"{path or 'the root'}: {data[TYPE_TAG]!r} is not a dataclass")
+        raise ConfigError(f"{path or 'the root'}: {name!r} is not a dataclass")
+    return _build(cls, data, path, _component)
+
+
+def _unread_component(name: str, data: Mapping[str, Any], path: str) -> Any:
+    public = find_public(name)
+    names_code = any(isinstance(item, str) and _is_code(item) for item in data.values())
+    if public is None or not public.address.startswith(_READABLE) or names_code:
+        fields = {key: _decode(item, join(path, key), _unread_component) for key, item in data.items()}
+        return Unread(name, fields)
+    cls: type = load_public(name)
+    return _build(cls, data, path, _unread_component)
+
+
+def _build(cls: type, data: Mapping[str, Any], path: str, component: _Builder) -> Any:
     hints = field_hints(cls)
     known = [field.name for field in fields(cls) if field.init]
     values: dict[str, Any] = {}
     for name, item in data.items():
-        if name == TYPE_TAG:
-            continue
         if name not in known:
             raise unknown_field(name, known, cls, path)
-        value = _decode(item, join(path, name))
+        value = _decode(item, join(path, name), component)
         if not matches(value, hints[name]):
             raise ConfigError(f"{join(path, name)}: expected {describe(hints[name])}, got {value!r}")
         values[name] = value
@@ -121,20 +172,27 @@ def _decode_component(data: dict[str, Any], path: str) -> Any:
     return build(cls, values, path)
 
 
-def _decode_enum(data: dict[str, Any], path: str) -> Any:
+def _decode_enum(data: dict[str, Any], path: str, component: _Builder) -> Any:
     cls = load(data["$enum"], path)
     if not isinstance(cls, type) or not issubclass(cls, Enum) or data.get("name") not in cls.__members__:
         raise ConfigError(f"{path}: {data['$enum']!r} has no member {data.get('name')!r}")
     return cls[data["name"]]
 
 
-_DECODERS: Mapping[str, Callable[[dict[str, Any], str], Any]] = {
+_Builder = Callable[[str, Mapping[str, Any], str], Any]
+"""Makes a component from the name of its class, its encoded fields and its path."""
+_CODE = re.compile(r"[^\s:#@]+:[A-Za-z_][\w.]*")
+_CODE_TAGS = ("$enum", "$ref")
+"""Tags that name code."""
+_READABLE = ("ludus.league.", "ludus.data.", "ludus.workers.evaluator:")
+"""Where the rules of leagues are, which need neither PyTorch nor a game."""
+_DECODERS: Mapping[str, Callable[[dict[str, Any], str, _Builder], Any]] = {
     "$enum": _decode_enum,
-    "$float": lambda data, path: float(data["$float"]),
-    "$path": lambda data, path: Path(data["$path"]),
-    "$ref": lambda data, path: load(data["$ref"], path),
-    "$list": lambda data, path: list(_decode(data["$list"], path)),
-    "$set": lambda data, path: set(_decode(data["$set"], path)),
-    "$frozenset": lambda data, path: frozenset(_decode(data["$frozenset"], path)),
-    "$map": lambda data, path: dict(_decode(data["$map"], path)),
+    "$float": lambda data, path, component: float(data["$float"]),
+    "$path": lambda data, path, component: Path(data["$path"]),
+    "$ref": lambda data, path, component: load(data["$ref"], path),
+    "$list": lambda data, path, component: list(_decode(data["$list"], path, component)),
+    "$set": lambda data, path, component: set(_decode(data["$set"], path, component)),
+    "$frozenset": lambda data, path, component: frozenset(_decode(data["$frozenset"], path, component)),
+    "$map": lambda data, path, component: dict(_decode(data["$map"], path, component)),
 }

@@ -1,25 +1,35 @@
-"""Addresses of Python objects: `package.module:Name` or `path/to/file.py:Name`, and the way back.
+"""Addresses of Python objects: `package.module:Name` or `path/to/file.py:Name`, to the object and back.
 
-A file is loaded once per absolute path, so that a class reached twice is the same class.
+A file is loaded once per absolute path, so that loading a class twice gives the same class.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ludus.data.checks import nearest
+
 FILE_ATTRIBUTE = "__ludus_file__"
-"""Set on a module that was loaded from a file: its absolute path."""
+"""Attribute of a module loaded from a file: its absolute path."""
+
+
+_loading = threading.local()
+
+
+def files_being_loaded() -> tuple[str, ...]:
+    """The files that `load_file` is executing in this thread, the outermost first."""
+    return tuple(getattr(_loading, "files", ()))
 
 
 def load_file(path: str | Path) -> ModuleType:
-    """The module of a Python file; its folder joins the end of `sys.path` for imports of its neighbours."""
+    """The module of a Python file. Its folder is appended to `sys.path`, so that it can import its neighbours."""
     file = Path(path).expanduser().resolve()
     main = sys.modules.get("__main__")
     if main is not None and _script_of(main) == str(file):
@@ -37,11 +47,15 @@ def load_file(path: str | Path) -> ModuleType:
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     sys.modules[name] = module  # before execution: dataclasses look their own module up
+    before = files_being_loaded()
+    _loading.files = (*before, str(file))
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        _loading.files = before
     return module
 
 
@@ -54,13 +68,15 @@ def load_address(address: str) -> Any:
     for step in name.split("."):
         if not hasattr(target, step):
             names = [known for known in vars(target) if not known.startswith("_")]
-            raise AttributeError(f"{place!r} has no {step!r}{_nearest(step, names)}")
+            close = nearest(step, names)
+            hint = f"; did you mean {close!r}?" if close else f"; it has {', '.join(sorted(names)[:8])}"
+            raise AttributeError(f"{place!r} has no {step!r}{hint if names else ''}")
         target = getattr(target, step)
     return target
 
 
 def address_of(obj: Any) -> str:
-    """The address from which `load_address` gives this class or function again, in any process."""
+    """The address of a class or function, from which `load_address` gives it in any process."""
     module_name = getattr(obj, "__module__", None)
     name = getattr(obj, "__qualname__", None)
     if not isinstance(module_name, str) or not isinstance(name, str):
@@ -84,7 +100,7 @@ def _import(module: str, address: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # A missing import inside a module that does exist is that module's own error.
+        # A missing import inside a module that exists is that module's own error.
         if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
             raise
         raise ModuleNotFoundError(
@@ -94,22 +110,15 @@ def _import(module: str, address: str) -> ModuleType:
 
 
 def _script_of(main: ModuleType) -> str | None:
-    """The script that runs as `__main__`, unless it runs as part of a package (`python -m`)."""
+    """The script that runs as `__main__`; None if it runs as part of a package (`python -m`)."""
     file = getattr(main, "__file__", None)
     if file is None or getattr(main, "__spec__", None) is not None:
         return None
     return str(Path(file).resolve())
 
 
-def _nearest(wrong: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(wrong, known, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; it has {', '.join(sorted(known)[:8])}" if known else ""
-
-
 def _nearest_file(file: Path) -> str:
     if not file.parent.is_dir():
         return f"; there is no folder {str(file.parent)!r}"
-    close = difflib.get_close_matches(file.name, [found.name for found in file.parent.glob("*.py")], n=1)
-    return f"; did you mean {str(file.parent / close[0])!r}?" if close else ""
+    close = nearest(file.name, (found.name for found in file.parent.glob("*.py")))
+    return f"; did you mean {str(file.parent / close)!r}?" if close else ""

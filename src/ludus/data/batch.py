@@ -1,4 +1,4 @@
-"""A batch: trajectories stacked, time first. Holds numpy arrays or torch tensors alike."""
+"""Batches: trajectories stacked, time first, as numpy arrays or torch tensors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 _IN_TIME = ("reward", "rewards", "elapsed", "over", "follows", "version")
-"""Columns that say how rows hang together: without their neighbours they mean nothing."""
+"""Columns that relate a row to its successor. Single decisions do not have them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Columns [T+1, B, ...] of decisions; after `flat`, `pick` or `rows` single decisions [rows, ...].
+    """Columns [T+1, B, ...] of trajectories; after `flat` or `pick` single decisions [rows, ...].
 
-    Row t's successor is row t+1 of the same column. Rows that are not `valid` are never trained on:
-    the last row, the bootstrap row after a truncation, padding, and decisions that are too old.
+    Row t's successor is row t+1 of the same column. Rows that are not `valid` are never trained on: the last
+    row, the bootstrap row after a truncation, padding, and decisions that are too old.
     """
 
     observation: dict[str, Any]
@@ -26,8 +26,8 @@ class Batch:
     value: Any
     """Value estimate of the weights that acted."""
     reward: Any
-    """All reward between this decision and the seat's next one. None among single decisions, as are
-    `rewards`, `elapsed`, `over`, `follows` and `version`: what a loss needs of them, `prepare` adds."""
+    """All reward between this decision and the seat's next one. None for single decisions, like `rewards`,
+    `elapsed`, `over`, `follows` and `version`; `Algorithm.prepare` adds what the loss needs of them."""
     elapsed: Any
     """Time from this decision to the next: the discount is gamma ** elapsed."""
     over: Any
@@ -47,29 +47,29 @@ class Batch:
     progress: float = 0.0
     """Share of the training budget that is spent, for schedules."""
     all_valid: bool = False
-    """Whoever made the batch knows that every row is valid."""
+    """Every row is known to be valid."""
     over_ranks: Callable[[Any], Any] | None = None
-    """While `Algorithm.prepare` runs: adds an array up over the learner's ranks, if this batch is one rank's
-    part of a larger one. Whoever takes a mean over the whole batch needs it, in every rank alike."""
+    """Sums an array over the learner's ranks while `Algorithm.prepare` runs, if this batch is one rank's part.
+    Means over the whole batch must use it, in every rank."""
 
     @property
     def mask(self) -> Any:
-        """Which rows count; None if all do, which spares losses the masking."""
+        """The rows that count; None if all do, so that losses skip the masking."""
         return None if self.all_valid else self.valid
 
     def map(self, function: Callable[[Any], Any]) -> Batch:
-        """`function` on every array."""
+        """Apply `function` to every array."""
         return self._apply(function, function)
 
     def flat(self) -> Batch:
-        """All rows as single decisions, trajectory after trajectory: row t of trajectory b is b * (T+1) + t.
-        A view where the columns lie in memory that way, as `SlotPool.stack` makes them; without memory."""
+        """All rows as single decisions, without memory: row t of trajectory b becomes b * (T+1) + t. A view if
+        the columns have that memory layout, as those of `SlotPool.stack` do."""
         in_time: dict[str, Any] = dict.fromkeys(_IN_TIME)
         without = replace(self, state={}, **in_time)
         return without._apply(lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:]), _itself)
 
     def pick(self, index: Any, *, all_valid: bool = False) -> Batch:
-        """Some of the single decisions of a flat batch. `all_valid`: the caller knows that they all are."""
+        """Some single decisions of a flat batch."""
         return replace(self._apply(lambda array: _select(array, index), _itself), all_valid=all_valid)
 
     def rows(self, index: Any) -> Batch:
@@ -78,12 +78,11 @@ class Batch:
         return self.flat().pick(index % num_columns * num_rows + index // num_columns)
 
     def columns(self, index: Any) -> Batch:
-        """Whole trajectories."""
+        """Some whole trajectories."""
         return self._apply(lambda array: array[:, index], lambda array: array[index])
 
     def as_stack(self, num_models: int) -> Batch:
-        """Single decisions [M * rows] or trajectories [T+1, M * B], those of each model together, with the
-        model as their first axis."""
+        """Split [M * rows] or [T+1, M * B], ordered by model, into arrays with a leading model axis."""
 
         def in_time(array: Any) -> Any:
             return array.reshape(len(array), num_models, -1, *array.shape[2:]).swapaxes(0, 1)
@@ -119,6 +118,6 @@ def _itself(array: Any) -> Any:
 
 
 def _select(array: Any, index: Any) -> Any:
-    """`array[index]`; tensors have a way that copies whole rows, which is several times faster."""
+    """`array[index]`; `index_select` of tensors copies whole rows and is several times faster."""
     select = getattr(array, "index_select", None)
     return array[index] if select is None else select(0, index)

@@ -1,6 +1,6 @@
-"""The records that the ledger keeps and the league folds: matches, results and events.
+"""Records: matches, results, the events of the ledger, and the edits and orders for a running league.
 
-All are frozen msgspec structs, so they cross process and machine borders as plain JSON.
+All are frozen msgspec structs, so that they travel between processes and machines as plain JSON.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Settings = dict[str, Any]
 
 
 class ModelId(msgspec.Struct, frozen=True, gc=False, order=True):
-    """Weights of one player at one version. A resume or reset raises the incarnation, so that an id
-    never means two contents."""
+    """The id of one player's weights at one version. A resume or reset raises the incarnation, so that an id
+    never has two contents."""
 
     player: str
     incarnation: int
@@ -37,9 +37,9 @@ class Side(msgspec.Struct, frozen=True, gc=False):
 
     players: tuple[str, ...]
     trains: bool | tuple[str, ...] = False
-    """Whose trajectories go to their learners: of all its players, of none, or of those that are named."""
+    """Whether the trajectories of its players go to their learners: of all, none or the named ones."""
     captain: str | None = None
-    """Of several players, the one that the line-up was made for."""
+    """The player that a line-up of several was made for."""
 
     @property
     def trainees(self) -> tuple[str, ...]:
@@ -50,18 +50,18 @@ class Side(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_mixed(self) -> bool:
-        """Several players sit on its seats."""
+        """Whether different players sit on its seats."""
         return len(self.players) > 1 and len({*self.players}) > 1
 
     @property
     def stands_for(self) -> str | None:
-        """Whose result its result is: its only player's, or its captain's; None: nobody's."""
+        """The player that the side's result counts for: its only player, or its captain, if any."""
         return self.captain if self.is_mixed else self.players[0]
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """Sides put on the teams of one or more tables. Every table plays `episodes_per_table` episodes, in
-    rotation: side s sits on team (s + episode) % teams, so that each side has each team equally often."""
+    """Sides put on the teams of one or more tables. Every table plays `episodes_per_table` episodes. Side s
+    sits on team (s + episode) % teams, so that every side plays every team equally often."""
 
     id: int
     purpose: Purpose
@@ -75,7 +75,7 @@ class Match(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False):
-    """How one side did against another over all episodes of a match."""
+    """Outcomes of one side against another over all episodes of a match."""
 
     side: int
     other: int
@@ -85,7 +85,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
-    """What happened in a match, in sums over its episodes."""
+    """The result of a match, in sums over its episodes."""
 
     match_id: int
     episodes: int
@@ -102,22 +102,21 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     """Per side: model id at its first and last decision ("" for scripted players)."""
     last_models: tuple[str, ...]
     reward_sum: tuple[float, ...] = ()
-    """Per side: sum over the episodes of what a seat of it earned, on average. Empty where that is not known,
-    or no number."""
+    """Per side: sum over the episodes of the mean reward of its seats. Empty if unknown or not finite."""
 
     def mean_score(self, side: int) -> tuple[float, float]:
-        """Of a side, with its standard error."""
+        """The mean score of a side and its standard error."""
         mean = self.score_sum[side] / self.episodes
         variance = max(self.score_square_sum[side] / self.episodes - mean**2, 0.0)
         return mean, math.sqrt(variance / self.episodes)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag_field="event"):
-    """One row of the ledger. The league's state is a fold over these, in order."""
+    """One row of the ledger. The league is a fold over them, in order."""
 
 
 class RunStarted(Event, frozen=True, tag="run_started"):
-    """The run began or was resumed; all leased matches of earlier starts are void."""
+    """The run started or was resumed; all open matches of earlier starts are void."""
 
     start: int
     """0 for the first start, then counting up."""
@@ -136,9 +135,9 @@ class PlayerAdded(Event, frozen=True, tag="player_added"):
     """Decisions its parent had trained on when it was frozen."""
     reason: str = ""
     settings: Settings = {}
-    """Of a learning player alone, instead of the experiment's."""
+    """A learning player's own settings, in place of the experiment's."""
     value_only: int = 0
-    """Decisions on which a learning player first trains its value alone."""
+    """First decisions of a learning player, which train only its value."""
 
 
 class PlayerRemoved(Event, frozen=True, tag="player_removed"):
@@ -153,17 +152,17 @@ class PlayerReset(Event, frozen=True, tag="player_reset"):
     incarnation: int
     model: str | None
     value_only: int = 0
-    """Decisions on which it then trains its value alone."""
+    """Decisions that then train only the value."""
     settings: Settings = {}
-    """Settings of its own that it goes on with, besides those it has."""
+    """Own settings that are added to those it has."""
     donor: str | None = None
     """The player whose weights and settings it took over."""
     reason: str = ""
 
 
 class SettingsChanged(Event, frozen=True, tag="settings_changed"):
-    """From now on the experiment has other values at these paths, for all players or for one. All at once:
-    shares that sum to 1 can only be changed together."""
+    """The experiment has other values at these paths from now on, for all players or for one. They change
+    together, because shares that sum to 1 cannot change one by one."""
 
     settings: Settings
     player: str | None = None
@@ -223,24 +222,24 @@ AnyEvent = (
 
 
 RECORDED = "recorded as match "
-"""How the answer to `RecordGame` begins; then the number of the match."""
+"""Prefix of the answer to `RecordGame`, followed by the number of the match."""
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, tag_field="edit", forbid_unknown_fields=True):
-    """One change of a league: all of it happens or nothing."""
+    """One atomic change of a league by hand."""
 
 
 class ChangeSettings(Edit, frozen=True, kw_only=True, tag="set"):
     settings: dict[str, str]
     player: str | None = None
-    """Of this learning player alone."""
+    """The only learning player that it concerns; None: all."""
 
 
 class AddPlayer(Edit, frozen=True, kw_only=True, tag="add"):
     player: str
     role: str
     source: str | None = None
-    """What it starts from or is pinned to: a player, PLAYER@TAG or a model; None: fresh weights."""
+    """The player, PLAYER@TAG or model that it starts from or is pinned to; None: fresh weights."""
     settings: dict[str, str] = {}
 
 
@@ -256,34 +255,34 @@ class FreezePlayer(Edit, frozen=True, kw_only=True, tag="freeze"):
 class ResetPlayer(Edit, frozen=True, kw_only=True, tag="reset"):
     player: str
     source: str | None = None
-    """What it starts again from; None: what its role says."""
+    """The player, PLAYER@TAG or model that it starts from; None: its role decides."""
 
 
 class RecordGame(Edit, frozen=True, kw_only=True, tag="game"):
-    """A game that a person has played: it becomes a match of purpose "human", issued and ended at once, so
-    that nothing is left open if the person goes away."""
+    """A game played by a person. It becomes a match of purpose "human", issued and ended at once, so that no
+    match stays open if the person leaves."""
 
     sides: tuple[tuple[str, ...], ...]
-    """Per team: its one player, or the player of each of its seats."""
+    """Per team: its only player, or the player of each of its seats."""
     result: Result | None = None
-    """None: it ended without one. What it says of the match's id is not read: that is given now."""
+    """None: the game ended without one. Its match id is ignored; the league assigns a new one."""
     void: str = ""
     """Why there is no result."""
 
 
 class Pause(Edit, frozen=True, kw_only=True, tag="pause"):
-    """Nobody plays or learns until somebody says so. Not in the ledger: a resume trains."""
+    """Stop playing and learning until `Continue`. It is not in the ledger: a resumed run trains."""
 
 
 class Continue(Edit, frozen=True, kw_only=True, tag="continue"):
-    """The end of a pause."""
+    """End a pause."""
 
 
 class Stop(Edit, frozen=True, kw_only=True, tag="stop"):
     now: bool = False
-    """Without saving: what was learned since the latest checkpoint is lost."""
+    """Stop without saving; progress since the latest checkpoint is lost."""
 
 
 AnyEdit = ChangeSettings | AddPlayer | RemovePlayer | FreezePlayer | ResetPlayer | RecordGame
 Order = Pause | Continue | Stop
-"""What the process that trains the run does, and the league does not notice."""
+"""Commands to the process that trains the run; they do not change the league."""

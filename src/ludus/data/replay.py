@@ -1,8 +1,8 @@
-"""A replay: the seed and the actions of one episode, in one small file that says what it is.
+"""Replays of single episodes, the episodes taken from them, and the columns of datasets made from those.
 
-A table is a function of its seed and its actions, so observations need not be kept: playing it again shows
-them. The file is msgpack, compressed, behind a head with a checksum. Nothing in it is ever executed: the game
-that it names is only looked up by whoever reads it.
+A replay holds the seed and the actions of one episode: a table is a function of both, so playing it again gives
+the observations. The file is compressed msgpack after a header with a checksum. Reading it never executes
+anything; the reader looks up the game that it names.
 """
 
 from __future__ import annotations
@@ -20,22 +20,176 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import CRITIC_PREFIX, ArraySpec, Choice, Entities, Planes, SeatKind, length_name
+from ludus.data.specs import CRITIC_PREFIX, ArraySpec, Choice, Entities, Planes, SeatKind, array_spec, length_name
 from ludus.data.trees import Array, IntArray, Tree
 
 Outcome = Literal["win", "draw", "loss"]
 OUTCOMES: dict[Outcome, float] = {"win": 1.0, "draw": 0.0, "loss": -1.0}
 
+SUFFIX = ".replay"
+_FORMAT = 1
+MAGIC = b"\x89LUDUS\r\n"
+
+_HEAD = struct.Struct("<8sHQ16s")
+"""Magic, format, length of the body, checksum of format and body."""
+_MOST_BYTES = 1 << 30
+"""Limit of the decompressed size: more than any episode needs."""
+_DTYPES = frozenset(("uint8", "int8", "int16", "int32", "int64"))
+
+
+class ReplayError(ValueError):
+    """The file is not a replay, is damaged or has another format."""
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """An array of integers."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @classmethod
+    def of(cls, array: Array) -> Packed:
+        """Pack in the smallest type that holds the values."""
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        small = np.ascontiguousarray(array, smallest_type(low, high))
+        return cls(small.dtype.name, small.shape, small.tobytes())
+
+    def array(self) -> Array:
+        if self.dtype not in _DTYPES or any(size < 0 for size in self.shape):
+            raise ReplayError(f"it holds an array of {self.dtype}{list(self.shape)}")
+        if math.prod(self.shape) * np.dtype(self.dtype).itemsize != len(self.data):
+            raise ReplayError(f"an array of {self.dtype}{list(self.shape)} has {len(self.data)} bytes")
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+class SeatPlayer(msgspec.Struct, frozen=True):
+    """The player on a seat."""
+
+    name: str
+    model: str = ""
+    """Its model id; empty for a bot."""
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode."""
+
+    game: str
+    """Name or address of the game."""
+    options: dict[str, Any]
+    version: str
+    """Version of the game's rules."""
+    map: str
+    seed: int
+    seats: tuple[SeatPlayer, ...]
+    teams: tuple[int, ...]
+    """Per seat."""
+    score: tuple[float, ...]
+    """Per team."""
+    truncated: bool
+    """The episode was cut off rather than ended by the rules."""
+    num_steps: int
+    """Calls of `GameBatch.step`."""
+    seen: int
+    """Digest of all observations of the decisions, which playback must reproduce."""
+    step: Packed
+    """Per decision, in order: the step that it precedes, and its seat."""
+    seat: Packed
+    action: tuple[dict[str, Packed], ...]
+    """Per kind of seat: head -> the actions of its decisions, in order."""
+
+    @property
+    def matchup(self) -> tuple[str, ...]:
+        """The player of each team; the players of a mixed team are joined by "+"."""
+        return tuple(
+            "+".join(dict.fromkeys(seat.name for seat, own in zip(self.seats, self.teams, strict=True) if own == team))
+            for team in range(len(self.score))
+        )
+
+    def outcome(self, seat: int) -> Outcome | None:
+        """None in a game of one team."""
+        if len(self.score) < 2:
+            return None
+        own = self.score[self.teams[seat]]
+        others = [score for team, score in enumerate(self.score) if team != self.teams[seat]]
+        return "win" if own > max(others) else "draw" if own == max(others) else "loss"
+
+    def decisions(self) -> tuple[IntArray, IntArray]:
+        """(step, seat) of all decisions, in order."""
+        return self.step.array().astype(np.int64), self.seat.array().astype(np.int64)
+
+
+def encode_replay(replay: Replay) -> bytes:
+    body = zlib.compress(msgspec.msgpack.encode(replay), 6)
+    return _HEAD.pack(MAGIC, _FORMAT, len(body), _checksum(_FORMAT, body)) + body
+
+
+def decode_replay(content: bytes) -> Replay:
+    """Raises `ReplayError` with the reason."""
+    if not content.startswith(MAGIC[: len(content)]) or not content:
+        raise ReplayError("not a replay" if content else "empty")
+    if len(content) < _HEAD.size:
+        raise ReplayError(f"cut short: {len(content)} bytes")
+    _, written, length, checksum = _HEAD.unpack_from(content)
+    body = content[_HEAD.size :]
+    if checksum != _checksum(written, body) or length != len(body):
+        reason = "cut short" if len(body) < length else "damaged"
+        raise ReplayError(f"{reason}: its checksum is wrong")
+    if written != _FORMAT:
+        raise ReplayError(f"format {written}; this version of ludus reads {_FORMAT}")
+    try:
+        replay = msgspec.msgpack.decode(_unpacked(body), type=Replay)
+        _require_sense(replay)
+    except (msgspec.MsgspecError, zlib.error, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise ReplayError(f"damaged: {error}") from error
+    return replay
+
+
+def _unpacked(body: bytes) -> bytes:
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(body, _MOST_BYTES)
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ReplayError("damaged: it unpacks to more than it should or ends too soon")
+    return content
+
+
+def _checksum(written: int, body: bytes) -> bytes:
+    return hashlib.blake2b(written.to_bytes(2, "little") + body, digest_size=16).digest()
+
+
+def _require_sense(replay: Replay) -> None:
+    """Check what readers rely on, since any program may have written the file."""
+    step, seat = replay.decisions()
+    fits = (
+        step.ndim == 1
+        and step.shape == seat.shape
+        and len(replay.seats) == len(replay.teams) > 0
+        and (step >= 0).all()
+        and (step < replay.num_steps).all()
+        and (np.diff(step) >= 0).all()
+        and (seat >= 0).all()
+        and (seat < len(replay.seats)).all()
+        and all(0 <= team < len(replay.score) for team in replay.teams)
+        and 0 <= replay.seed < 2**64
+        and 0 <= replay.seen < 2**64
+        and len({*zip(step.tolist(), seat.tolist(), strict=True)}) == len(step)
+    )
+    if not fits:
+        raise ReplayError("damaged: its decisions make no sense")
+    for heads in replay.action:
+        for packed in heads.values():
+            packed.array()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpisodeFacts:
-    """One seat's part in one game, as far as it is known without the observations."""
+    """One seat's part in one episode, without observations."""
 
     replay: str
     game: str
     map: str
     version: str
-    """Of the game."""
+    """Version of the game."""
     matchup: tuple[str, ...]
     """The player, or race, of each team."""
     player: str
@@ -49,15 +203,15 @@ class EpisodeFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Episode:
-    """All that a dataset keeps of one seat's part in one game."""
+    """One seat's part in one episode, as a dataset stores it."""
 
     facts: EpisodeFacts
     columns: Tree
-    """Name -> [rows, ...], see `dataset_format.column_specs`: one row per decision, in time."""
+    """Name -> [rows, ...], see `column_specs`: one row per decision, in time."""
     has_bootstrap: bool = False
-    """The episode was cut off, and the last row is no decision but what the seat saw then."""
+    """The episode was cut off, and the last row is its final observation rather than a decision."""
     build_order: NDArray[np.int16] | None = None
-    """What the seat had built in the end, see `games.game.StrategyView`."""
+    """What the seat built until the end, see `games.game.StrategyView`."""
     built: NDArray[np.bool_] | None = None
 
     @property
@@ -67,25 +221,25 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodedReplay:
-    """What was taken from one replay."""
+    """The episodes taken from one replay."""
 
     name: str
     episodes: tuple[Episode, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """Filter -> seats that it left out."""
+    """Filter -> seats that it dropped."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> actions of its players that have no place in the dataset."""
+    """Reason -> actions that the dataset cannot represent."""
     skipped: str = ""
-    """Why nothing could be taken: damaged, of another version."""
+    """Why the replay was skipped: damaged, another version, ..."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpisodeFilter:
-    """Which seats of which replays a dataset is made from. None and empty let everything pass."""
+    """Selects the seats of a dataset. None and empty values select everything."""
 
     map: str | None = None
     matchup: tuple[str, ...] = ()
-    """Of players, in any order."""
+    """Players, in any order."""
     player: tuple[str, ...] = ()
     outcome: Outcome | None = None
     min_length: int = 0
@@ -93,7 +247,7 @@ class EpisodeFilter:
     game_version: str | None = None
 
     def drops(self, facts: EpisodeFacts) -> str | None:
-        """The first filter that leaves this seat out."""
+        """The first filter that drops this seat; None if it is selected."""
         if self.map is not None and facts.map != self.map:
             return "map"
         if self.game_version is not None and facts.version != self.game_version:
@@ -113,18 +267,18 @@ class EpisodeFilter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoOp:
-    """A decision to do nothing: this value of this head."""
+    """The value of a head that means to do nothing."""
 
     head: str
     value: int = 0
 
 
 EVERY = 8
-"""Of decisions to do nothing, those whose number is divisible by this stay."""
+"""Decisions to do nothing are kept if this divides their number."""
 
 
 def kept_decisions(is_no_op: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which decisions of an episode stay: all that do something, the first, the last and every eighth."""
+    """Mask of the decisions of an episode to keep: all that do something, the first, the last and every eighth."""
     kept = ~is_no_op
     kept[::EVERY] = True
     kept[:1] = kept[-1:] = True
@@ -137,24 +291,24 @@ def first_choice(kind: SeatKind) -> str | None:
 
 
 class EpisodeSource(Protocol):
-    """Where the episodes of a dataset come from."""
+    """The source of the episodes of a dataset."""
 
     @property
     def game(self) -> str: ...
     @property
     def kind(self) -> SeatKind:
-        """Of all seats that it gives."""
+        """The kind of all its seats."""
 
     @property
     def strategy(self) -> tuple[int, int] | None:
-        """Places of a build order and facts of what was built; None: episodes come without."""
+        """Length of a build order and number of facts of what was built; None: episodes have neither."""
 
     def replays(self) -> Sequence[str]:
-        """The names of all replays, in an order that is the same every time."""
+        """The names of all replays, always in the same order."""
 
     def decode(self, names: Sequence[str], wanted: EpisodeFilter) -> Iterator[DecodedReplay]:
-        """These replays, in this order, one after the other; seats that the filter drops are counted. Never
-        raises for a replay that is damaged or cannot be played: that one is skipped, with the reason."""
+        """Decode these replays in order. Seats that the filter drops are counted; a replay that is damaged or
+        cannot be played is skipped with the reason and never raises."""
 
 
 FORMAT = 1
@@ -167,31 +321,31 @@ Storage = Literal["raw", "bits", "codes", "ragged"]
 
 
 class DatasetError(Exception):
-    """A dataset is missing, damaged or does not fit; the message says which and what to do."""
+    """A dataset is missing, damaged or does not fit. The message says which and what to do."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """One file. `raw`: rows as they are read, maybe in a smaller type. `bits`: eight bools to a byte.
-    `codes`: numbers into `codes`. `ragged`: the real rows of an entity list, one list after the other."""
+    """One file of a dataset. `raw`: plain rows, possibly in a smaller type. `bits`: eight bools per byte.
+    `codes`: indices into `codes`. `ragged`: the real rows of entity lists, concatenated."""
 
     name: str
     """As in a trajectory (`observation.NAME`, `legal.NAME`, `action.NAME`, `reward`), or `episode.NAME`."""
     file: str
     storage: Storage
     dtype: str
-    """As it is read."""
+    """Type when read."""
     shape: tuple[int, ...]
-    """Of one row as it is read."""
+    """Shape of one row when read."""
     stored: str
     """Type in the file."""
     width: int
-    """Values of one stored row."""
+    """Values per stored row."""
     items: int = 0
-    """Stored rows that count."""
+    """Valid stored rows."""
     crc: int = 0
-    """Of the bytes that count."""
+    """Checksum of the valid bytes."""
     codes: tuple[int, ...] = ()
-    """Of `codes`: the bits of the value behind each number."""
+    """For `codes`: the bits of the value of each index."""
 
     @property
     def row_bytes(self) -> int:
@@ -203,49 +357,44 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a dataset but its columns' values."""
+    """The metadata of a dataset."""
 
     format: int
     game: str
     kind: dict[str, Any]
-    """See `kind_json`."""
+    """See `specs.kind_to_json`."""
     settings: dict[str, Any]
-    """How replays were chosen and thinned out: all of a dataset in the same way."""
+    """How replays were selected and thinned out; the same for the whole dataset."""
     columns: tuple[Column, ...]
     replays: Column
-    """The list of replays, a line each, those that were skipped included."""
+    """The list of replays, one per line, skipped ones included."""
     names: tuple[str, ...] = ()
-    """Of players, match-ups, maps and versions: episodes give their places here."""
+    """Names of players, match-ups, maps and versions. Episodes refer to them by index."""
 
 
 class ReplayLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one replay."""
+    """One replay in the list of a dataset; see `DecodedReplay`."""
 
     name: str
     episodes: int = 0
     dropped: dict[str, int] = {}
-    """Filter -> seats that it left out."""
     left_out: dict[str, int] = {}
-    """Reason -> actions of its players that have no place here."""
     skipped: str = ""
-    """Why nothing could be taken from it."""
 
 
 def column_specs(kind: SeatKind) -> dict[str, ArraySpec]:
     """The columns of one seat's decisions, as they are read and as a decoded episode gives them."""
     scalar = {"reward": "float32", "elapsed": "int32", "over": "bool"}
-    rewards = {"rewards": _spec((len(kind.rewards),), "float32")} if kind.rewards else {}
+    rewards = {"rewards": array_spec((len(kind.rewards),), "float32")} if kind.rewards else {}
     return {
-        **{f"observation.{name}": spec for name, spec in kind.observation.arrays.items()},
-        **{f"legal.{name}": spec for name, spec in kind.legal_arrays.items()},
-        **{f"action.{name}": spec for name, spec in kind.action.arrays.items()},
-        **{name: _spec((), dtype) for name, dtype in scalar.items()},
+        **kind.decision_arrays,
+        **{name: array_spec((), dtype) for name, dtype in scalar.items()},
         **rewards,
     }
 
 
 def new_columns(kind: SeatKind, strategy: tuple[int, int] | None) -> list[Column]:
-    """All columns of a dataset, empty. `strategy`: places of a build order, and facts of what was built."""
+    """All columns of an empty dataset. `strategy`: see `EpisodeSource.strategy`."""
     critic = {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
     parts = {f"observation.{name}": part for name, part in {**kind.observation.parts, **critic}.items()}
     lengths = {length_name(name): part for name, part in parts.items() if isinstance(part, Entities)}
@@ -254,7 +403,7 @@ def new_columns(kind: SeatKind, strategy: tuple[int, int] | None) -> list[Column
         part = parts.get(name)
         if isinstance(part, Entities):
             found.append(_column(name, spec, "ragged", part.dtype, part.features))
-            found.append(_column(start_name(name), _spec((), "int64"), "raw", "int64", 1))
+            found.append(_column(start_name(name), array_spec((), "int64"), "raw", "int64", 1))
         elif name in lengths:
             found.append(_column(name, spec, "raw", smallest_type(0, lengths[name].maximum), 1))
         elif name.startswith("action."):
@@ -270,7 +419,7 @@ def new_columns(kind: SeatKind, strategy: tuple[int, int] | None) -> list[Column
 
 
 def start_name(entities: str) -> str:
-    """The column that says where in a `ragged` file a row's entities begin."""
+    """The column with the offset of each row's entities in a `ragged` file."""
     return f"{entities}.start"
 
 
@@ -284,17 +433,17 @@ def _episode_columns(strategy: tuple[int, int] | None) -> list[Column]:
         "score": "float32",
         **dict.fromkeys(("replay", "player", "matchup", "map", "version"), "int32"),
     }
-    found = [_column(f"episode.{name}", _spec((), dtype), "raw", dtype, 1) for name, dtype in dtypes.items()]
+    found = [_column(f"episode.{name}", array_spec((), dtype), "raw", dtype, 1) for name, dtype in dtypes.items()]
     if strategy is not None:
         places, facts = strategy
-        found.append(_column("episode.build_order", _spec((places,), "int16"), "raw", "int16", places))
-        found.append(_column("episode.built", _spec((facts,), "bool"), "bits", "uint8", -(-facts // 8)))
+        found.append(_column("episode.build_order", array_spec((places,), "int16"), "raw", "int16", places))
+        found.append(_column("episode.built", array_spec((facts,), "bool"), "bits", "uint8", -(-facts // 8)))
     return found
 
 
 def as_stored(column: Column, rows: Array, lengths: Array | None = None) -> Array:
-    """[stored rows, width] of rows as a decoded episode has them; `lengths` of a `ragged` column. Codes must
-    know all values."""
+    """Rows of a decoded episode as [stored rows, width]. A `ragged` column needs `lengths`, and a `codes`
+    column a code for every value."""
     if column.storage == "bits":
         return np.packbits(rows.reshape(len(rows), -1), axis=1)
     if column.storage == "codes":
@@ -310,7 +459,7 @@ def as_stored(column: Column, rows: Array, lengths: Array | None = None) -> Arra
 
 
 def as_read(column: Column, stored: Array) -> Array:
-    """The way back from `as_stored`, but for `ragged` columns, whose rows stay together."""
+    """The inverse of `as_stored`, except that the rows of `ragged` columns stay concatenated."""
     shape = (len(stored), *column.shape)
     if column.storage == "bits":
         bits = np.unpackbits(stored, axis=1, count=int(np.prod(column.shape)))
@@ -324,7 +473,7 @@ def as_read(column: Column, stored: Array) -> Array:
 
 
 def new_codes(column: Column, rows: Array) -> tuple[int, ...]:
-    """The values of `rows` that have no code yet, in order."""
+    """The bits of the values in `rows` that have no code yet, in order."""
     bits = _bits(rows).reshape(-1)
     known = np.sort(np.array(column.codes, np.uint32))
     if len(known):
@@ -334,7 +483,7 @@ def new_codes(column: Column, rows: Array) -> tuple[int, ...]:
 
 
 def uncoded(column: Column) -> Column:
-    """The same column for more different values than codes can tell apart: empty, and in another file."""
+    """The column as `raw`, empty and in another file, for more different values than there are codes."""
     file = column.file.removesuffix(".bin") + ".raw.bin"
     return msgspec.structs.replace(column, storage="raw", stored=column.dtype, file=file, items=0, crc=0, codes=())
 
@@ -363,164 +512,5 @@ def _column(name: str, spec: ArraySpec, storage: Storage, stored: str, width: in
     )
 
 
-def _spec(shape: tuple[int, ...], dtype: str) -> ArraySpec:
-    return ArraySpec(shape=shape, dtype=np.dtype(dtype))
-
-
 def _size(spec: ArraySpec) -> int:
     return int(np.prod(spec.shape, dtype=np.int64))
-
-
-SUFFIX = ".replay"
-MAGIC = b"\x89LUDUS\r\n"
-
-_HEAD = struct.Struct("<8sHQ16s")
-"""Magic, format, length of the rest, checksum of both and the rest."""
-_MOST_BYTES = 1 << 30
-"""Unpacked: more than any episode, less than what would harm."""
-_DTYPES = frozenset(("uint8", "int8", "int16", "int32", "int64"))
-
-
-class ReplayError(ValueError):
-    """Not a replay, a damaged one, or one of another format."""
-
-
-class Packed(msgspec.Struct, frozen=True):
-    """An array of integers."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-    @classmethod
-    def of(cls, array: Array) -> Packed:
-        """In the smallest type that holds it."""
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        small = np.ascontiguousarray(array, smallest_type(low, high))
-        return cls(small.dtype.name, small.shape, small.tobytes())
-
-    def array(self) -> Array:
-        if self.dtype not in _DTYPES or any(size < 0 for size in self.shape):
-            raise ReplayError(f"it holds an array of {self.dtype}{list(self.shape)}")
-        if math.prod(self.shape) * np.dtype(self.dtype).itemsize != len(self.data):
-            raise ReplayError(f"an array of {self.dtype}{list(self.shape)} has {len(self.data)} bytes")
-        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
-
-
-class SeatPlayer(msgspec.Struct, frozen=True):
-    """Who sat on a seat."""
-
-    name: str
-    model: str = ""
-    """Id of its weights; empty for a bot."""
-
-
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode."""
-
-    game: str
-    """Name or address of the game."""
-    options: dict[str, Any]
-    version: str
-    """Of the game's rules."""
-    map: str
-    seed: int
-    seats: tuple[SeatPlayer, ...]
-    teams: tuple[int, ...]
-    """Per seat."""
-    score: tuple[float, ...]
-    """Per team."""
-    truncated: bool
-    """Cut off rather than ended by the rules."""
-    num_steps: int
-    """Calls of `GameBatch.step`."""
-    seen: int
-    """Digest of all that the seats saw when they decided: playing it again must give the same."""
-    step: Packed
-    """Per decision, in order: before which step it was made, and by which seat."""
-    seat: Packed
-    action: tuple[dict[str, Packed], ...]
-    """Per kind of seat: head -> the actions of its decisions, in order."""
-
-    @property
-    def matchup(self) -> tuple[str, ...]:
-        """Who played each team; of a mixed one all its players."""
-        names = [
-            "+".join(dict.fromkeys(seat.name for seat, own in zip(self.seats, self.teams, strict=True) if own == team))
-            for team in range(len(self.score))
-        ]
-        return tuple(names)
-
-    def outcome(self, seat: int) -> Outcome | None:
-        """None in a game of one team."""
-        if len(self.score) < 2:
-            return None
-        own = self.score[self.teams[seat]]
-        others = [score for team, score in enumerate(self.score) if team != self.teams[seat]]
-        return "win" if own > max(others) else "draw" if own == max(others) else "loss"
-
-    def decisions(self) -> tuple[IntArray, IntArray]:
-        """(step, seat) of each, in order."""
-        return self.step.array().astype(np.int64), self.seat.array().astype(np.int64)
-
-
-def encode_replay(replay: Replay) -> bytes:
-    body = zlib.compress(msgspec.msgpack.encode(replay), 6)
-    return _HEAD.pack(MAGIC, FORMAT, len(body), _checksum(FORMAT, body)) + body
-
-
-def decode_replay(content: bytes) -> Replay:
-    """Raises `ReplayError`, which says what is wrong."""
-    if not content.startswith(MAGIC[: len(content)]) or not content:
-        raise ReplayError("not a replay" if content else "empty")
-    if len(content) < _HEAD.size:
-        raise ReplayError(f"cut short: {len(content)} bytes")
-    _, written, length, checksum = _HEAD.unpack_from(content)
-    body = content[_HEAD.size :]
-    if checksum != _checksum(written, body) or length != len(body):
-        reason = "cut short" if len(body) < length else "damaged"
-        raise ReplayError(f"{reason}: its checksum is wrong")
-    if written != FORMAT:
-        raise ReplayError(f"format {written}; this version of ludus reads {FORMAT}")
-    try:
-        replay = msgspec.msgpack.decode(_unpacked(body), type=Replay)
-        _require_sense(replay)
-    except (msgspec.MsgspecError, zlib.error, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise ReplayError(f"damaged: {error}") from error
-    return replay
-
-
-def _unpacked(body: bytes) -> bytes:
-    unpacker = zlib.decompressobj()
-    content = unpacker.decompress(body, _MOST_BYTES)
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise ReplayError("damaged: it unpacks to more than it should or ends too soon")
-    return content
-
-
-def _checksum(written: int, body: bytes) -> bytes:
-    return hashlib.blake2b(written.to_bytes(2, "little") + body, digest_size=16).digest()
-
-
-def _require_sense(replay: Replay) -> None:
-    """What a reader relies on, whoever wrote the file."""
-    step, seat = replay.decisions()
-    fits = (
-        step.ndim == 1
-        and step.shape == seat.shape
-        and len(replay.seats) == len(replay.teams) > 0
-        and (step >= 0).all()
-        and (step < replay.num_steps).all()
-        and (np.diff(step) >= 0).all()
-        and (seat >= 0).all()
-        and (seat < len(replay.seats)).all()
-        and all(0 <= team < len(replay.score) for team in replay.teams)
-        and 0 <= replay.seed < 2**64
-        and 0 <= replay.seen < 2**64
-        and len({*zip(step.tolist(), seat.tolist(), strict=True)}) == len(step)
-    )
-    if not fits:
-        raise ReplayError("damaged: its decisions make no sense")
-    for heads in replay.action:
-        for packed in heads.values():
-            packed.array()

@@ -1,4 +1,4 @@
-"""Numbers that change over training, as functions of the share of the budget that is spent."""
+"""Settings that change during training (schedules and live fields), and the speed of a counter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Linear:
-    """From `start` to `end` in a straight line."""
+    """A linear schedule from `start` to `end` over the budget."""
 
     start: float
     """At the beginning of the budget."""
@@ -23,7 +23,7 @@ class Linear:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exponential:
-    """From `start` to `end` by a constant factor; both above zero."""
+    """An exponential schedule from `start` to `end` over the budget; both above zero."""
 
     start: float
     """At the beginning of the budget."""
@@ -50,17 +50,17 @@ LIVE = "live"
 
 _T = TypeVar("_T")
 LiveField = Annotated[_T, LIVE]
-"""The type of a setting, said to be live: it and all that is inside it may change while a run trains."""
+"""Marks the type of a live setting: it and everything inside it may change while a run trains."""
 
 
 WINDOW_S = 10.0
-"""What is measured "of late" is measured over so long."""
+"""Seconds over which speed is measured."""
 LEAST_S = 0.5
-"""Over less time nothing is measured."""
+"""Fewest seconds that give a speed."""
 
 
 class Speed:
-    """Tell it the counter now and then; it says how much it grew per second of late, once it can."""
+    """Growth per second of a counter over the last `WINDOW_S`; `note` returns None until it can tell."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, float]] = deque()
@@ -68,7 +68,7 @@ class Speed:
     def note(self, count: float) -> float | None:
         seen, now = self._seen, time.monotonic()
         if seen and seen[-1][1] > count:
-            seen.clear()  # it has fallen back to a checkpoint
+            seen.clear()  # the run went back to a checkpoint
         seen.append((now, count))
         while len(seen) > 2 and seen[1][0] <= now - WINDOW_S:
             seen.popleft()

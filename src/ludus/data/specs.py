@@ -1,6 +1,6 @@
-"""What a game shows and accepts: the shapes of observations and actions, per kind of seat.
+"""Specs of a game: the shapes of observations and actions per kind of seat, seats and teams, and their JSON form.
 
-Everything that allocates arrays (games, trajectory slots, networks) reads these specs and nothing else.
+Everything that allocates arrays (games, trajectory slots, networks) reads only these specs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.checks import require_in
+
 CRITIC_PREFIX = "critic."
 """Arrays of critic-only parts carry this prefix, so one flat tree holds the whole observation."""
 
@@ -26,14 +28,8 @@ class ArraySpec:
     dtype: np.dtype[np.generic]
 
 
-def _array(shape: tuple[int, ...], dtype: str) -> ArraySpec:
+def array_spec(shape: tuple[int, ...], dtype: str) -> ArraySpec:
     return ArraySpec(shape=shape, dtype=np.dtype(dtype))
-
-
-def _require_positive(owner: object, **sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{type(owner).__name__}.{name} must be at least 1, got {size}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,10 +40,10 @@ class Vector:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        _require_positive(self, size=self.size)
+        require_in(self, "[1, inf]", size=self.size)
 
     def arrays(self, name: str) -> dict[str, ArraySpec]:
-        return {name: _array((self.size,), self.dtype)}
+        return {name: array_spec((self.size,), self.dtype)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,34 +56,33 @@ class Planes:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        _require_positive(self, channels=self.channels, height=self.height, width=self.width)
+        require_in(self, "[1, inf]", channels=self.channels, height=self.height, width=self.width)
 
     def arrays(self, name: str) -> dict[str, ArraySpec]:
-        return {name: _array((self.channels, self.height, self.width), self.dtype)}
+        return {name: array_spec((self.channels, self.height, self.width), self.dtype)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entities:
-    """A list of up to `maximum` things with `features` numbers each.
+    """A list of up to `maximum` entities with `features` numbers each.
 
-    Takes two arrays: NAME with the features and NAME_length with how many rows are real.
+    It has two arrays: NAME holds the features, NAME_length the number of real rows.
     """
 
     maximum: int
     features: int
     dtype: str = "float32"
     types: int = 0
-    """Above 0, the first feature of a row is the number of its type, counted from 0 and below this."""
+    """If above 0, the first feature of a row is its type, in [0, types)."""
 
     def __post_init__(self) -> None:
-        _require_positive(self, maximum=self.maximum, features=self.features)
-        if self.types < 0:
-            raise ValueError(f"Entities.types must be at least 0, got {self.types}")
+        require_in(self, "[1, inf]", maximum=self.maximum, features=self.features)
+        require_in(self, "[0, inf]", types=self.types)
 
     def arrays(self, name: str) -> dict[str, ArraySpec]:
         return {
-            name: _array((self.maximum, self.features), self.dtype),
-            length_name(name): _array((), "int32"),
+            name: array_spec((self.maximum, self.features), self.dtype),
+            length_name(name): array_spec((), "int32"),
         }
 
 
@@ -95,13 +90,13 @@ Part = Vector | Planes | Entities
 
 
 def length_name(entities: str) -> str:
-    """The array that holds how many rows of an `Entities` part are real."""
+    """The name of the array that holds the number of real rows of an `Entities` part."""
     return f"{entities}_length"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationSpec:
-    """Named parts that a seat sees, and critic-only parts that exist in training only."""
+    """The named parts that a seat sees, and critic-only parts, which exist in training only."""
 
     parts: Mapping[str, Part]
     critic: Mapping[str, Part] = field(default_factory=dict)
@@ -119,7 +114,7 @@ class ObservationSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class When:
-    """This head counts only if an earlier `Choice` head took one of these values."""
+    """A condition: the head counts only if an earlier `Choice` head took one of these values."""
 
     head: str
     values: tuple[int, ...]
@@ -134,7 +129,7 @@ class Choice:
     masked: bool = True
 
     def __post_init__(self) -> None:
-        _require_positive(self, num=self.num)
+        require_in(self, "[1, inf]", num=self.num)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +146,7 @@ class Pointer:
     masked: bool = True
 
     def __post_init__(self) -> None:
-        _require_positive(self, picks=self.picks)
+        require_in(self, "[1, inf]", picks=self.picks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +159,7 @@ class Point:
     masked: bool = False
 
     def __post_init__(self) -> None:
-        _require_positive(self, height=self.height, width=self.width)
+        require_in(self, "[1, inf]", height=self.height, width=self.width)
 
 
 Head = Choice | Pointer | Point
@@ -197,20 +192,20 @@ class ActionSpec:
     def arrays(self) -> dict[str, ArraySpec]:
         """The int32 array of each head's action."""
         return {
-            name: _array((head.picks,) if isinstance(head, Pointer) and head.picks > 1 else (), "int32")
+            name: array_spec((head.picks,) if isinstance(head, Pointer) and head.picks > 1 else (), "int32")
             for name, head in self.heads.items()
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeatKind:
-    """What the seats of one kind see and do."""
+    """Observation, action and rewards of one kind of seat."""
 
     name: str
     observation: ObservationSpec
     action: ActionSpec
     rewards: tuple[str, ...] = ()
-    """Names of further rewards beside the main one, each with a value estimate of its own."""
+    """Names of further rewards besides the main one, each with its own value estimate."""
 
     def __post_init__(self) -> None:
         if len(set(self.rewards)) < len(self.rewards):
@@ -223,7 +218,7 @@ class SeatKind:
                 )
 
     def num_options(self, head: str) -> int:
-        """How many values the head's mask covers."""
+        """The number of options that the head's mask covers."""
         spec = self.action.heads[head]
         if isinstance(spec, Choice):
             return spec.num
@@ -234,7 +229,7 @@ class SeatKind:
         return entities.maximum
 
     def can_count(self, head: str, legal: Mapping[str, NDArray[Any]]) -> bool:
-        """Whether these masks let the head count: it has no condition, or one that can be met."""
+        """Whether the head can count under these masks: it has no condition, or one that can be met."""
         when = self.action.heads[head].when
         if when is None:
             return True
@@ -245,9 +240,14 @@ class SeatKind:
     @cached_property
     def legal_arrays(self) -> dict[str, ArraySpec]:
         """The bool mask of each masked head."""
-        return {
-            name: _array((self.num_options(name),), "bool") for name, head in self.action.heads.items() if head.masked
-        }
+        masked = (name for name, head in self.action.heads.items() if head.masked)
+        return {name: array_spec((self.num_options(name),), "bool") for name in masked}
+
+    @property
+    def decision_arrays(self) -> dict[str, ArraySpec]:
+        """All arrays of one decision: `observation.NAME`, `legal.NAME` and `action.NAME`."""
+        groups = {"observation": self.observation.arrays, "legal": self.legal_arrays, "action": self.action.arrays}
+        return {f"{group}.{name}": spec for group, arrays in groups.items() for name, spec in arrays.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,13 +268,16 @@ class GameSpec:
     reward_is_score: bool = True
     """A team's score is the mean of its seats' total reward (checked); off for shaped rewards."""
     timed: bool = False
-    """The game keeps a clock; otherwise a decision takes one unit of the seat's own time."""
+    """The game keeps a clock; otherwise a decision takes one unit of the seat's time."""
     repeatable: bool = True
-    """An episode depends on its seed and actions only (checked). Off for games with chances of their own: a
-    run that is stopped then starts its open episodes anew."""
+    """An episode is a function of its seed and actions (checked). If off, a resumed run restarts its open
+    episodes."""
+    hidden_information: bool | None = None
+    """Whether seats have private information, such as cards; None: unknown. `ludus train ADDRESS` chooses the
+    algorithm by it."""
 
     def __post_init__(self) -> None:
-        _require_positive(self, max_length=self.max_length)
+        require_in(self, "[1, inf]", max_length=self.max_length)
         if not self.seats or len(self.seats) != len(self.teams):
             raise ValueError(
                 f"{self.name}: {len(self.seats)} seats and {len(self.teams)} teams; need one of each per seat"
@@ -294,7 +297,7 @@ class GameSpec:
 
     @cached_property
     def seats_of_kind(self) -> tuple[tuple[int, ...], ...]:
-        """Per kind, its seats in order: the columns of that kind's arrays."""
+        """Per kind, its seats in order, which are the columns of that kind's arrays."""
         return tuple(
             tuple(seat for seat, kind in enumerate(self.seats) if kind == index) for index in range(len(self.kinds))
         )
@@ -324,8 +327,9 @@ class GameSpec:
         reward_is_score: bool = True,
         timed: bool = False,
         repeatable: bool = True,
+        hidden_information: bool | None = None,
     ) -> GameSpec:
-        """All seats alike; every seat its own team unless `teams` says otherwise."""
+        """A game whose seats are all of one kind. Every seat is its own team unless `teams` is given."""
         return cls(
             name=name,
             kinds=(SeatKind(name="player", observation=observation, action=action),),
@@ -336,12 +340,15 @@ class GameSpec:
             reward_is_score=reward_is_score,
             timed=timed,
             repeatable=repeatable,
+            hidden_information=hidden_information,
         )
 
 
 def patterns_of_seats(patterns: Collection[str], seats: Sequence[Sequence[str]], setting: str) -> tuple[str, ...]:
-    """Per seat, given by its names, the first pattern that fits one of them. Every seat needs one, and every
-    pattern a seat."""
+    """For each seat, given by its names, the first pattern that matches one of them.
+
+    Raises unless every seat has a pattern and every pattern a seat.
+    """
     fitting = [
         [pattern for pattern in patterns if any(fnmatchcase(name, pattern) for name in names)] for names in seats
     ]
@@ -375,7 +382,7 @@ def kind_to_json(kind: SeatKind) -> dict[str, Any]:
 
 
 def kind_from_json(data: Mapping[str, Any]) -> SeatKind:
-    """Raises ValueError, TypeError or LookupError on what `kind_to_json` has not written."""
+    """Raises ValueError, TypeError or LookupError if `kind_to_json` did not write the data."""
     return SeatKind(
         name=data["name"],
         observation=ObservationSpec(
@@ -397,14 +404,14 @@ def spec_to_json(spec: GameSpec) -> dict[str, Any]:
 
 
 def spec_from_json(data: Mapping[str, Any]) -> GameSpec:
-    """Raises ValueError, TypeError or LookupError on what `spec_to_json` has not written."""
+    """Raises ValueError, TypeError or LookupError if `spec_to_json` did not write the data."""
     kinds = tuple(kind_from_json(kind) for kind in data["kinds"])
     return GameSpec(**{**data, "kinds": kinds, "seats": tuple(data["seats"]), "teams": tuple(data["teams"])})
 
 
 def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:
-    """Path of each fact in which the kinds differ, such as `observation.entities.features`, with both values
-    (None: it is not there). What a kind is called does not count; the order of heads does."""
+    """Where two kinds differ: path, such as `observation.entities.features` -> both values (None: missing).
+    The names of the kinds do not count; the order of heads does."""
     left, right = (dict(_flat("", kind_to_json(kind))) for kind in (one, other))
     paths = [path for path in dict.fromkeys([*left, *right]) if path != "name"]
     found = {path: (left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)}

@@ -15,51 +15,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.batch import Batch
-from ludus.data.specs import ArraySpec, SeatKind, length_name
+from ludus.data.specs import ArraySpec, SeatKind, array_spec, length_name
 from ludus.data.trees import Array, IntArray, Tree, allocate, put, take, under
-
-
-def _spec(shape: tuple[int, ...], dtype: str) -> ArraySpec:
-    return ArraySpec(shape=shape, dtype=np.dtype(dtype))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryLayout:
-    """Which columns a slot has."""
+    """The columns of a slot."""
 
     kind: SeatKind
     unroll_length: int
     state: Mapping[str, ArraySpec] = field(default_factory=dict)
-    """Memory of the policy, as it was before row 0."""
+    """Memory of the policy before row 0."""
     recomputed: Mapping[str, ArraySpec] = field(default_factory=dict)
-    """Columns with one entry per row that a buffer worker fills, not the actor."""
+    """Columns with one entry per row that a buffer worker fills instead of the actor."""
 
     @cached_property
     def rows(self) -> dict[str, ArraySpec]:
         """Columns with one entry per row."""
         kind = self.kind
         return {
-            **{f"observation.{name}": spec for name, spec in kind.observation.arrays.items()},
-            **{f"legal.{name}": spec for name, spec in kind.legal_arrays.items()},
-            **{f"action.{name}": spec for name, spec in kind.action.arrays.items()},
-            "log_prob": _spec((len(kind.action.heads),), "float32"),
-            "value": _spec((), "float32"),
-            "reward": _spec((), "float32"),
-            **({"rewards": _spec((len(kind.rewards),), "float32")} if kind.rewards else {}),
-            "elapsed": _spec((), "int32"),
-            "over": _spec((), "bool"),
-            "decision": _spec((), "bool"),
-            "first": _spec((), "bool"),
-            "version": _spec((), "int64"),
+            **kind.decision_arrays,
+            "log_prob": array_spec((len(kind.action.heads),), "float32"),
+            "value": array_spec((), "float32"),
+            "reward": array_spec((), "float32"),
+            **({"rewards": array_spec((len(kind.rewards),), "float32")} if kind.rewards else {}),
+            "elapsed": array_spec((), "int32"),
+            "over": array_spec((), "bool"),
+            "decision": array_spec((), "bool"),
+            "first": array_spec((), "bool"),
+            "version": array_spec((), "int64"),
         }
 
     @cached_property
     def slot(self) -> dict[str, ArraySpec]:
         """Columns with one entry per slot."""
-        return {
-            "length": _spec((), "int32"),
-            **{f"state.{name}": spec for name, spec in self.state.items()},
-        }
+        return {"length": array_spec((), "int32"), **{f"state.{name}": spec for name, spec in self.state.items()}}
 
 
 class SlotPool:
@@ -78,31 +69,28 @@ class SlotPool:
         self.recomputed: Tree = allocate(layout.recomputed, (num_slots, layout.unroll_length + 1), new)
 
     def num_decisions(self, slots: IntArray) -> IntArray:
-        """Decisions in each of these slots, whatever their age."""
+        """The number of decisions in each of these slots, whatever their age."""
         before_end = np.arange(self.layout.unroll_length + 1) < self.slots["length"][slots][:, None]
         counts: IntArray = (self.rows["decision"][slots] & before_end).sum(1)
         return counts
 
     def newest_version(self, slots: IntArray) -> IntArray:
-        """Of the last row of each of these slots."""
+        """The version of the last row of each of these slots."""
         last = np.maximum(self.slots["length"][slots] - 1, 0)
         versions: IntArray = self.rows["version"][slots, last]
         return versions
 
-    def are_finite(self, slots: IntArray) -> NDArray[np.bool_]:
-        """Which of these slots hold no NaN and no infinity. Padding of entities may be anything."""
-        return self._are_finite(self._copy(slots))
-
     def stack(self, slots: IntArray, oldest_version: int = 0) -> Batch:
         """Copy these slots into a batch, time first.
 
-        Decisions made with weights older than `oldest_version` are kept for the returns of their
-        neighbours but are not `valid`.
+        Decisions made with weights older than `oldest_version` are kept for the returns of their neighbours
+        but are not `valid`.
         """
         return self._batch(self._copy(slots), oldest_version)
 
     def stack_finite(self, slots: IntArray, oldest_version: int = 0) -> tuple[Batch | None, NDArray[np.bool_]]:
-        """`stack` without the slots that hold a NaN or an infinity, and which those without are."""
+        """`stack` without the slots that hold a NaN or an infinity, and a mask of the others. Padding of
+        entities may hold anything."""
         copied = self._copy(slots)
         finite = self._are_finite(copied)
         if not finite.all():
@@ -115,9 +103,11 @@ class SlotPool:
         return {name: array.take(slots, 0) for name, array in columns}
 
     def _are_finite(self, copied: Tree) -> NDArray[np.bool_]:
-        """By slot. A sum of squares that is finite proves that all its terms are: usually one quick pass.
-        Rows that an earlier trajectory has left in the slot do not count; what is not finite there is zeroed,
-        since even a row that is never trained on could spoil a sum."""
+        """Which slots are finite. A finite sum of squares proves it for a whole column in one fast pass.
+
+        Rows left over from an earlier trajectory do not count. Their NaNs and infinities are zeroed, because
+        even a row that is never trained on could spoil a sum.
+        """
         length, over = copied["length"], copied["over"]
         finite = np.ones(len(length), np.bool_)
         for name, array in copied.items():
@@ -164,8 +154,8 @@ class SlotPool:
 class TrajectoryWriter:
     """Writes the decisions of many streams into slots.
 
-    A stream is one learning seat at one table. Its latest decision stays open until the stream's next
-    decision or the end of the episode: reward that comes in between belongs to it.
+    A stream is one learning seat at one table. Its latest decision stays open, and collects reward, until the
+    stream's next decision or the end of the episode.
     """
 
     def __init__(
@@ -175,28 +165,28 @@ class TrajectoryWriter:
         hand_over: Callable[[int, IntArray], None],
         slots: range | None = None,
     ) -> None:
-        """`slots` are the ones that this writer may use; None: all of the pool."""
+        """`slots` are the slots that this writer may use; None: all of the pool."""
         self._pool = pool
         self._last_row = pool.layout.unroll_length
         self._hand_over = hand_over
         self._free = list(reversed(range(pool.num_slots) if slots is None else slots))
         self.owner = np.full(num_streams, -1, np.int64)
-        """Who gets the stream's slots: the learner's number, or -1."""
+        """The number of the learner that gets the stream's slots, or -1."""
         self.slot = np.full(num_streams, -1, np.int64)
         self.row = np.full(num_streams, -1, np.int64)
         """The latest row written."""
         self.open = np.zeros(num_streams, np.bool_)
         self.clock = np.zeros(num_streams, np.int64)
-        """When the open decision was made."""
+        """Game time of the open decision."""
         self.dropped_reward = 0.0
-        """Sum of |reward| that came before a stream's first decision of an episode."""
+        """Sum of |reward| before a stream's first decision of an episode."""
 
     @property
     def num_free(self) -> int:
         return len(self._free)
 
     def free(self, slots: IntArray) -> None:
-        """The learner is done with these slots."""
+        """Return slots that the learner has finished with."""
         self._free.extend(slots.tolist())
 
     def record(
@@ -208,12 +198,11 @@ class TrajectoryWriter:
         *,
         replace: bool = False,
     ) -> None:
-        """Write one new open decision per stream.
+        """Write one new open decision per stream, and hand over full slots with this row as their bootstrap.
 
-        consumes:  `columns`, an entry per stream for observation, legal, action, log_prob, value, version;
-                   `state`, the memory before the decision; `clock`, the game time (None: not timed)
-        produces:  slots that became full, handed over with this row as their bootstrap
-        `replace` writes over decisions that were made but not played (the weights changed in between).
+        `columns` holds an entry per stream for observation, legal, action, log_prob, value and version, `state`
+        the memory before the decision, `clock` the game time (None: not timed). `replace` overwrites decisions
+        that were made but not played, because the weights changed in between.
         """
         rows = self._pool.rows
         row = self.row[streams]
@@ -231,7 +220,7 @@ class TrajectoryWriter:
         slot = self.slot[streams]
         first = ~was_open
         if replace:
-            # a replaced decision is first in its episode exactly if the one it replaces was
+            # a replacement is first in its episode exactly if the decision that it replaces was
             first = np.where(was_open, rows["first"][slot, row], first)
         self._write(slot, row, columns, first)
         self.row[streams] = row
@@ -267,10 +256,8 @@ class TrajectoryWriter:
         self._close(streams)
 
     def truncate(self, streams: IntArray, columns: Mapping[str, Array], clock: IntArray | None = None) -> None:
-        """The episode was cut; all these streams are open.
-
-        `columns` hold the last observation and its value, for the bootstrap.
-        """
+        """The episode was truncated; all these streams are open. `columns` holds the last observation and its
+        value, for the bootstrap."""
         rows = self._pool.rows
         slot, row = self.slot[streams], self.row[streams]
         if clock is not None:
@@ -281,7 +268,7 @@ class TrajectoryWriter:
         self._close(streams)
 
     def flush(self, streams: IntArray, state: Mapping[str, Array]) -> None:
-        """Hand over what the streams have so far; open decisions move to a new slot.
+        """Hand over the unfinished slots of the streams; open decisions move to a new slot.
 
         `state` is the memory before each stream's latest decision.
         """
@@ -303,14 +290,14 @@ class TrajectoryWriter:
             self.row[going_on] = 0
 
     def drop(self, streams: IntArray) -> None:
-        """Forget what the streams have and was not handed over, open decisions included."""
+        """Discard all rows that were not handed over, open decisions included."""
         held = streams[self.slot[streams] >= 0]
         self.free(self.slot[held])
         self.slot[held] = self.row[held] = -1
         self.open[held] = False
 
     def save(self) -> Tree:
-        """Everything needed to go on writing exactly here."""
+        """The state that `load` needs to continue exactly here."""
         return {
             "owner": self.owner,
             "slot": self.slot,

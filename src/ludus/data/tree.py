@@ -1,7 +1,7 @@
-"""A whole game tree as arrays: exact values, best responses and NashConv in vectorised sweeps.
+"""Game trees as arrays: exact values, best responses and NashConv by vectorised sweeps in sequence form.
 
-Everything runs in sequence form. A seat's *sequence* is its latest (information state, action) pair; with
-perfect recall it fixes all of the seat's earlier ones, so sweeps go over information states, not histories.
+A seat's *sequence* is its latest (information state, action) pair. With perfect recall it determines all of the
+seat's earlier ones, so sweeps run over information states instead of histories.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OVER = -2
 
 
 class TreeState(Protocol):
-    """One history of a game (a `TreeGame` is its root). Immutable: `child` returns a new state."""
+    """One history of a game. Immutable: `child` returns a new state."""
 
     def seat(self) -> int:
         """The seat to move, CHANCE or OVER."""
@@ -37,29 +37,26 @@ class TreeState(Protocol):
         """Total reward per seat, at the end."""
 
     def information_state(self) -> Hashable:
-        """All that the seat to move knows; equal keys mean indistinguishable histories."""
+        """A key of all that the seat to move knows; equal keys mean indistinguishable histories."""
 
     def observation(self) -> Tree:
-        """What the seat to move sees, as in the game's `TableView` (one row, no leading axes)."""
-
-
-TreeGame = TreeState
+        """The observation of the seat to move, as in the game's `TableView` (one row, no leading axes)."""
 
 
 Probs = NDArray[np.float64]
-"""[infostates, actions]: a behavioural policy for all seats at once."""
+"""[infostates, actions]: a behavioural policy of all seats."""
 
 TIE = 1e-12
-"""Values this close count as equal, so that rounding never chooses an action."""
+"""Values this close count as equal, so that rounding never decides between actions."""
 
 
 class ForgetfulSeatError(ValueError):
-    """Information states of a seat do not tell its own earlier decisions: nothing exact can be said."""
+    """A seat lacks perfect recall: its information states do not determine its own earlier decisions."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlatTree:
-    """Node 0 is the root, nodes are in order of depth, and the children of a node are consecutive."""
+    """A game tree. Node 0 is the root, nodes are ordered by depth, and children of a node are consecutive."""
 
     seat: IntArray
     """[nodes]: the seat to move, CHANCE or OVER."""
@@ -83,15 +80,15 @@ class FlatTree:
     infostate_parent: IntArray
     """[infostates]: the sequence of its seat that leads to it."""
     infostate_depth: IntArray
-    """[infostates]: how many decisions of its seat come before."""
+    """[infostates]: number of earlier decisions of its seat."""
     observations: Tree
-    """Per information state: what the seat sees there."""
+    """Per information state: the observation of its seat."""
     legal: NDArray[np.bool_]
     """[infostates, actions]"""
 
     @classmethod
     def build(cls, root: TreeState) -> FlatTree:
-        """Walk the tree once. Raises `ForgetfulSeatError` if a seat forgets something that it did."""
+        """Walk the tree once. Raises `ForgetfulSeatError` if a seat lacks perfect recall."""
         walk = _Walk(root)
         legal = walk.legal()
         sequence = walk.sequences(num_actions=legal.shape[1], empty=legal.size)
@@ -122,7 +119,7 @@ class FlatTree:
         return int(self.returns.shape[1])
 
     def uniform(self) -> Probs:
-        """Every legal action alike."""
+        """The uniform policy over legal actions."""
         probs: Probs = self.legal / self.legal.sum(axis=1, keepdims=True)
         return probs
 
@@ -132,9 +129,9 @@ class FlatTree:
         return total
 
     def best_response(self, seat: int, probs: Probs) -> tuple[float, Probs]:
-        """The most that `seat` can get against the others, and `probs` with its rows replaced to get it.
+        """The best value of `seat` against the others, and `probs` with its rows replaced by the best response.
 
-        Of equally good actions, and where the others never let the seat come, it takes the lowest.
+        Ties, and states that the others never reach, take the lowest action.
         """
         policy = np.array(self._checked(probs))
 
@@ -151,7 +148,7 @@ class FlatTree:
     def action_values(self, seat: int, probs: Probs) -> tuple[Probs, NDArray[np.float64]]:
         """Counterfactual values of `seat`: [infostates, actions] and, following `probs`, [infostates].
 
-        Weighted by the reach of the others and chance only; zero in the rows of other seats.
+        They are weighted by the reach of the others and of chance, and zero in the rows of other seats.
         """
         probs = self._checked(probs)
         expected = np.zeros(len(probs))
@@ -164,7 +161,7 @@ class FlatTree:
         return values, expected
 
     def nash_conv(self, probs: Probs) -> float:
-        """How much the seats could gain in sum, each by deviating alone; 0 at a Nash equilibrium."""
+        """The sum of what each seat could gain by deviating alone; 0 at a Nash equilibrium."""
         best = [self.best_response(seat, probs)[0] for seat in range(self.num_seats)]
         return float(np.sum(best - self.values(probs)))
 
@@ -173,7 +170,7 @@ class FlatTree:
         return self.nash_conv(probs) / self.num_seats
 
     def plan(self, probs: Probs) -> Probs:
-        """Probability that a seat plays its whole sequence up to and including each action: [..., I, A]."""
+        """Realisation plan [..., I, A]: probability that a seat plays its sequence up to and including each action."""
         plan = np.array(probs, np.float64)
         flat = plan.reshape(*plan.shape[:-2], -1)
         for rows in self._rows_by_depth[1:]:
@@ -181,14 +178,14 @@ class FlatTree:
         return plan
 
     def behaviour(self, plan: Probs) -> Probs:
-        """The policy that realises a (scaled) plan; uniform where the seat's own play never comes."""
+        """The policy that realises a (scaled) plan; uniform in states that the seat's own play never reaches."""
         total = plan.sum(axis=1, keepdims=True)
         policy = self.uniform()
         np.divide(plan, total, out=policy, where=total > 0)
         return policy
 
     def mixture(self, policies: NDArray[np.float64], weights: ArrayLike) -> Probs:
-        """The policy equal to drawing one of [M, I, A] policies per seat before the game and keeping it.
+        """The policy equivalent to drawing one of [M, I, A] policies per seat before the game.
 
         `weights` is [M], or [seats, M] if the seats draw from different distributions.
         """
@@ -212,7 +209,7 @@ class FlatTree:
 
     @cached_property
     def _leaf_chance(self) -> NDArray[np.float64]:
-        """[leaves]: the probability of all chance outcomes on the way."""
+        """[leaves]: probability of all chance outcomes on the path."""
         reach = self.chance.copy()
         for depth in range(1, int(self.depth[-1]) + 1):
             nodes = np.flatnonzero(self.depth == depth)
@@ -221,7 +218,7 @@ class FlatTree:
 
     @cached_property
     def _rows_by_depth(self) -> tuple[IntArray, ...]:
-        """The information states by how many decisions of their own seat come before."""
+        """The information states grouped by `infostate_depth`."""
         depths = range(int(self.infostate_depth.max()) + 1)
         return tuple(np.flatnonzero(self.infostate_depth == depth) for depth in depths)
 
@@ -234,7 +231,7 @@ class FlatTree:
         )
 
     def _leaf_reach(self, probs: Probs, without: int | None = None) -> NDArray[np.float64]:
-        """[leaves]: probability of each end, leaving out the decisions of one seat."""
+        """[leaves]: probability of each leaf, leaving out the decisions of one seat."""
         plan = np.append(self.plan(probs).ravel(), 1.0)
         reach = self._leaf_chance.copy()
         for seat in range(self.num_seats):
@@ -248,9 +245,9 @@ class FlatTree:
         probs: Probs,
         value_of: Callable[[IntArray, NDArray[np.float64]], NDArray[np.float64]],
     ) -> tuple[Probs, float]:
-        """Sum what follows each action of `seat`, from its last decisions to its first.
+        """Action values of `seat`, backed up from its last decisions to its first, and the value of the game.
 
-        `value_of(infostates, action values)` says what an information state is worth to the one before.
+        `value_of(infostates, action values)` gives the values of the information states.
         """
         gains = self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat]
         worth: Probs = np.bincount(self._leaf_sequence[seat], gains, self.legal.size + 1).astype(np.float64)
@@ -300,7 +297,7 @@ class _Walk:
                 self.chance.append(probability)
 
     def _see(self, seat: int, state: TreeState) -> int:
-        """The id of the information state; new ones are described."""
+        """The number of the information state; a new one is recorded."""
         key = state.information_state()
         number = self.infostates.setdefault((seat, key), len(self.infostates))
         actions = tuple(state.legal_actions())

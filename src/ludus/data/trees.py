@@ -1,4 +1,4 @@
-"""Flat trees of arrays: a dict from dotted name to numpy array, all with the same leading axes."""
+"""Flat trees of arrays: dicts from dotted name to numpy array, all with the same leading axes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from typing import Literal
 import msgspec
 
 from ludus.algorithms.algorithm import Algorithm
-from ludus.config import encode
 from ludus.data.records import ModelId
 from ludus.data.trees import Tree
 from ludus.evaluation.exploitability import ExactMeasure
@@ -29,11 +28,12 @@ from ludus.league.payoff import wilson_interval
 from ludus.league.players import MAX_ID_LENGTH
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
-from ludus.runtime.assemble import Training, load_players
-from ludus.runtime.serial import FINISHED
+from ludus.runtime.assemble import create_run, load_players
+from ludus.runtime.coordinator import Training
+from ludus.runtime.rounds import FINISHED
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 EXPLOITER = "exploiter"
@@ -107,7 +107,7 @@ def create_folder(
 ) -> RunFolder:
     """`RUN/exploits/PLAYER-NNN`, with the target's models in its pool, and what the exploiter starts from."""
     path = RunFolder.name_new(_plain(target.name), root=run.path / "exploits")
-    folder = RunFolder.create(path, encode(experiment), seed=experiment.seed, command=command)
+    folder = create_run(path, experiment, command)
     for member in target.members:
         if member.seated.bot is None:
             facts = {"model": member.seated.model_name, "weights": member.weights or ""}

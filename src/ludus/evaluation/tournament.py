@@ -61,7 +61,7 @@ class Tournament:
             name="tournament",
             game=game.tables(tables),
             config=ActorConfig(num_tables=tables, matches=1, episodes_per_table=self._per_table, unroll_length=1),
-            desk=self,
+            client=self,
             inference=InlineInference(players, self._draws(game, players)),
             pools=tuple(SlotPool(layout, 1) for layout in layouts),
             trajectories=self,

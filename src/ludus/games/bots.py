@@ -1,4 +1,4 @@
-"""Scripted players for any game: uniformly random, and strategies given as action probabilities."""
+"""Bots for any game: `RandomBot`, bases for fixed and greedy strategies, and the check of a bot's actions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.games.game import GameBatch, HostsBots
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """What the seats that a bot plays see and may do, one row each."""
+    """Observations and masks of the seats that a bot plays, one row each."""
 
     kind: SeatKind
     observation: Tree
@@ -50,7 +50,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomBot:
-    """Every legal option of every head alike; a pointer with several picks first draws how many.
+    """Draws legal options uniformly; for a pointer with several picks it first draws their number.
 
     Heads that do not count (`when`) get 0, or -1 throughout if they take several picks.
     """
@@ -78,7 +78,7 @@ class RandomBot:
 
 
 def head_counts(kind: SeatKind, head: str, earlier: Mapping[str, Array], num_rows: int) -> NDArray[np.bool_]:
-    """[rows]: whether the head counts, given the earlier heads' actions; the one it depends on must too."""
+    """[rows]: whether the head counts given the earlier heads' actions; the head that it depends on must count too."""
     when = kind.action.heads[head].when
     if when is None:
         return np.ones(num_rows, np.bool_)
@@ -87,7 +87,7 @@ def head_counts(kind: SeatKind, head: str, earlier: Mapping[str, Array], num_row
 
 
 def first_illegal(rows: Rows, actions: Tree) -> tuple[int, str] | None:
-    """The first row with an action that is not legal, and what is wrong with it; None: all are."""
+    """The first row with an illegal action and the reason; None: all actions are legal."""
     heads = rows.kind.action.heads
     if set(actions) != set(heads):
         return 0, f"gives heads {sorted(actions)}, expected {sorted(heads)}"
@@ -114,7 +114,7 @@ def first_illegal(rows: Rows, actions: Tree) -> tuple[int, str] | None:
 
 @dataclass(frozen=True)
 class HostedBot:
-    """A scripted player that acts where the tables are: in another process, or on another machine."""
+    """A bot that acts where its tables are, in another process or on another machine."""
 
     name: str
 
@@ -125,17 +125,17 @@ class HostedBot:
 
 
 class StrategyBot(ABC):
-    """A fixed strategy for a game with a single `Choice` head, so that it can also be evaluated exactly."""
+    """A fixed strategy for a game with a single `Choice` head, which can also be evaluated exactly."""
 
     @abstractmethod
     def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """[rows, options] from what each row sees and its mask [rows, options]."""
+        """[rows, options] from the observations and the mask [rows, options]."""
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         rows = Rows.of(game, tables, seats)
         (head,) = rows.kind.action.heads
         probs = self.probabilities(rows.observation, rows.mask(head))
-        # Scaled by the row's own sum, so that rounding can never select past the last option.
+        # Draws are scaled by the row's own sum, so that rounding never selects past the last option.
         edges = probs.cumsum(axis=1)
         draws = rng.random((len(rows), 1)) * edges[:, -1:]
         return {head: (draws >= edges).sum(axis=1).astype(np.int32)}
@@ -146,7 +146,7 @@ class GreedyBot(StrategyBot):
 
     @abstractmethod
     def values(self, observation: Tree) -> Array:
-        """[rows, options]: what each option is worth; illegal ones may have any value."""
+        """[rows, options]: value of each option; illegal options may have any value."""
 
     def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
         values = np.where(legal, self.values(observation).astype(np.float64), -np.inf)

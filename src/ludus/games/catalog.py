@@ -24,7 +24,7 @@ from ludus.games import builtin
 from ludus.games.environments import environment_python
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated
-from ludus.games.lift import Lifted
+from ludus.games.lift import BatchSource, Lifted
 from ludus.games.pointing import REMOTE, remote_game, server_is_named
 from ludus.system.machine import install_command
 
@@ -60,6 +60,8 @@ class Adapter:
     install: str
     example: str
     description: str
+    spelling: str | None = None
+    """The address of a function that gives the library's own spelling of a name; None: names have only one."""
     needs: str | None = None
     """What of the user's own its games are played with, beside the library."""
 
@@ -72,6 +74,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install=install_command("games"),
         example="gymnasium:CartPole-v1",
         description="Any Gymnasium environment with discrete actions, as a game with one seat.",
+        spelling="ludus.games.adapters.gymnasium:own_spelling",
     ),
     "gym": Adapter(
         source="ludus.games.adapters.gymnasium_old:OldGym",
@@ -96,6 +99,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install=install_command("pettingzoo"),
         example="pettingzoo:classic.connect_four_v3",
         description="Any PettingZoo environment with discrete actions, agents in turn or all at once.",
+        spelling="ludus.games.adapters.pettingzoo_library:own_spelling",
     ),
     "multi_atari": Adapter(
         source="ludus.games.adapters.pettingzoo_atari:MultiAtari",
@@ -104,6 +108,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install=install_command("multi-atari"),
         example="multi_atari:pong_v3",
         description="Atari games with two to four players, as pictures of the screen.",
+        spelling="ludus.games.adapters.pettingzoo_library:atari_spelling",
     ),
     "openspiel": Adapter(
         source="ludus.games.adapters.openspiel:OpenSpiel",
@@ -180,7 +185,8 @@ def resolve(address: str, **options: Any) -> GameSource:
 
     `connect_four` (built in), `gymnasium:CartPole-v1` (of another library), `remote://HOST:PORT/GAME` (on a
     game server), `path/to/file.py:Name` or `package.module:Name`, where Name is a `GameSource` or a class of
-    them, a `Game` class, or a function that returns one of these.
+    them, a `Game` class, a `GameBatch` class, or a function that returns one of these. A name of a library may
+    leave out its version, and PettingZoo's may be written `classic/tictactoe` or `classic.tictactoe_v3`.
     """
     if address.startswith(REMOTE):
         return remote_game(address, options)
@@ -188,15 +194,13 @@ def resolve(address: str, **options: Any) -> GameSource:
     if prefix in ADAPTERS:
         return _adapted(ADAPTERS[prefix], prefix, name, options)
     if colon:
-        _refuse_misspelt(prefix, address)
-        return _as_source(load_address(address), options, address)
-    known = _builtin_names()
-    if address not in known:
+        return as_source(find_object(address), options, address)
+    if address not in builtin_names():
         if address.endswith(".py"):
             raise ValueError(f"which game of {address!r}? write {address}:CLASS")
-        raise ValueError(f"no game {address!r}{_nearest(address, [*known, *ADAPTERS])}")
+        raise ValueError(f"no game {address!r}{_nearest(address, game_names())}")
     module = importlib.import_module(f"{builtin.__name__}.{address}")
-    return _as_source(getattr(module, _class_name(address)), options, address)
+    return as_source(getattr(module, _class_name(address)), options, address)
 
 
 def list_games() -> list[GameEntry]:
@@ -218,8 +222,13 @@ def list_games() -> list[GameEntry]:
     return games
 
 
+def find_object(address: str) -> Any:
+    """What a file or module has under a name. Refuses an address whose module is nearly a library of games."""
+    _refuse_misspelt(address.partition(":")[0], address)
+    return load_address(address)
+
+
 def _refuse_misspelt(prefix: str, address: str) -> None:
-    """What is in front of the colon is no module, but nearly a family of games."""
     families = [*ADAPTERS, REMOTE.partition(":")[0]]
     close = difflib.get_close_matches(prefix.lower(), families, n=1)
     if not close or not prefix.isidentifier() or _is_module(prefix):
@@ -247,8 +256,10 @@ def _adapted(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any
         raise ValueError(f"name a game after the colon, such as {adapter.example!r}")
     if importlib.util.find_spec(adapter.library) is None:
         return _in_own_environment(adapter, prefix, name, options)
+    if adapter.spelling is not None:
+        name = load_address(adapter.spelling)(name)
     named = {} if adapter.argument is None else {adapter.argument: name}
-    return _as_source(load_address(adapter.source), {**named, **options}, adapter.example)
+    return as_source(load_address(adapter.source), {**named, **options}, adapter.example)
 
 
 def _in_own_environment(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any]) -> GameSource:
@@ -264,14 +275,36 @@ def _in_own_environment(adapter: Adapter, prefix: str, name: str, options: Mappi
     return Isolated(f"{prefix}:{name}" if name else prefix, dict(options), python=str(python))
 
 
-def _as_source(found: Any, options: Mapping[str, Any], address: str) -> GameSource:
+def builtin_names() -> list[str]:
+    return list(_builtin_games())
+
+
+def is_game_address(address: str) -> bool:
+    """Whether the address alone says that it names a game; a file may hold anything."""
+    return address.startswith(REMOTE) or address.partition(":")[0] in ADAPTERS or address in builtin_names()
+
+
+def game_names() -> list[str]:
+    """The built-in games, and the libraries that games are named by."""
+    return [*builtin_names(), *ADAPTERS]
+
+
+def is_game(found: Any) -> bool:
+    """Whether the object at an address is a game, or a class or function that makes one and says so."""
+    return _is_source(found) or _is_game(found) or (callable(found) and _makes_tables(found))
+
+
+def as_source(found: Any, options: Mapping[str, Any], address: str) -> GameSource:
+    """The game that the object at an address is or makes."""
     if _is_source(found) and not isinstance(found, type):
         return _with_options(found, options, address)
     if not callable(found):
         kind = "a table of its own, so name its class" if _is_game(found) else f"{found!r}"
         raise TypeError(f"{address!r} is {kind}; expected a GameSource, a Game class or a function")
     _require_known(found, options, address)
-    factory: Callable[[], Any] = partial(found, **options) if options else found
+    factory: Callable[..., Any] = partial(found, **options) if options else found
+    if _makes_tables(found):
+        return BatchSource(factory)
     if isinstance(found, type) and _is_game(found):
         return Lifted(factory)
     made = factory()
@@ -280,7 +313,7 @@ def _as_source(found: Any, options: Mapping[str, Any], address: str) -> GameSour
         return Lifted(factory)  # what the function makes is one table, which is all that lifting needs
     if not _is_source(made) and not _is_game(made):
         raise TypeError(f"{address!r} returns {reprlib.repr(made)}; expected a GameSource or a Game")
-    return _as_source(made, {}, address)
+    return as_source(made, {}, address)
 
 
 def _is_source(found: Any) -> bool:
@@ -289,6 +322,19 @@ def _is_source(found: Any) -> bool:
 
 def _is_game(found: Any) -> bool:
     return not _is_source(found) and hasattr(found, "reset") and hasattr(found, "step")
+
+
+def _makes_tables(found: Callable[..., Any]) -> bool:
+    """Whether it makes a `GameBatch`, which takes the number of its tables and nothing else."""
+    if isinstance(found, type) and not _is_game(found):
+        return False
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(found).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return needed == ["num_tables"]
 
 
 def _with_options(source: Any, options: Mapping[str, Any], address: str) -> GameSource:
@@ -314,10 +360,6 @@ def _require_known(maker: Callable[..., Any], options: Mapping[str, Any], addres
 
 def _class_name(game: str) -> str:
     return "".join(word.capitalize() for word in game.split("_"))
-
-
-def _builtin_names() -> list[str]:
-    return list(_builtin_games())
 
 
 def _builtin_games() -> dict[str, str]:

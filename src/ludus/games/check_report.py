@@ -1,4 +1,4 @@
-"""What the conformance check found: one verdict per promise that a game makes."""
+"""The report of the conformance check: one verdict per promise of a game, and the evidence that it collects."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PROMISES = {
     "bots": "there is a bot `random`, and every bot gives legal actions of the right shape",
     "tree": "the game tree is well-formed, and agrees with the tables where they can be searched",
 }
-"""What a game promises, in the order in which it is reported."""
+"""The promises of a game in the order of the report."""
 
 
-class TableLost(GameError):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
-    """A table was lost while it was played: nothing that it shows can be checked."""
+class TableLost(GameError):  # noqa: N818 - named as `CanLoseTables.lost`
+    """A table was lost during play, so that nothing it shows can be checked."""
 
     def __init__(self, table: int, step: int, reason: str) -> None:
         kind = reason.partition(":")[0]
@@ -49,19 +49,19 @@ class TableLost(GameError):  # noqa: N818 - what has happened, as in `CanLoseTab
 
 
 _ENDS = ("crashed", "hung", "leaked", "raised")
-"""Of a game in a process of its own; with these words its reasons begin."""
+"""First words of the reasons of a game in a process of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """One broken promise: where, at which step of the episode (0: after reset), and what was seen."""
+    """One broken promise: the place, the step of the episode (0: after reset), and what was seen."""
 
     promise: str
     where: str
     step: int
     seen: str
     bot: str = ""
-    """The bot from outside that is to blame; empty: the game is."""
+    """The outside bot at fault; empty: the game is."""
 
     def __str__(self) -> str:
         return f"{self.promise}: {self.where}, step {self.step}: {self.seen}"
@@ -69,7 +69,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How often a promise was put to the test, and how it was broken first."""
+    """How often a promise was tested, and its first failures."""
 
     promise: str
     text: str
@@ -87,7 +87,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The verdict on every promise; printing it gives a table and then the failures."""
+    """The verdicts on all promises; printed as a table followed by the failures."""
 
     game: str
     verdicts: tuple[Verdict, ...]
@@ -122,18 +122,18 @@ class Report:
 
 @dataclass(kw_only=True, slots=True)
 class Evidence:
-    """Collects what the check sees; keeps the first few failures of each promise."""
+    """Collects the tests of a check; keeps the first few failures of each promise."""
 
     keep: int = 3
     step: int = 0
-    """Steps that the current batch has made, to date an error."""
+    """Steps of the current batch, for the message of an error."""
     times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROMISES, 0))
     failures: dict[str, list[Failure]] = field(default_factory=lambda: {name: [] for name in PROMISES})
     lost: bool = False
     """Whether a table was lost."""
 
     def expect(self, promise: str, kept: bool, where: str, step: int, seen: object, *, bot: str = "") -> bool:
-        """Count one test of a promise; `seen` is what to tell if it was broken, `bot` who is to blame."""
+        """Count one test of a promise; `seen` describes a failure, `bot` is the bot at fault."""
         self.times[promise] += 1
         if not kept and len(self.failures[promise]) < self.keep:
             failure = Failure(promise=promise, where=where, step=step, seen=str(seen), bot=bot)
@@ -142,12 +142,12 @@ class Evidence:
 
     @contextmanager
     def calls(self, where: str) -> Iterator[None]:
-        """Turn an error of the game into a failure; what is left of the block is given up."""
+        """Turn an error of the game into a failure, and skip the rest of the block."""
         self.step = 0
         try:
             yield
         except TableLost as error:
-            # A game that crashes does so wherever it is played: once is enough.
+            # A game that crashes does so in every check: one failure is enough.
             self.expect("calls", self.lost, f"{where}, table {error.table}", error.step, error)
             self.lost = True
         except GameError as error:
@@ -166,6 +166,6 @@ class Evidence:
 
 
 def described(error: Exception) -> str:
-    """What it is, what it says and where it was raised."""
+    """Type, message and place of an error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error}, raised in {last.name} ({last.filename}:{last.lineno})"

@@ -1,4 +1,4 @@
-"""Plays a batch of tables while watching that every view keeps the game's promises."""
+"""`WatchedTables`: a batch whose view is checked against the promises of a game after every `reset` and `step`."""
 
 from __future__ import annotations
 
@@ -12,93 +12,13 @@ from ludus.data.trees import Array, IntArray, Tree, put, take
 from ludus.games.check_report import Evidence, TableLost
 from ludus.games.game import Actions, Bot, GameBatch, TableView, allocate_actions, lost_tables
 
-
-def flat_view(view: TableView) -> Tree:
-    """Every array of a view by name; all have the table as first axis."""
-    arrays: Tree = {}
-    for kind, tree in enumerate(view.observation):
-        arrays.update({f"observation[{kind}].{name}": array for name, array in tree.items()})
-    for kind, tree in enumerate(view.legal):
-        arrays.update({f"legal[{kind}].{name}": array for name, array in tree.items()})
-    for name in ("to_act", "reward", "over", "truncated", "score", "clock"):
-        arrays[name] = getattr(view, name)
-    arrays.update({f"rewards[{kind}]": array for kind, array in enumerate(view.rewards)})
-    return arrays
-
-
-def seat_observation(spec: GameSpec, view: TableView, table: int, seat: int) -> Tree:
-    """The real part of what a seat is shown: without the padding of entities."""
-    kind, column = spec.seats[seat], spec.column_of_seat[seat]
-    row = {name: array[table, column, ...] for name, array in view.observation[kind].items()}
-    return crop(spec.kinds[kind], row)
-
-
-def crop(kind: SeatKind, row: Mapping[str, Array]) -> Tree:
-    """One observation without the padding of its entities."""
-    lengths = {name: int(row[length_name(name)]) for name in entities_of(kind) if length_name(name) in row}
-    return {name: array[: max(0, lengths[name])] if name in lengths else array for name, array in row.items()}
-
-
-def entities_of(kind: SeatKind) -> dict[str, int]:
-    """The arrays that hold entities, with their maximum."""
-    observation = kind.observation
-    named = [*observation.parts.items()]
-    named += [(CRITIC_PREFIX + name, part) for name, part in observation.critic.items()]
-    return {name: part.maximum for name, part in named if isinstance(part, Entities)}
-
-
-def seat_legal(spec: GameSpec, view: TableView, table: int, seat: int) -> Tree:
-    kind, column = spec.seats[seat], spec.column_of_seat[seat]
-    return {name: array[table, column] for name, array in view.legal[kind].items()}
-
-
-def shown(spec: GameSpec, view: TableView, table: int, acted: NDArray[np.bool_]) -> Tree:
-    """Copies of all that counts at a table now; `acted` [seats] has acted in this episode."""
-    ended = bool(view.over[table] or view.truncated[table])
-    names = ["to_act", "reward", "over", "truncated"]
-    names += ["score"] * ended + ["clock"] * spec.timed
-    arrays = {name: np.array(getattr(view, name)[table]) for name in names}
-    arrays.update({f"rewards[{kind}]": array[table].copy() for kind, array in enumerate(view.rewards)})
-    for seat in np.flatnonzero(acted if view.truncated[table] else view.to_act[table]).tolist():
-        for name, array in seat_observation(spec, view, table, seat).items():
-            arrays[f"observation {name} of seat {seat}"] = array.copy()
-    for seat in np.flatnonzero(view.to_act[table]).tolist():
-        for name, array in seat_legal(spec, view, table, seat).items():
-            arrays[f"legal {name} of seat {seat}"] = array.copy()
-    return arrays
-
-
-def difference(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
-    """The first value in which two showings differ, in words; None if there is none."""
-    return next(_differences(first, second), None)
-
-
-def _differences(first: Mapping[str, Array], second: Mapping[str, Array]) -> Iterator[str]:
-    for name, one in first.items():
-        other = second.get(name)
-        if other is None:
-            yield f"{name} was {one.tolist()}, then not shown"
-        elif one.shape != other.shape:
-            yield f"{name} had shape {list(one.shape)}, then {list(other.shape)}"
-        elif not np.array_equal(one, other):
-            # Equal means equal, NaN included: whether a value is finite is another promise.
-            wrong = np.argwhere((one != other) & ~((one != one) & (other != other)))
-            if len(wrong):
-                index = tuple(wrong[0].tolist())
-                place = f"{name}{list(index)}" if index else name
-                yield f"{place} was {one[index]}, then {other[index]}"
-    for name in second:
-        if name not in first:
-            yield f"{name} was not shown, then {second[name].tolist()}"
-
-
 TOLERANCE = 1e-4
-"""Relative: rewards are float32 and add up over an episode."""
+"""Relative tolerance: rewards are float32 and add up over an episode."""
 
 
 class WatchedTables:
-    """A `GameBatch` with the same `reset` and `step`, that inspects what they leave in the view. They raise
-    `TableLost` when a table is lost."""
+    """Wraps a `GameBatch` and inspects its view after each `reset` and `step`, which raise `TableLost` if a table is
+    lost."""
 
     def __init__(self, batch: GameBatch, evidence: Evidence) -> None:
         self.batch = batch
@@ -108,7 +28,7 @@ class WatchedTables:
         self.acted = np.zeros((batch.num_tables, self.spec.num_seats), np.bool_)
         self.total = np.zeros((batch.num_tables, self.spec.num_seats), np.float64)
         self.broken = np.zeros(batch.num_tables, np.bool_)
-        """Tables that cannot be played on until they are reset."""
+        """Tables that cannot be stepped until their next reset."""
         self._arrays = flat_view(batch.view)
 
     @property
@@ -157,7 +77,7 @@ class WatchedTables:
             self._inspect(table)
 
     def choose(self, bot: Bot, rng: np.random.Generator, among: NDArray[np.bool_] | None = None) -> Actions:
-        """The bot's actions for every seat to act (at the tables in `among`), zero elsewhere."""
+        """The bot's actions for all seats to act (at the tables in `among`), zero elsewhere."""
         actions = allocate_actions(self.spec, self.batch.num_tables)
         playable = ~self.broken if among is None else ~self.broken & among
         for kind in range(len(self.spec.kinds)):
@@ -167,7 +87,7 @@ class WatchedTables:
         return actions
 
     def _require_all_there(self, played: IntArray) -> None:
-        """Names a table that was played, not one that was lost along with it."""
+        """Raise `TableLost` for a lost table, preferably one that was played."""
         lost = lost_tables(self.batch)
         if lost:
             table = min(lost, key=lambda table: table not in played)
@@ -250,7 +170,7 @@ class WatchedTables:
 
 
 def check_shapes(batch: GameBatch, evidence: Evidence) -> bool:
-    """Whether the view has the arrays of the spec."""
+    """Check that the view has the arrays of the spec."""
     expected, given = flat_view(TableView.allocate(batch.spec, batch.num_tables)), flat_view(batch.view)
     kept = True
     for name in expected.keys() | given.keys():
@@ -264,10 +184,89 @@ def check_shapes(batch: GameBatch, evidence: Evidence) -> bool:
 def rows_to_act(
     spec: GameSpec, view: TableView, kind: int, among: NDArray[np.bool_]
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Tables, columns and seats of one kind that are to act at these tables."""
+    """Tables, columns and seats of one kind of the seats to act at these tables."""
     seats_of_kind = np.asarray(spec.seats_of_kind[kind])
     tables, columns = np.nonzero(view.to_act[:, seats_of_kind] & among[:, None])
     return tables, columns, seats_of_kind[columns]
+
+
+def flat_view(view: TableView) -> Tree:
+    """All arrays of a view by name, with the table as first axis."""
+    arrays: Tree = {}
+    for kind, tree in enumerate(view.observation):
+        arrays.update({f"observation[{kind}].{name}": array for name, array in tree.items()})
+    for kind, tree in enumerate(view.legal):
+        arrays.update({f"legal[{kind}].{name}": array for name, array in tree.items()})
+    for name in ("to_act", "reward", "over", "truncated", "score", "clock"):
+        arrays[name] = getattr(view, name)
+    arrays.update({f"rewards[{kind}]": array for kind, array in enumerate(view.rewards)})
+    return arrays
+
+
+def seat_observation(spec: GameSpec, view: TableView, table: int, seat: int) -> Tree:
+    """The observation of a seat without the padding of entities."""
+    kind, column = spec.seats[seat], spec.column_of_seat[seat]
+    row = {name: array[table, column, ...] for name, array in view.observation[kind].items()}
+    return crop(spec.kinds[kind], row)
+
+
+def crop(kind: SeatKind, row: Mapping[str, Array]) -> Tree:
+    """An observation without the padding of its entities."""
+    lengths = {name: int(row[length_name(name)]) for name in entities_of(kind) if length_name(name) in row}
+    return {name: array[: max(0, lengths[name])] if name in lengths else array for name, array in row.items()}
+
+
+def entities_of(kind: SeatKind) -> dict[str, int]:
+    """Arrays of entities -> their maximum."""
+    observation = kind.observation
+    named = [*observation.parts.items()]
+    named += [(CRITIC_PREFIX + name, part) for name, part in observation.critic.items()]
+    return {name: part.maximum for name, part in named if isinstance(part, Entities)}
+
+
+def seat_legal(spec: GameSpec, view: TableView, table: int, seat: int) -> Tree:
+    kind, column = spec.seats[seat], spec.column_of_seat[seat]
+    return {name: array[table, column] for name, array in view.legal[kind].items()}
+
+
+def shown(spec: GameSpec, view: TableView, table: int, acted: NDArray[np.bool_]) -> Tree:
+    """Copies of all values that count at a table; `acted` [seats]: seats that have acted in this episode."""
+    ended = bool(view.over[table] or view.truncated[table])
+    names = ["to_act", "reward", "over", "truncated"]
+    names += ["score"] * ended + ["clock"] * spec.timed
+    arrays = {name: np.array(getattr(view, name)[table]) for name in names}
+    arrays.update({f"rewards[{kind}]": array[table].copy() for kind, array in enumerate(view.rewards)})
+    for seat in np.flatnonzero(acted if view.truncated[table] else view.to_act[table]).tolist():
+        for name, array in seat_observation(spec, view, table, seat).items():
+            arrays[f"observation {name} of seat {seat}"] = array.copy()
+    for seat in np.flatnonzero(view.to_act[table]).tolist():
+        for name, array in seat_legal(spec, view, table, seat).items():
+            arrays[f"legal {name} of seat {seat}"] = array.copy()
+    return arrays
+
+
+def difference(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
+    """The first difference between two showings, in words; None if there is none."""
+    return next(_differences(first, second), None)
+
+
+def _differences(first: Mapping[str, Array], second: Mapping[str, Array]) -> Iterator[str]:
+    for name, one in first.items():
+        other = second.get(name)
+        if other is None:
+            yield f"{name} was {one.tolist()}, then not shown"
+        elif one.shape != other.shape:
+            yield f"{name} had shape {list(one.shape)}, then {list(other.shape)}"
+        elif not np.array_equal(one, other):
+            # NaN equals NaN here: whether a value is finite is another promise.
+            wrong = np.argwhere((one != other) & ~((one != one) & (other != other)))
+            if len(wrong):
+                index = tuple(wrong[0].tolist())
+                place = f"{name}{list(index)}" if index else name
+                yield f"{place} was {one[index]}, then {other[index]}"
+    for name in second:
+        if name not in first:
+            yield f"{name} was not shown, then {second[name].tolist()}"
 
 
 def _options(kind: SeatKind, legal: Tree, row: Tree, name: str) -> Sequence[int]:

@@ -1,7 +1,7 @@
-"""Environments of their own for games whose libraries do not go together with ours, or with one another's.
+"""Virtual environments for games whose libraries conflict with ours or with one another's.
 
-`ludus games --install NAME` makes one; a game is then played in it by its usual address. Nothing of Ludus is
-installed there: a process of the game needs numpy and msgspec.
+`ludus games --install NAME` makes one; the game then runs in it under its usual address. Ludus itself is not installed
+there: a process of the game needs numpy and msgspec.
 """
 
 from __future__ import annotations
@@ -20,44 +20,41 @@ from pathlib import Path
 _STAMP = "installed.json"
 _LOG = "install.log"
 _LAST_LINES = 12
-"""Of a step that failed, shown in the error."""
+"""Lines of the output of a failed step in the error."""
 
 
 class InstallError(RuntimeError):
-    """An environment cannot be made; the message says what to do."""
+    """An environment cannot be installed; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """What is in the environment of a game."""
+    """The contents of the environment of a game."""
 
     steps: tuple[tuple[str, ...], ...]
-    """Arguments of `pip install`, a call each, with exact versions."""
+    """Arguments of the calls of `pip install`, with exact versions."""
     check: str
-    """The address of a game that shows whether it works."""
+    """The address of a game to check the environment with."""
     system_packages: Mapping[str, str] = field(default_factory=dict)
-    """Debian package -> what shows that it is there: a program, or a file (`*` allowed)."""
+    """Debian package -> a program or file (`*` allowed) that proves its presence."""
 
 
 _HOST = ("numpy==2.4.6", "msgspec==0.22.0")
-"""What a process of a game needs; a library from before numpy 2 brings its own numpy."""
+"""Requirements of a process of a game."""
 
 ENVIRONMENTS: Mapping[str, Environment] = {
     "slimevolley": Environment(
-        steps=(
-            _HOST,
-            ("gym==0.26.2", "gym-notices==0.1.0", "cloudpickle==3.1.2", "slimevolleygym==0.1.0"),
-        ),
+        steps=(_HOST, ("gym==0.26.2", "gym-notices==0.1.0", "cloudpickle==3.1.2", "slimevolleygym==0.1.0")),
         check="slimevolley",
     ),
     "microrts": Environment(
-        # Only its jars are used: what its Python code needs would be an environment of 2021.
+        # Only its jars are used: its Python code needs libraries of 2021.
         steps=((*_HOST, "JPype1==1.7.1"), ("--no-deps", "gym-microrts==0.4.3")),
         check="microrts:8x8",
         system_packages={"default-jre-headless": "java"},
     ),
     "football": Environment(
-        # Built from its sources, in about a quarter of an hour.
+        # Built from source in about a quarter of an hour.
         steps=(
             (
                 *_HOST,
@@ -88,11 +85,11 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         },
     ),
 }
-"""By the prefix of their addresses (see `catalog.ADAPTERS`)."""
+"""Prefix of the addresses (see `catalog.ADAPTERS`) -> environment."""
 
 
 def environments_folder() -> Path:
-    """`$LUDUS_GAMES`, or a folder among the user's data."""
+    """`$LUDUS_GAMES`, or a folder of the user's data."""
     named = os.environ.get("LUDUS_GAMES")
     if named:
         return Path(named).expanduser()
@@ -101,7 +98,7 @@ def environments_folder() -> Path:
 
 
 def environment_python(name: str, folder: Path | None = None) -> Path | None:
-    """The interpreter of a game's environment; None if it has none, or not as it is now defined."""
+    """The interpreter of a game's environment; None if it is missing or not as now defined."""
     environment = ENVIRONMENTS.get(name)
     if environment is None:
         return None
@@ -111,15 +108,15 @@ def environment_python(name: str, folder: Path | None = None) -> Path | None:
 
 
 def missing_packages(environment: Environment) -> list[str]:
-    """Debian packages that have to be installed first."""
+    """Debian packages to install first."""
     return [package for package, proof in environment.system_packages.items() if not _is_there(proof)]
 
 
 def install(name: str, folder: Path | None, say: Callable[[str], None]) -> Path:
-    """Make the environment of a game and give its interpreter; `say` gets a line for each step.
+    """Make the environment of a game and return its interpreter; `say` gets a line for each step.
 
-    Goes on after the last step that was finished, and does nothing where all are. A step that fails leaves
-    the finished ones, or nothing if it was the first.
+    Continues after the last finished step. If the first step fails the environment is removed; a later failure keeps
+    the finished steps.
     """
     environment = ENVIRONMENTS[name]
     missing = missing_packages(environment)
@@ -155,7 +152,7 @@ def _python(place: Path) -> Path:
 
 
 def _done(place: Path, environment: Environment) -> int:
-    """Steps that are finished; 0 if they were others."""
+    """Number of finished steps; 0 if the steps have changed."""
     try:
         stamp = json.loads((place / _STAMP).read_text())
         same = stamp["steps"] == [list(step) for step in environment.steps]
@@ -184,24 +181,16 @@ def _make(place: Path) -> None:
 
 
 def _pip(place: Path, step: tuple[str, ...]) -> None:
-    """What pip says goes into a log; its last lines into the error."""
-    surroundings = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    """Run pip; its output goes to a log, and its last lines into the error."""
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     # As if activated: some libraries call programs of the environment while they are built.
-    surroundings |= {"VIRTUAL_ENV": str(place), "PATH": f"{place / 'bin'}:{os.environ.get('PATH', '')}"}
-    command = [
-        str(_python(place)),
-        "-m",
-        "pip",
-        "install",
-        "--no-input",
-        "--disable-pip-version-check",
-        *step,
-    ]
+    variables |= {"VIRTUAL_ENV": str(place), "PATH": f"{place / 'bin'}:{os.environ.get('PATH', '')}"}
+    command = [str(_python(place)), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *step]
     last: deque[str] = deque(maxlen=_LAST_LINES)
     with (place / _LOG).open("a") as log:
         log.write(f"$ {' '.join(command)}\n")
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=surroundings
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
         ) as pip:
             assert pip.stdout is not None
             for line in pip.stdout:

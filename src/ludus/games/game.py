@@ -1,6 +1,6 @@
-"""The interfaces of a game: `Game` (one table, plain Python), `GameBatch` (many, arrays in place), `Bot`.
+"""Interfaces: `Game` (one table, plain Python), `GameBatch` (many tables, arrays in place), `GameSource` and `Bot`.
 
-The actor knows only `GameBatch`; `games/lift.py` turns a `Game` into one.
+Actors know only `GameBatch`; `games/lift.py` turns a `Game` into one.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from ludus.data.trees import Array, IntArray, Tree, allocate
 Seat = int
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 Observation = Mapping[str, Array] | Array
-"""Part name -> array; a game whose observation is a single array may give just that array."""
+"""Part name -> array; a game with a single part may return just its array."""
 Legal = Mapping[str, Array] | Array
-"""Head name -> bool mask; a game with one head may give just the mask."""
+"""Head name -> bool mask; a game with one head may return just the mask."""
 Action = Any
 """An int for a game with a single one-number head, else head name -> int or array of ints."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """What a table shows after `reset` or `step`."""
+    """The result of `reset` and `step` of a `Game`."""
 
     observations: Mapping[Seat, Observation]
-    """The seats that must act now. After a truncation: every seat that has acted (for the bootstrap)."""
+    """Observations of the seats that must act now; after a truncation, of every seat that has acted (for the
+    bootstrap)."""
     legal: Mapping[Seat, Legal] = field(default_factory=dict)
-    """Masks for those seats; a seat left out may do anything."""
+    """Masks of those seats; a seat without a mask may choose any option."""
     reward: Mapping[Seat, float] | Sequence[float] = ()
-    """Reward since the previous turn, for any seat, whether or not it acted."""
+    """Rewards since the previous turn, for any seat, whether or not it acted."""
     rewards: Mapping[Seat, Sequence[float]] = field(default_factory=dict)
     """Further rewards since the previous turn, in the order of the seat's `SeatKind.rewards`."""
     over: bool = False
@@ -68,7 +69,7 @@ class TableView:
     observation: tuple[Tree, ...]
     legal: tuple[Tree, ...]
     to_act: NDArray[np.bool_]
-    """[tables, seats]: who must act now; all False at a table that is over or truncated."""
+    """[tables, seats]: whether a seat must act now; all False at a table that is over or truncated."""
     reward: NDArray[np.float32]
     """[tables, seats]: reward of the latest `step` only."""
     over: NDArray[np.bool_]
@@ -82,7 +83,7 @@ class TableView:
 
     @classmethod
     def allocate(cls, spec: GameSpec, num_tables: int, new: NewArray = np.zeros) -> TableView:
-        """`new` makes an array, zeroed, from its shape and dtype."""
+        """`new` makes a zeroed array from a shape and a dtype."""
         return cls(
             observation=tuple(
                 allocate(kind.observation.arrays, (num_tables, len(seats)), new)
@@ -117,7 +118,7 @@ def allocate_actions(spec: GameSpec, num_tables: int, new: NewArray = np.zeros) 
 
 
 class GameBatch(Protocol):
-    """Many tables stepped together. What happens at a table depends on its seed and its actions only."""
+    """Many tables stepped together. A table depends only on its seed and its actions."""
 
     @property
     def spec(self) -> GameSpec: ...
@@ -136,7 +137,7 @@ class GameBatch(Protocol):
 
 @runtime_checkable
 class HasTrees(Protocol):
-    """A `GameBatch` whose tables can be searched."""
+    """A `GameBatch` whose tables can be searched as game trees."""
 
     def tree_state(self, table: int) -> TreeState: ...
 
@@ -146,22 +147,22 @@ class HasPicture(Protocol):
     """A `GameBatch` whose tables can be drawn."""
 
     def render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
-        """RGB [height, width, 3]: what the seat sees; None: everything."""
+        """RGB [height, width, 3] of what the seat sees; None: everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyView:
-    """What each seat has built so far, written in place by the game."""
+    """What each seat has built so far; the game writes it in place."""
 
     build_order: NDArray[np.int16]
-    """[tables, seats, places]: what was built, in order, as far as there are places; -1 after the end."""
+    """[tables, seats, places]: the first things built, in order; -1 after the end."""
     built: NDArray[np.bool_]
-    """[tables, seats, facts]: what has been built at all, or in which number."""
+    """[tables, seats, facts]: whether a thing has been built, or in a certain number."""
 
 
 @runtime_checkable
 class HasStrategy(Protocol):
-    """A `GameBatch` in which seats build things, so that a way to play can be told by what is built."""
+    """A `GameBatch` in which seats build things, which describe their strategy."""
 
     @property
     def strategy(self) -> StrategyView: ...
@@ -173,47 +174,47 @@ class CanLoseTables(Protocol):
 
     @property
     def lost(self) -> Mapping[int, str]:
-        """Table -> why it was lost: its program crashed, hung or answered nonsense. Nobody is to act there,
-        it is neither over nor truncated, and `reset` brings it back."""
+        """Table -> reason: its program crashed, hung or sent an invalid answer. No seat acts there, the table is
+        neither over nor truncated, and `reset` restores it."""
 
 
 def lost_tables(game: GameBatch) -> Mapping[int, str]:
-    """Table -> why it was lost; empty for a game whose tables are never lost."""
+    """Table -> reason of its loss; empty for games whose tables cannot be lost."""
     return game.lost if isinstance(game, CanLoseTables) else {}
 
 
 @runtime_checkable
 class HostsBots(Protocol):
-    """A `GameBatch` whose tables run elsewhere, with the scripted players beside them."""
+    """A `GameBatch` whose tables run elsewhere together with their bots."""
 
     def bot_act(self, bot: str, tables: IntArray, seats: IntArray, seed: int) -> Tree:
-        """As `Bot.act` of the bot with this name, its chances drawn from the seed."""
+        """`Bot.act` of the bot with this name, with a random generator from the seed."""
 
 
 class Bot(Protocol):
-    """A scripted player. Numpy only, so that a machine without torch can host it."""
+    """A scripted player. It uses numpy only, so that a machine without torch can run it."""
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
-        """Actions for row i = (tables[i], seats[i]), all seats of one kind: head -> int32 [rows, ...]."""
+        """Actions for rows (tables[i], seats[i]), all seats of one kind: head -> int32 [rows, ...]."""
 
 
 @runtime_checkable
 class GameSource(Protocol):
-    """What an experiment names: makes tables of one game. Usually a frozen dataclass with the options."""
+    """Makes tables of one game; this is what an experiment holds. Usually a frozen dataclass with the options."""
 
     @property
     def spec(self) -> GameSpec: ...
     def tables(self, num_tables: int) -> GameBatch: ...
     def bots(self) -> Mapping[str, Bot]:
-        """Scripted players by name; every game has at least `random`."""
+        """Bots by name; every game has at least `random`."""
 
     def tree(self) -> TreeState | None:
-        """The root for exact computations, or None if the game tree cannot be walked."""
+        """The root of the game tree for exact computations; None if it cannot be walked."""
 
 
 @runtime_checkable
 class NeedsMore(Protocol):
-    """A `GameSource` that plays with programs of the user's own: a server, the game itself."""
+    """A `GameSource` that needs programs of the user, such as a server or the game itself."""
 
     def missing(self, num_tables: int) -> Sequence[str]:
-        """What is not there for this many tables, each with the way to give it. Starts no game."""
+        """What is missing for this many tables, each with the way to provide it. Starts no game."""

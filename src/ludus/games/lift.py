@@ -1,6 +1,6 @@
 """Lifts a plain-Python `Game` (one table) into a `GameBatch`: many copies behind one set of arrays.
 
-All conversion and checking of what a user's game returns happens here, so that errors name the seat.
+Values that a game returns are converted and checked here, so that errors name the table and the seat.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ludus.data.specs import GameSpec
 from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray
 from ludus.games.bots import RandomBot
-from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Seat, TableView, Turn
+from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Seat, Turn
 from ludus.games.seat_rows import GameError, SeatRows
+from ludus.games.tables import ArrayTables
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Lifted:
     name: str | None = field(default=None, kw_only=True)
     """Replaces the name in the game's own spec."""
     extra_bots: Mapping[str, Bot] = field(default_factory=dict, kw_only=True)
-    """Scripted players beside those of the game's own `bots()`."""
+    """Bots in addition to those of the game's own `bots()`."""
     root: Callable[[], TreeState] | None = field(default=None, kw_only=True)
     """Makes the root of the game tree; default: the game's own `tree()`, if it has one."""
 
@@ -41,9 +42,7 @@ class Lifted:
         return spec if self.name is None else replace(spec, name=self.name)
 
     def tables(self, num_tables: int) -> GameBatch:
-        games = [self.factory() for _ in range(num_tables)]
-        searchable = all(hasattr(game, "tree_state") for game in games)
-        return (SearchableLiftedBatch if searchable else LiftedBatch)(self.spec, games)
+        return LiftedBatch(self.spec, [self.factory() for _ in range(num_tables)])
 
     def bots(self) -> Mapping[str, Bot]:
         own: Mapping[str, Bot] = self._ask(lambda game: game.bots() if hasattr(game, "bots") else {})
@@ -63,50 +62,69 @@ class Lifted:
             _close(game)
 
 
-class LiftedBatch:
-    """A `GameBatch` over copies of a one-table game, stepped one after the other."""
+@dataclass(frozen=True)
+class BatchSource:
+    """Makes tables of a game from its `GameBatch` class, or from a function that takes the number of tables."""
+
+    factory: Callable[[int], GameBatch]
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        spec = getattr(self.factory, "spec", None)
+        return spec if isinstance(spec, GameSpec) else self._ask(lambda batch: batch.spec)
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return self.factory(num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        own: Mapping[str, Bot] = self._ask(lambda batch: batch.bots() if hasattr(batch, "bots") else {})
+        return {"random": RandomBot(), **own}
+
+    def tree(self) -> TreeState | None:
+        return None
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        batch = self.factory(1)
+        try:
+            return question(batch)
+        finally:
+            batch.close()
+
+
+class LiftedBatch(ArrayTables):
+    """Copies of a one-table game, stepped one after the other."""
 
     def __init__(self, spec: GameSpec, games: Sequence[Game]) -> None:
-        self._spec = spec
+        super().__init__(spec, len(games))
         self._num_seats = spec.num_seats
-        self._games = list(games)
+        self._games: list[Any] = list(games)
         self._has_rewards = any(kind.rewards for kind in spec.kinds)
-        self._view = TableView.allocate(spec, len(games))
-        self._rows = [SeatRows.of_table(spec, self._view, table) for table in range(len(games))]
+        self._rows = [SeatRows.of_table(spec, self.view, table) for table in range(len(games))]
         self._seats: list[tuple[int, ...]] = [()] * len(games)
         self._acted: list[set[int]] = [set() for _ in games]
         self._reward = [[0.0] * spec.num_seats for _ in games]
         self._total = [[0.0] * spec.num_seats for _ in games]
+        # With these attributes, and only then, the batch is a `HasPicture` or a `HasTrees`.
         if all(hasattr(game, "render") for game in games):
-            self.render = self._render  # with this, and only then, it is a `HasPicture`
-
-    @property
-    def spec(self) -> GameSpec:
-        return self._spec
-
-    @property
-    def num_tables(self) -> int:
-        return len(self._games)
-
-    @property
-    def view(self) -> TableView:
-        return self._view
+            self.render = self._render
+        if all(hasattr(game, "tree_state") for game in games):
+            self.tree_state = self._tree_state
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self._view
+        view = self.view
         for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
             view.over[table] = view.truncated[table] = False
             view.score[table] = 0.0
-            self._total[table] = [0.0] * self._spec.num_seats
+            self._total[table] = [0.0] * self.spec.num_seats
             self._acted[table] = set()
             try:
                 turn = self._games[table].reset(seed)
             except Exception as error:
-                error.add_note(f"raised by {self._spec.name}, table {table}, in reset({seed})")
+                error.add_note(f"raised by {self.spec.name}, table {table}, in reset({seed})")
                 raise
             self._show(table, turn)
             if any(self._reward[table]) or any(array[table].any() for array in view.rewards):
-                raise self._wrong(table, f"reward {turn.reward} at reset, before anybody has acted")
+                raise self._wrong(table, f"reward {turn.reward} at reset, before any seat has acted")
 
     def step(self, actions: Actions) -> None:
         by_seat = self._actions_by_seat(actions)
@@ -116,7 +134,7 @@ class LiftedBatch:
                 try:
                     turn = self._games[table].step(chosen)
                 except Exception as error:
-                    error.add_note(f"raised by {self._spec.name}, table {table}, in step({chosen})")
+                    error.add_note(f"raised by {self.spec.name}, table {table}, in step({chosen})")
                     raise
                 self._show(table, turn)
 
@@ -125,14 +143,17 @@ class LiftedBatch:
             _close(game)
 
     def _render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
-        game: Any = self._games[table]
-        picture: NDArray[np.uint8] = game.render(seat)
+        picture: NDArray[np.uint8] = self._games[table].render(seat)
         return picture
 
+    def _tree_state(self, table: int) -> TreeState:
+        state: TreeState = self._games[table].tree_state()
+        return state
+
     def _actions_by_seat(self, actions: Actions) -> list[Sequence[Action]]:
-        """Per seat, per table: what its game is given. Lists once per step beat array reads per table."""
+        """Per seat and table, the action for its game. One list per step is faster than array reads per table."""
         by_seat: list[Sequence[Action]] = []
-        for kind, column in zip(self._spec.seats, self._spec.column_of_seat, strict=True):
+        for kind, column in zip(self.spec.seats, self.spec.column_of_seat, strict=True):
             heads = {
                 name: array[:, column].tolist() if array.ndim == 2 else array[:, column].copy()
                 for name, array in actions[kind].items()
@@ -147,7 +168,7 @@ class LiftedBatch:
     def _show(self, table: int, turn: Turn) -> None:
         if not isinstance(turn, Turn):
             raise self._wrong(table, f"reset and step give a Turn, got {turn!r}")
-        view, rows, legal = self._view, self._rows[table], turn.legal
+        view, rows, legal = self.view, self._rows[table], turn.legal
         ended = turn.over or turn.truncated
         for seat, observation in turn.observations.items():
             if not 0 <= seat < len(rows):
@@ -166,7 +187,7 @@ class LiftedBatch:
                 view.to_act[table, seat] = True
             self._seats[table] = seats
             self._acted[table].update(seats)
-        if self._spec.timed:
+        if self.spec.timed:
             view.clock[table] = turn.clock
         if ended:
             self._end(table, turn)
@@ -188,10 +209,10 @@ class LiftedBatch:
             if row:
                 raise self._wrong(table, f"reward has {len(row)} numbers for {num_seats} seats: {reward}")
             row = [0.0] * num_seats
-        # Most steps pay nothing, so the view is written only where it changes.
+        # Most rewards are 0, so the view is written only where it changes.
         if row != self._reward[table]:
             try:
-                self._view.reward[table] = row
+                self.view.reward[table] = row
             except (TypeError, ValueError) as error:
                 raise self._wrong(table, f"a reward is a number, got {row}") from error
             self._reward[table] = row
@@ -199,17 +220,17 @@ class LiftedBatch:
             self._total[table] = [old + new for old, new in zip(self._total[table], row, strict=True)]
 
     def _show_rewards(self, table: int, rewards: Mapping[int, Sequence[float]]) -> None:
-        for array in self._view.rewards:
+        for array in self.view.rewards:
             array[table] = 0.0
-        spec = self._spec
+        spec = self.spec
         for seat, row in rewards.items():
             names = spec.kinds[spec.seats[seat]].rewards if 0 <= seat < self._num_seats else ()
             if len(row) != len(names):
                 raise self._wrong(table, f"rewards of seat {seat} are {list(row)}, but it has {list(names) or 'none'}")
-            self._view.rewards[spec.seats[seat]][table, spec.column_of_seat[seat]] = row
+            self.view.rewards[spec.seats[seat]][table, spec.column_of_seat[seat]] = row
 
     def _end(self, table: int, turn: Turn) -> None:
-        view, spec = self._view, self._spec
+        view, spec = self.view, self.spec
         if turn.over and turn.truncated:
             raise self._wrong(table, "a turn cannot be both over and truncated")
         missing = self._acted[table] - set(turn.observations)
@@ -230,16 +251,7 @@ class LiftedBatch:
         view.over[table], view.truncated[table], view.score[table] = turn.over, turn.truncated, score
 
     def _wrong(self, table: int, what: str) -> GameError:
-        return GameError(f"{self._spec.name}, table {table}: {what}")
-
-
-class SearchableLiftedBatch(LiftedBatch):
-    """A lifted game whose tables can be searched: the game has `tree_state()`."""
-
-    def tree_state(self, table: int) -> TreeState:
-        game: Any = self._games[table]
-        state: TreeState = game.tree_state()
-        return state
+        return GameError(f"{self.spec.name}, table {table}: {what}")
 
 
 def _close(game: Any) -> None:

@@ -1,6 +1,6 @@
-"""Scripted players from outside a game: classes of the user's own, and other programs.
+"""Scripted players from outside a game: classes of the user and other programs.
 
-The one place that turns the address of a bot into a `Bot`:
+This module turns the address of a bot into a `Bot`:
 
     my_bots.py:Greedy, package.module:Greedy    a `Bot`, or what gives one when called without arguments
     program:./my_bot.py, program:node bot.js    a command that speaks lines of JSON (docs/bots.md)
@@ -71,13 +71,13 @@ class ProgramBot:
             actions = self._decide(game, tables[going_on], seats[going_on], rng)
         if going_on.all():
             return actions
-        # Nothing comes of what is done at a table that was lost in this very step, but it must be legal.
+        # Actions at a table that was lost in this step have no effect, but must be legal.
         whole = RandomBot().act(game, tables, seats, rng)
         put(whole, (np.flatnonzero(going_on),), actions)
         return whole
 
     def close(self) -> None:
-        """End the program; it would be started again."""
+        """End the program; the next `act` starts it again."""
         if self._end is not None:
             self._end()
         self._program, self._end, self._episodes = None, None, {}
@@ -107,12 +107,7 @@ class ProgramBot:
         if self._program is None:
             self._program = Program(self.name, self._command)
             self._end = finalize(self, self._program.close)
-            hello = {
-                "type": "hello",
-                "protocol": PROTOCOL,
-                "name": self.name,
-                "game": spec_to_json(game.spec),
-            }
+            hello = {"type": "hello", "protocol": PROTOCOL, "name": self.name, "game": spec_to_json(game.spec)}
             answer = self._program.ask(hello, START_LIMIT_S)
             if answer.get("protocol") != PROTOCOL:
                 said = answer.get("protocol")
@@ -154,7 +149,7 @@ class ProgramBot:
         return {"type": "act", "kind": rows.kind.name, "ended": ended, "rows": written}
 
     def _ended(self, game: CountedTables) -> list[dict[str, Any]]:
-        """What it has played and is over since it was last asked; forgotten here."""
+        """Episodes that have ended since the last request. They are forgotten here."""
         ended = []
         for (table, seat), number in list(self._episodes.items()):
             if game.episodes[table] != number or game.view.over[table] or game.view.truncated[table]:
@@ -219,11 +214,11 @@ PROGRAM = "program:"
 
 @dataclass(frozen=True)
 class WithBots:
-    """A `GameSource`: another one's game, with further bots."""
+    """A `GameSource`: another source with further bots."""
 
     game: GameSource
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Name of the bot -> where it is found."""
+    """Name of the bot -> its address."""
 
     def __post_init__(self) -> None:
         taken = [name for name in self.addresses if name in self.game.bots()]
@@ -254,7 +249,7 @@ def with_bots(game: GameSource, addresses: Mapping[str, str]) -> GameSource:
 
 
 def find_bot(name: str, address: str) -> Bot:
-    """The bot at an address. A program is not looked for until it has to act."""
+    """The bot at an address. A program is started when it first acts."""
     if address.startswith(PROGRAM):
         return ProgramBot(name, _run_by(_words(name, address)))
     try:
@@ -280,14 +275,14 @@ def named_address(text: str) -> tuple[str, str] | None:
 
 
 def fixed_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
-    """The same bots by addresses that hold in any folder. Raises ValueError if one is not there."""
+    """The bots with absolute paths. Raises ValueError if one does not exist."""
     return {name: _fixed(name, address) for name, address in addresses.items()}
 
 
 def _fixed(name: str, address: str) -> str:
     if not address.startswith(PROGRAM):
-        place, colon, attribute = address.rpartition(":")
-        return f"{Path(place).resolve()}{colon}{attribute}" if place.endswith(".py") else address
+        file, colon, attribute = address.rpartition(":")
+        return f"{Path(file).resolve()}{colon}{attribute}" if file.endswith(".py") else address
     words = [str(Path(word).resolve()) if os.path.isfile(word) else word for word in _words(name, address)]
     program = _run_by(words)[0]
     if shutil.which(program) is None:
@@ -311,7 +306,7 @@ def _words(name: str, address: str) -> list[str]:
 
 
 def _run_by(words: list[str]) -> list[str]:
-    """A Python file needs neither a first line nor a permission: it is run by this Python."""
+    """A Python file is run by this interpreter, so it needs neither a shebang nor permission to execute."""
     return [sys.executable, *words] if words[0].endswith(".py") else words
 
 

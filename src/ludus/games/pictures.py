@@ -1,4 +1,4 @@
-"""Pictures of tables: which games have them, and a drawing of boards for those that are played on one."""
+"""Pictures of tables: which tables can be drawn, the moment that is drawn, team colours, boards and averaging."""
 
 from __future__ import annotations
 
@@ -12,15 +12,8 @@ from ludus.data.trees import Array
 from ludus.games.game import GameBatch, HasPicture
 from ludus.games.seat_groups import GroupedTables
 
-TEAM_COLOURS = (
-    (235, 92, 72),
-    (84, 146, 255),
-    (232, 179, 57),
-    (84, 190, 120),
-    (186, 120, 232),
-    (70, 196, 205),
-)
-"""RGB by team, in pictures and beside names; where there are more teams, used again from the first on."""
+TEAM_COLOURS = ((235, 92, 72), (84, 146, 255), (232, 179, 57), (84, 190, 120), (186, 120, 232), (70, 196, 205))
+"""RGB by team, in pictures and beside names; further teams start again from the first colour."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,25 +22,25 @@ class Moment:
 
     game: str
     players: tuple[str, ...]
-    """By team."""
+    """Names by team."""
     score: tuple[float, ...] | None
-    """By team, so far; None while only the end will tell."""
+    """Current score by team; None if the game only scores at the end."""
     episode: int
-    """Counted from 1, over all line-ups."""
+    """Number of the episode from 1, over all line-ups."""
     episodes: int
-    """How many will be shown."""
+    """Number of episodes to show."""
     step: int
     clock: int | None
     """Game time, in a timed game."""
     seat: int | None
-    """Whose view is drawn; None: everything is."""
+    """The seat whose view is drawn; None: everything."""
     ended: bool
     draw: Callable[[], NDArray[np.uint8]]
-    """Makes the picture, RGB [height, width, 3]. Only until the next moment."""
+    """Draws the picture, RGB [height, width, 3]; valid until the next moment."""
 
     @property
     def winner(self) -> int | None:
-        """The team that has won; None before the end, for a draw, and where nobody can be beaten."""
+        """The winning team; None before the end, for a draw, and with a single team."""
         if not self.ended or self.score is None or len(self.score) < 2:
             return None
         best = max(self.score)
@@ -55,7 +48,7 @@ class Moment:
 
     @property
     def outcome(self) -> str:
-        """How it ended, in words; "" before the end."""
+        """The result in words; "" before the end."""
         if not self.ended:
             return ""
         if len(self.players) < 2:
@@ -68,32 +61,40 @@ def colour_of_team(team: int) -> tuple[int, int, int]:
 
 
 def written_score(score: float) -> str:
-    """Short: 12, 0.5, -1."""
-    return f"{round(score, 2) + 0.0:g}"  # adding nothing turns -0 into 0
+    """Such as 12, 0.5 or -1."""
+    return f"{round(score, 2) + 0.0:g}"  # adding 0 turns -0 into 0
 
 
 BOARD_WIDTH = 448
-"""In pixels, or a little less: all cells are equally wide."""
+"""Pixels at most: all cells are equally wide."""
 _BOARD, _HOLE = (38, 44, 56), (24, 26, 32)
 
 
 def pictured(tables: GameBatch) -> HasPicture | None:
-    """What draws these tables; None if nothing does."""
+    """The tables that draw these, below any grouping of seats; None if the game draws no pictures."""
     plain = tables.game if isinstance(tables, GroupedTables) else tables
     return plain if isinstance(plain, HasPicture) else None
 
 
 def draw_board(own: Array, other: Array) -> NDArray[np.uint8]:
-    """[rows, columns], top row first: whether a stone of team 0 lies there, and one of team 1. Stones are
-    discs in the colours of the teams; the picture is RGB."""
+    """RGB picture of a board [rows, columns], top row first: stones are discs in the colours of teams 0 and 1."""
     rows, columns = own.shape
     cell = BOARD_WIDTH // columns
     across = np.arange(cell) - (cell - 1) / 2
     disc = across[:, None] ** 2 + across**2 <= (0.375 * cell) ** 2
     colours = np.array([_HOLE, colour_of_team(0), colour_of_team(1)], np.uint8)
     stones = colours[np.where(own, 1, np.where(other, 2, 0))]
-    # [rows, cell, columns, cell, RGB]: the axes of a cell beside those of the board.
+    # [rows, cell, columns, cell, RGB]: each axis of the board is followed by that of a cell.
     picture = np.empty((rows, cell, columns, cell, 3), np.uint8)
     picture[:] = _BOARD
     np.copyto(picture, stones[:, None, :, None], where=disc[None, :, None, :, None])
     return picture.reshape(rows * cell, columns * cell, 3)
+
+
+def averaging(length: int, size: int) -> NDArray[np.float32]:
+    """[size, length]: a matrix that averages a line of pixels down to `size`, splitting pixels at the borders."""
+    edges = np.linspace(0, length, size + 1)
+    starts, ends = edges[:-1, None], edges[1:, None]
+    pixels = np.arange(length)
+    covered = np.minimum(ends, pixels + 1) - np.maximum(starts, pixels)
+    return (covered.clip(0) * (size / length)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Games that are played on a server instead of here. What speaks to servers is loaded only for these."""
+"""Games on a game server. The client, which needs gRPC, is loaded only for these."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ def server_is_named() -> bool:
 
 
 def pointed_at_server(game: GameSource) -> GameSource:
-    """The game at the server that LUDUS_GAME_SERVER names; as it is if that names none."""
+    """The game at the server that LUDUS_GAME_SERVER names, or the game itself if it names none."""
     return _of_remote("at_server")(game) if server_is_named() else game
 
 
 def remote_game(address: str, options: Mapping[str, Any]) -> GameSource:
-    """The game at `remote://HOST:PORT/GAME`; with any other address that game at the server that
-    LUDUS_GAME_SERVER names."""
+    """The game at `remote://HOST:PORT/GAME`. Any other address is a game at the server that LUDUS_GAME_SERVER names."""
     if address.startswith(REMOTE):
         return _of_remote("from_address")(address, **options)  # type: ignore[no-any-return]
     return _of_remote("Remote")(game=address, options=options)  # type: ignore[no-any-return]

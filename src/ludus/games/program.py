@@ -1,18 +1,14 @@
-"""Another program that is asked and answers, a line of JSON each."""
+"""Programs of other projects that are asked and answer in lines of JSON, and tables that such a program may lose."""
 
 from __future__ import annotations
 
 import os
 import select
-import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,14 +20,15 @@ from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.game import Actions, GameBatch, Seat, StrategyView, TableView, lost_tables
 from ludus.games.seat_rows import GameError
+from ludus.system.guard import NOT_FOUND
+from ludus.system.process import PIPE, GuardedProcess, OutputReader
 
-_GUARD = Path(__file__).with_name("program_guard.py")
 _LAST_LINES = 5
-"""Of what it wrote to its standard error, told when it is lost."""
+"""Lines of its standard error that are reported when it is lost."""
 _LONGEST_LINE = 2**26
 """Bytes of an answer."""
 _ENDING_S = 1.0
-"""How long the exit code of a program that has closed its output is waited for."""
+"""How long to wait for the exit code of a program that has closed its output."""
 _CLOSING_S = 3.0
 """How long the guard may take to end everything."""
 
@@ -42,41 +39,21 @@ class ProgramLost(GameError):  # noqa: N818 - what has happened, as in `CanLoseT
     def __init__(self, reason: str, *, again: bool = True) -> None:
         super().__init__(reason)
         self.again = again
-        """Whether it may go better when it is started again."""
+        """Whether starting it again may help."""
 
 
 class Program:
-    """One run of a program. What it writes to its standard error goes to ours, line by line."""
+    """One run of a program. Its standard error goes to ours, line by line."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self._name = name
-        self._last: deque[str] = deque(maxlen=_LAST_LINES)
-        guarded, self._life = os.pipe()
-        try:
-            # The guard is in a session of its own, so that Ctrl-C reaches the owner alone.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(guarded), *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(guarded,),
-                start_new_session=True,
-                bufsize=0,
-            )
-        except BaseException:
-            os.close(self._life)
-            raise
-        finally:
-            os.close(guarded)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
+        self._process = GuardedProcess(command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         for pipe in (self._to, self._from):
-            os.set_blocking(pipe.fileno(), False)
+            os.set_blocking(pipe, False)
         self._read = bytearray()
         self._closed = False
-        self._log = threading.Thread(target=self._keep_log, daemon=True)
-        self._log.start()
+        self._log = OutputReader(self._process.stderr, self._show, _LAST_LINES)
 
     def ask(self, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """The answer to a message; raises `ProgramLost`."""
@@ -90,7 +67,7 @@ class Program:
                 raise ProgramLost(f"gave no answer within {limit_s:g} s")
             if writable:
                 try:
-                    waiting = waiting[os.write(self._to.fileno(), waiting[: select.PIPE_BUF]) :]
+                    waiting = waiting[os.write(self._to, waiting[: select.PIPE_BUF]) :]
                 except BrokenPipeError:
                     raise self._gone() from None
             if readable:
@@ -100,23 +77,18 @@ class Program:
         return self._parse(line)
 
     def close(self) -> None:
-        """End it and all that it has started."""
+        """End it and everything that it has started."""
         if self._closed:
             return
         self._closed = True
         with suppress(OSError):
-            self._to.close()
-        os.close(self._life)
-        try:
-            self._process.wait(_CLOSING_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._from.close()
+            self._process.stdin.close()
+        self._process.end(_CLOSING_S)
+        self._process.stdout.close()
         self._log.join(_CLOSING_S)
 
     def _read_some(self) -> None:
-        found = os.read(self._from.fileno(), 2**16)
+        found = os.read(self._from, 2**16)
         if not found:
             raise self._gone()
         self._read += found
@@ -136,27 +108,21 @@ class Program:
         return answer
 
     def _gone(self) -> ProgramLost:
-        """It has closed its output or input: with a code if it has ended."""
-        try:
-            code = self._process.wait(_ENDING_S)
-        except subprocess.TimeoutExpired:
+        """The error for a program that has closed its output or input."""
+        code = self._process.wait_end(_ENDING_S)
+        if code is None:
             return ProgramLost("closed its standard input or output")
         self._log.join(_CLOSING_S)
-        words = f"; its last words: {' | '.join(self._last)}" if self._last else ""
-        return ProgramLost(f"has ended with exit code {code}{words}", again=code != 127)
+        words = f"; its last words: {' | '.join(self._log.last_words)}" if self._log.last_words else ""
+        return ProgramLost(f"has ended with exit code {code}{words}", again=code != NOT_FOUND)
 
-    def _keep_log(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            for line in lines:
-                text = line.decode(errors="replace").rstrip()
-                self._last.append(text)
-                with suppress(ValueError, OSError):
-                    print(f"[{self._name}] {text}", file=sys.stderr, flush=True)
+    def _show(self, line: bytes) -> None:
+        with suppress(ValueError, OSError):
+            print(f"[{self._name}] {line.decode(errors='replace').rstrip()}", file=sys.stderr, flush=True)
 
 
 class CountedTables:
-    """A `GameBatch`: another one's tables. What else those can do, these can too."""
+    """A `GameBatch` around another one that counts episodes and can give up tables. Optional methods are passed on."""
 
     render: Callable[[int, Seat | None], NDArray[np.uint8]]
     tree_state: Callable[[int], TreeState]
@@ -191,11 +157,11 @@ class CountedTables:
         return {**lost_tables(self.game), **self._lost}
 
     def lose(self, tables: Iterable[int], reason: str) -> None:
-        """Give these tables up after the present step; `reset` brings them back."""
+        """Give up these tables after the present step; `reset` brings them back."""
         self._lost.update((table, reason) for table in tables)
 
     def final_score(self, table: int, episode: int) -> list[float] | None:
-        """Of that episode, the latest one that was played to its end; None: it was broken off."""
+        """The score of an episode if it was the latest to be played to its end; None: it was broken off."""
         number, score = self._scores.get(table, (0, []))
         return score if number == episode else None
 

@@ -1,4 +1,4 @@
-"""Tables that write down what is done at them: each episode that ends becomes a recording."""
+"""Tables that record their episodes, and the digest, version and map that replays hold to recognise a game."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import FunctionType
@@ -20,72 +20,22 @@ from ludus.data.replay import Packed, Replay, SeatPlayer
 from ludus.data.specs import GameSpec, length_name
 from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree, allocate
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, lost_tables
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView
 from ludus.games.lift import Lifted
 from ludus.games.seeding import mix
+from ludus.games.tables import WrappedTables
 
 _WORD = 8
 
-
-class ViewDigest:
-    """The digest of the running episode at each table. Guards against accidents, not against forgery."""
-
-    def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        self._kinds = [np.array(seats) for seats in spec.seats_of_kind]
-        self._digest = np.zeros(num_tables, np.uint64)
-
-    def reset(self, tables: IntArray) -> None:
-        self._digest[tables] = 0
-
-    def of(self, table: int) -> int:
-        return int(self._digest[table])
-
-    def add(self, view: TableView) -> None:
-        """Every seat that must act sees its observation and its masks."""
-        total = np.zeros_like(self._digest)
-        for kind, seats in enumerate(self._kinds):
-            tables, columns = np.nonzero(view.to_act[:, seats])
-            if not len(tables):
-                continue
-            observation, legal = view.observation[kind], view.legal[kind]
-            rows = seats[columns].astype(np.uint64)
-            for name, array in observation.items():
-                lengths = observation.get(length_name(name))
-                shown = array[tables, columns]
-                if lengths is not None:  # what lies behind the last entity is nobody's promise
-                    shown[np.arange(shown.shape[1]) >= lengths[tables, columns][:, None]] = 0
-                rows = mix(rows + _row_sums(shown), 0)
-            for mask in legal.values():
-                rows = mix(rows + _row_sums(mask[tables, columns]), 1)
-            np.add.at(total, tables, rows)
-        acting = view.to_act.any(axis=1)
-        self._digest[acting] = mix(self._digest[acting] + total[acting], 2)
-
-
-def _row_sums(rows: Array) -> NDArray[np.uint64]:
-    """Words of each row times odd weights: whichever single word changes, the sum does."""
-    flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
-    flat = flat.view(np.uint8) if flat.dtype != np.uint8 else flat
-    missing = -flat.shape[1] % _WORD
-    if missing:
-        flat = np.pad(flat, ((0, 0), (0, missing)))
-    words = flat.view(np.uint64)
-    sums: NDArray[np.uint64] = (words * _weights(words.shape[1])).sum(axis=1, dtype=np.uint64)
-    return sums
-
-
-@lru_cache(maxsize=64)
-def _weights(number: int) -> NDArray[np.uint64]:
-    return mix(np.arange(number, dtype=np.uint64), 3) | np.uint64(1)
-
-
 _FIRST_CAPACITY = 64
-"""Decisions of a table that there is room for before the arrays grow."""
+"""Decisions per table before the arrays grow."""
+
+_MAP_OPTIONS = ("map_name", "map", "mode")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recording:
-    """What a replay says about play itself."""
+    """One finished episode: the part of a `Replay` that tables know."""
 
     table: int
     seed: int
@@ -107,36 +57,18 @@ class Recording:
         seats: tuple[SeatPlayer, ...],
         teams: tuple[int, ...],
     ) -> Replay:
-        """With what else there is to know: which game, and who sat where."""
+        """Complete the replay with the game and its players."""
+        recorded = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "table"}
         return Replay(
-            game=game,
-            options=dict(options),
-            version=version,
-            map=map_name,
-            seed=self.seed,
-            seats=seats,
-            teams=teams,
-            score=self.score,
-            truncated=self.truncated,
-            num_steps=self.num_steps,
-            seen=self.seen,
-            step=self.step,
-            seat=self.seat,
-            action=self.action,
+            game=game, options=dict(options), version=version, map=map_name, seats=seats, teams=teams, **recorded
         )
 
 
 Finished = Callable[[Recording], None]
 
 
-def innermost(source: GameSource) -> GameSource:
-    """The game itself, without what is wrapped around it (as the attribute `game` of each wrapper)."""
-    inner = getattr(source, "game", None)
-    return innermost(inner) if isinstance(inner, GameSource) else source
-
-
 def record_innermost(source: GameSource, finished: Finished) -> GameSource:
-    """The same game; what is done at the tables of the innermost one is recorded, whatever is around it."""
+    """The same game with recording tables for the innermost game."""
     inner = getattr(source, "game", None)
     if isinstance(inner, GameSource):
         wrapper: Any = source
@@ -145,13 +77,19 @@ def record_innermost(source: GameSource, finished: Finished) -> GameSource:
     return RecordedGame(source, finished)
 
 
+def innermost(source: GameSource) -> GameSource:
+    """The game inside all wrappers, each of which holds the next as its attribute `game`."""
+    inner = getattr(source, "game", None)
+    return innermost(inner) if isinstance(inner, GameSource) else source
+
+
 @dataclass(frozen=True)
 class RecordedGame:
-    """A `GameSource`: another one's game, at tables that record."""
+    """A `GameSource` that records the tables of another one."""
 
     source: GameSource
     finished: Finished
-    """Called with each episode that ends, before anything else learns of it."""
+    """Called with each finished episode, before `step` returns."""
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -167,15 +105,13 @@ class RecordedGame:
         return self.source.tree()
 
 
-class RecordedTables:
-    """A `GameBatch` that plays another one's tables. All else that those can do, it can."""
+class RecordedTables(WrappedTables):
+    """A `GameBatch` that records another one, and passes on its other attributes."""
 
     def __init__(self, game: GameBatch, finished: Finished) -> None:
+        super().__init__(game)
         self.spec = game.spec
-        self.num_tables = game.num_tables
         self.view = game.view
-        self.game = game
-        """The tables as the game has them."""
         self._finished = finished
         self._seats = [np.array(seats) for seats in game.spec.seats_of_kind]
         self._seeds = np.zeros(self.num_tables, np.uint64)
@@ -187,10 +123,6 @@ class RecordedTables:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.game, name)
-
-    @property
-    def lost(self) -> Mapping[int, str]:
-        return lost_tables(self.game)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)
@@ -216,9 +148,6 @@ class RecordedTables:
             self._finished(self._recording(table))
         self._running &= ~ended
 
-    def close(self) -> None:
-        self.game.close()
-
     def _recording(self, table: int) -> Recording:
         decisions = self._decisions.of(table)
         return Recording(
@@ -235,7 +164,7 @@ class RecordedTables:
 
 
 class _Log:
-    """Rows written one after the other at each table."""
+    """Growing arrays of rows, one sequence per table."""
 
     def __init__(self, rows: Mapping[str, Array], num_tables: int) -> None:
         self._length = np.zeros(num_tables, np.int64)
@@ -247,7 +176,7 @@ class _Log:
         self._length[tables] = 0
 
     def append(self, tables: IntArray, rows: Mapping[str, Array]) -> None:
-        """Row i belongs to `tables[i]`; tables are in order."""
+        """Append row i to `tables[i]`; tables are sorted."""
         if not len(tables):
             return
         place = self._length[tables] + np.arange(len(tables)) - np.searchsorted(tables, tables)
@@ -261,12 +190,60 @@ class _Log:
         return {name: array[table, : self._length[table]] for name, array in self._rows.items()}
 
 
-_MAP_OPTIONS = ("map_name", "map", "mode")
+class ViewDigest:
+    """Digest of the current episode at each table. It detects accidents, not forgery."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self._kinds = [np.array(seats) for seats in spec.seats_of_kind]
+        self._digest = np.zeros(num_tables, np.uint64)
+
+    def reset(self, tables: IntArray) -> None:
+        self._digest[tables] = 0
+
+    def of(self, table: int) -> int:
+        return int(self._digest[table])
+
+    def add(self, view: TableView) -> None:
+        """Add the observations and masks of all seats to act."""
+        total = np.zeros_like(self._digest)
+        for kind, seats in enumerate(self._kinds):
+            tables, columns = np.nonzero(view.to_act[:, seats])
+            if not len(tables):
+                continue
+            observation, legal = view.observation[kind], view.legal[kind]
+            rows = seats[columns].astype(np.uint64)
+            for name, array in observation.items():
+                lengths = observation.get(length_name(name))
+                shown = array[tables, columns]
+                if lengths is not None:  # rows after the last entity may hold anything
+                    shown[np.arange(shown.shape[1]) >= lengths[tables, columns][:, None]] = 0
+                rows = mix(rows + _row_sums(shown), 0)
+            for mask in legal.values():
+                rows = mix(rows + _row_sums(mask[tables, columns]), 1)
+            np.add.at(total, tables, rows)
+        acting = view.to_act.any(axis=1)
+        self._digest[acting] = mix(self._digest[acting] + total[acting], 2)
+
+
+def _row_sums(rows: Array) -> NDArray[np.uint64]:
+    """Words of each row times odd weights: a change of any single word changes the sum."""
+    flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
+    flat = flat.view(np.uint8) if flat.dtype != np.uint8 else flat
+    missing = -flat.shape[1] % _WORD
+    if missing:
+        flat = np.pad(flat, ((0, 0), (0, missing)))
+    words = flat.view(np.uint64)
+    sums: NDArray[np.uint64] = (words * _weights(words.shape[1])).sum(axis=1, dtype=np.uint64)
+    return sums
+
+
+@lru_cache(maxsize=64)
+def _weights(number: int) -> NDArray[np.uint64]:
+    return mix(np.arange(number, dtype=np.uint64), 3) | np.uint64(1)
 
 
 def game_version(source: GameSource) -> str:
-    """What the source states as its `version`; else a digest of its file and of the files beside it that
-    it imports, which changes with every letter of them."""
+    """The source's own `version`; else a digest of its file and of the neighbouring files that it imports."""
     stated = getattr(source, "version", None)
     if isinstance(stated, str | int):
         return str(stated)
@@ -277,7 +254,7 @@ def game_version(source: GameSource) -> str:
 
 
 def map_name(source: GameSource) -> str:
-    """The option that chooses a map or a mode; the name of a game that has none."""
+    """The value of the option for a map or mode; the name of the game if it has none."""
     for option in _MAP_OPTIONS:
         if isinstance(value := getattr(source, option, None), str):
             return value
@@ -285,7 +262,7 @@ def map_name(source: GameSource) -> str:
 
 
 def _home(source: GameSource) -> Path | None:
-    """The file that the game is written in."""
+    """The source file of the game."""
     maker: Any = source.factory if isinstance(source, Lifted) else source
     while isinstance(maker, functools.partial):
         maker = maker.func
@@ -306,7 +283,7 @@ def _files(start: Path | None) -> set[Path]:
 
 
 def _imported(file: Path) -> Iterator[str]:
-    """Names that may be those of files beside it."""
+    """Imported names that may be those of neighbouring files."""
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name.rpartition(".")[2] for alias in node.names)

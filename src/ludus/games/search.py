@@ -17,23 +17,21 @@ from ludus.data.trees import IntArray, Tree
 from ludus.games.game import GameBatch, HasTrees, Seat
 
 Leaf = Callable[[TreeState, Seat], float]
-"""What an unfinished position is worth to a seat, between its worst and its best return."""
-
-
+"""The value of an unfinished position to a seat, between its worst and its best return."""
 Playout = Callable[[Any, Random], Sequence[float]]
 
 
 def level(state: TreeState, seat: Seat) -> float:
-    """The leaf score that knows nothing: 0."""
+    """The constant leaf score 0."""
     return 0.0
 
 
 @runtime_checkable
 class HasRollout(Protocol):
-    """A `TreeState` that plays random moves to the end faster than child by child."""
+    """A `TreeState` with a fast method for random playouts."""
 
     def rollout(self, random: Random) -> Sequence[float]:
-        """The returns per seat."""
+        """Play random moves to the end; returns per seat."""
 
 
 class SearchBot(ABC):
@@ -41,7 +39,7 @@ class SearchBot(ABC):
 
     @abstractmethod
     def best_actions(self, state: TreeState, random: Random) -> Sequence[int]:
-        """The moves that the search holds for equally good."""
+        """The moves that the search finds equally good."""
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         if not isinstance(game, HasTrees):
@@ -56,9 +54,9 @@ class SearchBot(ABC):
 class AlphaBetaBot(SearchBot):
     """Looks `depth` plies ahead, for itself against all others.
 
-    A finished game counts its return, less a thousandth of it per ply (so it prefers quick wins and slow
-    losses); an unfinished one counts `leaf`. Moves of exactly the same value are tied. With depth 2 and
-    the leaf score 0 it wins at once if it can and never lets the other win next.
+    A finished game counts its return, less a thousandth of it per ply (which prefers quick wins and slow losses); an
+    unfinished one counts `leaf`. Moves of exactly the same value are tied. With depth 2 and leaf score 0 it wins at
+    once if it can and never lets the other seat win next.
     """
 
     depth: int
@@ -72,7 +70,7 @@ class AlphaBetaBot(SearchBot):
         best: list[int] = []
         best_value = -math.inf
         for action in state.legal_actions():
-            # Just below the best, so that an equal value is found out exactly instead of cut off.
+            # Just below the best value, so that an equal value is computed exactly instead of cut off.
             floor = math.nextafter(best_value, -math.inf)
             value = self._value(state.child(action), state.seat(), 1, floor, math.inf)
             if value > best_value:
@@ -82,7 +80,7 @@ class AlphaBetaBot(SearchBot):
         return best
 
     def _value(self, state: TreeState, seat: Seat, ply: int, floor: float, ceiling: float) -> float:
-        """The value to `seat`: exact between floor and ceiling, else a bound on that side."""
+        """The value to `seat`: exact between floor and ceiling, else a bound."""
         to_move = state.seat()
         if to_move == OVER:
             return state.returns()[seat] * (1.0 - ply / 1000.0)
@@ -106,14 +104,14 @@ class AlphaBetaBot(SearchBot):
 
 @dataclass(frozen=True, kw_only=True)
 class PerfectBot(SearchBot):
-    """Plays a game out to its end in thought, for itself against all others; remembers every position.
+    """Searches to the end of the game, for itself against all others, and caches every position.
 
-    Each ply takes one per cent off a return (so it prefers quick wins and slow losses); there is no
-    leaf score. Moves of exactly the same value are tied. Only for games of some thousand positions.
+    Each ply discounts a return by one per cent (which prefers quick wins and slow losses). Moves of exactly the same
+    value are tied. Only for games of some thousand positions.
     """
 
     values: dict[Hashable, dict[Seat, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Position -> what it is worth to a seat."""
+    """Position -> seat -> value."""
 
     def best_actions(self, state: TreeState, random: Random) -> Sequence[int]:
         values = {action: self._value(state.child(action), state.seat()) for action in state.legal_actions()}
@@ -145,16 +143,16 @@ class _Node:
         self.children: dict[int, _Node] = {}
         self.visits = 0
         self.total = 0.0
-        """Returns so far, to the seat that moved here."""
+        """Sum of returns to the seat that moved here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UctBot(SearchBot):
-    """Upper confidence bounds applied to trees: `simulations` playouts a move, none kept between moves.
+    """Upper confidence bounds applied to trees, with `simulations` playouts per move and a new tree for each move.
 
-    Every child is tried once, in random order; then the one with the highest mean + c * sqrt(ln N / n).
-    A new leaf is scored by one uniformly random playout, with the returns at its end: `c` suits returns in
-    [-1, 1]. It plays a move with the most visits, and has no preference for quick wins.
+    Every child is tried once, in random order; then the child with the highest mean + c * sqrt(ln N / n). A new leaf
+    is scored by the returns of one uniformly random playout; `c` suits returns in [-1, 1]. The bot plays a move with
+    the most visits and has no preference for quick wins.
     """
 
     simulations: int
@@ -179,7 +177,7 @@ class UctBot(SearchBot):
         return [action for action, child in root.children.items() if child.visits == most]
 
     def _descend(self, root: _Node, random: Random) -> list[_Node]:
-        """From the root to a new node, or to an end of the game."""
+        """The path from the root to a new node or to an end of the game."""
         node = root
         path = [node]
         while not node.untried and node.children:
@@ -199,7 +197,7 @@ class UctBot(SearchBot):
 
 
 def play_randomly(state: TreeState, random: Random) -> Sequence[float]:
-    """Uniformly random moves to the end; the returns per seat."""
+    """Play uniformly random moves to the end; returns per seat."""
     while state.seat() != OVER:
         state = state.child(random.choice(state.legal_actions()))
     return state.returns()

@@ -1,6 +1,6 @@
-"""Which seats share a policy: a game whose kinds of seat are regrouped, one kind for each policy.
+"""Seats that share a policy: regroups the seats of a game, one kind of seat for each policy.
 
-A player has one policy for each kind of seat, so all else (networks, trajectories, learners) follows.
+A player has one policy for each kind of seat, so networks, trajectories and learners follow the kinds.
 """
 
 from __future__ import annotations
@@ -17,39 +17,35 @@ from numpy.typing import NDArray
 from ludus.data.specs import ArraySpec, GameSpec, patterns_of_seats
 from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree, allocate, put, take
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions, lost_tables
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions
+from ludus.games.tables import WrappedTables
 
 Grouping = Literal["shared", "per_seat", "per_place"]
 SeatPolicies = Grouping | Mapping[str, str]
-"""Which policy of its player acts for a seat.
+"""The policy of a player that acts for a seat.
 
-"shared": one policy for all seats of a kind. "per_seat": one for every seat of the game. "per_place": one
-for every place in a team, whichever team it is. Or pattern -> policy: the first pattern holds that fits one
-of the seat's names: `team1/seat0` (its place in its team), `seat2` (of the whole game), or its kind's.
+"shared": one policy for all seats of a kind. "per_seat": one for every seat of the game. "per_place": one for every
+place in a team, for all teams. Or pattern -> policy: the first pattern counts that matches one of the seat's names:
+`team1/seat0` (its place in its team), `seat2` (in the whole game), or the name of its kind.
 """
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 def group_seats(game: GameSource, policies: SeatPolicies) -> GameSource:
-    """The game with one kind of seat for each policy; the game itself where seats share by kind."""
+    """The game with one kind of seat for each policy; the game itself if seats share by kind."""
     return game if policies == "shared" else SeatGroups(game, policies)
 
 
 def seat_names(spec: GameSpec) -> tuple[tuple[str, str, str], ...]:
-    """Per seat, the names that patterns are held against."""
+    """Per seat, the names that patterns are matched with."""
     return tuple(
-        (
-            f"team{team}/seat{spec.seats_of_team[team].index(seat)}",
-            f"seat{seat}",
-            spec.kinds[spec.seats[seat]].name,
-        )
+        (f"team{team}/seat{spec.seats_of_team[team].index(seat)}", f"seat{seat}", spec.kinds[spec.seats[seat]].name)
         for seat, team in enumerate(spec.teams)
     )
 
 
 def policy_of_seat(spec: GameSpec, policies: SeatPolicies) -> tuple[str, ...]:
-    """Per seat, the name of its policy."""
     names = seat_names(spec)
     if isinstance(policies, Mapping):
         return _by_pattern(spec, policies)
@@ -95,7 +91,7 @@ def _grouped(spec: GameSpec, policies: SeatPolicies) -> GameSpec:
 
 @dataclass(frozen=True)
 class SeatGroups:
-    """A `GameSource`: another one's game with one kind of seat for each policy."""
+    """A `GameSource` that wraps another one, with one kind of seat for each policy."""
 
     game: GameSource
     policies: SeatPolicies
@@ -120,23 +116,22 @@ _Columns = tuple[slice, slice | list[int]]
 
 @dataclass(frozen=True)
 class _Part:
-    """Columns of a group that come from one kind of the game."""
+    """The columns of a group that belong to one kind of the game."""
 
     kind: int
     source: _Columns
-    """Of the kind's arrays."""
+    """Columns in the kind's arrays."""
     target: _Columns
-    """Of the group's arrays."""
+    """Columns in the group's arrays."""
 
 
-class GroupedTables:
-    """A `GameBatch` that shows another one's arrays by group. A group whose seats are evenly spaced columns
-    of one kind, as nearly always, is a view of them; any other is copied after each step."""
+class GroupedTables(WrappedTables):
+    """A `GameBatch` with another one's arrays by group. A group of evenly spaced columns of one kind, nearly every
+    group, is a view of them; other groups are copied after each step."""
 
     def __init__(self, spec: GameSpec, game: GameBatch) -> None:
+        super().__init__(game)
         self.spec = spec
-        self.game = game
-        """The tables as the game has them, for its bots."""
         self._groups = tuple(_parts(game.spec, seats) for seats in spec.seats_of_kind)
         self._actions = allocate_actions(game.spec, game.num_tables)
         self._copies: list[tuple[Tree, tuple[Tree, ...], tuple[_Part, ...]]] = []
@@ -146,14 +141,6 @@ class GroupedTables:
             legal=self._shown(game.view.legal, [kind.legal_arrays for kind in spec.kinds]),
             rewards=tuple(tree["rewards"] for tree in self._shown(*_reward_trees(spec, game.view))),
         )
-
-    @property
-    def num_tables(self) -> int:
-        return self.game.num_tables
-
-    @property
-    def lost(self) -> Mapping[int, str]:
-        return lost_tables(self.game)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)
@@ -166,11 +153,8 @@ class GroupedTables:
         self.game.step(self._actions)
         self._copy()
 
-    def close(self) -> None:
-        self.game.close()
-
     def _shown(self, sources: tuple[Tree, ...], specs: Sequence[Mapping[str, ArraySpec]]) -> tuple[Tree, ...]:
-        """Per group its arrays, from those that the game has by kind."""
+        """The arrays of each group, from those of the game by kind."""
         shown: list[Tree] = []
         for group, parts in enumerate(self._groups):
             part = parts[0]
@@ -189,14 +173,14 @@ class GroupedTables:
 
 
 def _reward_trees(spec: GameSpec, view: TableView) -> tuple[tuple[Tree, ...], list[Mapping[str, ArraySpec]]]:
-    """The further rewards of a game as trees, and how those of the groups look."""
+    """The further rewards of a game as trees, and the specs of the groups' trees."""
     sizes = [len(kind.rewards) for kind in spec.kinds]
     specs = [{"rewards": ArraySpec(shape=(size,), dtype=np.dtype(np.float32))} for size in sizes]
     return tuple({"rewards": array} for array in view.rewards), [*specs]
 
 
 def _parts(spec: GameSpec, seats: Sequence[int]) -> tuple[_Part, ...]:
-    """Where the arrays of a group of seats come from."""
+    """The parts of a group of seats."""
     parts = []
     for kind in dict.fromkeys(spec.seats[seat] for seat in seats):
         here = [column for column, seat in enumerate(seats) if spec.seats[seat] == kind]
@@ -206,7 +190,7 @@ def _parts(spec: GameSpec, seats: Sequence[int]) -> tuple[_Part, ...]:
 
 
 def _index(columns: list[int]) -> _Columns:
-    """A slice for evenly spaced columns: indexing with it copies nothing."""
+    """An index of columns; evenly spaced ones give a slice, which copies nothing."""
     step = columns[1] - columns[0] if len(columns) > 1 else 1
     evenly = range(columns[0], columns[-1] + 1, step)
     return slice(None), slice(evenly.start, evenly.stop, step) if columns == list(evenly) else columns
@@ -214,7 +198,7 @@ def _index(columns: list[int]) -> _Columns:
 
 @dataclass(frozen=True)
 class UngroupedBot:
-    """A bot of the game at grouped tables: it sees the kinds of seat that it was written for."""
+    """A bot at grouped tables; it sees the kinds of seat that it was written for."""
 
     bot: Bot
 

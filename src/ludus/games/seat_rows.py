@@ -1,4 +1,4 @@
-"""One seat's rows in a `TableView`: takes what a plain-Python game gives, checks it, writes it in place."""
+"""The rows of one seat in a `TableView`: checks the values of a plain-Python game and writes them in place."""
 
 from __future__ import annotations
 
@@ -15,11 +15,20 @@ from ludus.games.game import Legal, Observation, TableView
 
 
 class GameError(ValueError):
-    """A game gave what its spec or its interface does not allow."""
+    """A game cannot be made as asked, or returned a value that its spec or interface does not allow."""
+
+
+def nearest(wrong: str, known: Iterable[str], *, cutoff: float = 0.6, otherwise: str = "") -> str:
+    """The end of a message about a wrong name: the most similar known one, else `otherwise`, else all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(wrong, names, n=1, cutoff=cutoff)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; {otherwise or 'there are ' + (', '.join(sorted(names)) or 'none')}"
 
 
 class _Row:
-    """A view of one row, with its shape and dtype at hand: reading them off an array costs a call each."""
+    """A view of one row with its shape and dtype: reading them from the array costs a call each."""
 
     __slots__ = ("array", "dtype", "shape")
 
@@ -29,12 +38,12 @@ class _Row:
         self.dtype = array.dtype
 
     def fits(self, value: Any) -> bool:
-        """Whether the value can be assigned as it is; if not, `SeatRows` looks closer."""
+        """Whether the value can be assigned as it is; otherwise `SeatRows` converts and checks it."""
         return type(value) is ndarray and value.dtype is self.dtype and value.shape == self.shape
 
 
 class SeatRows:
-    """The rows of one seat at one table, held as views so that a write is one array assignment."""
+    """The rows of one seat at one table, as views, so that a write is one array assignment."""
 
     __slots__ = ("_entities", "_kind", "_masks", "_only_mask", "_only_part", "_parts", "_where")
 
@@ -55,7 +64,6 @@ class SeatRows:
 
     @classmethod
     def of_table(cls, spec: GameSpec, view: TableView, table: int) -> Sequence[SeatRows]:
-        """Per seat, its rows."""
         return [
             cls(
                 f"{spec.name}, table {table}, seat {seat}",
@@ -121,7 +129,7 @@ class SeatRows:
         row[...] = array
 
     def _write_entities(self, name: str, row: _Row, value: Any, length: Any) -> None:
-        """Any number of rows up to the maximum; without a length of their own, all of them are real."""
+        """Write up to the maximum number of rows; without an explicit length, all of them are real."""
         array = np.asarray(value, row.dtype if len(value) == 0 else None).reshape(len(value), -1)
         maximum, features = row.shape
         if len(array) > maximum or (len(array) and array.shape[1] != features):
@@ -147,7 +155,7 @@ class SeatRows:
         row.array[...] = array
 
     def _require_option(self, name: str) -> None:
-        """A head that can count needs a legal option; one whose condition cannot be met does not."""
+        """A head needs a legal option, unless the condition under which it counts cannot be met."""
         if self._masks[name].array.any():
             return
         if not self._kind.can_count(name, {head: row.array for head, row in self._masks.items()}):
@@ -158,10 +166,7 @@ class SeatRows:
         return GameError(f"{self._where}: {what}: expected {expected}, got {_shown(given)}")
 
     def _unknown(self, what: str, name: object, known: Iterable[object]) -> GameError:
-        names = [str(other) for other in known]
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; there are {_names(names)}"
-        return GameError(f"{self._where}: {what} {name!r}{hint}")
+        return GameError(f"{self._where}: {what} {name!r}{nearest(str(name), map(str, known))}")
 
 
 def _only(rows: Mapping[str, _Row]) -> _Row | None:
@@ -173,5 +178,5 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """An array as its dtype and shape, anything else as it is."""
+    """The dtype and shape of an array, the repr of anything else."""
     return f"{value.dtype}{list(value.shape)}" if isinstance(value, ndarray) else repr(value)

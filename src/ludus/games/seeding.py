@@ -1,4 +1,4 @@
-"""Counter-based randomness for array-native games: draw number `counter` of the stream of each seed.
+"""Counter-based random numbers for array-native games: draw number `counter` of the stream of each seed.
 
 A draw is a pure function of (seed, counter), so a table plays the same episode in any batch.
 """
@@ -15,7 +15,7 @@ _WORD = 2**64 - 1
 
 Seeds = NDArray[np.uint64]
 Counter = int | NDArray[Any]
-"""Which draw of the stream: one number for all tables, or an array that broadcasts with the seeds."""
+"""Number of the draw: one for all tables, or an array that broadcasts with the seeds."""
 
 
 def _scramble(words: Seeds) -> Seeds:
@@ -31,7 +31,7 @@ def mix(seeds: Seeds, counter: Counter) -> Seeds:
         offset: Any = np.uint64((counter + 1) * _GOLDEN & _WORD)
     else:
         offset = (np.asarray(counter).astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
-    # Scrambled twice: seeds are often 0, 1, 2, ..., and must not give shifted copies of one stream.
+    # Scrambled twice: consecutive seeds, such as 0, 1, 2, must not give shifted copies of one stream.
     return _scramble(_scramble(seeds ^ np.uint64(_GOLDEN)) + offset)
 
 

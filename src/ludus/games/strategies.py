@@ -1,7 +1,7 @@
-"""Strategies to follow: a game that shows each seat what to build and rewards it for doing so.
+"""Strategies to follow: a game that shows each seat what to build and rewards it for building that.
 
-A strategy, z, is what somebody built in an episode: a build order, and facts of what was built at all.
-`ludus convert` writes those of replays into a file, from which one is drawn for each seat and episode.
+A strategy (z) describes what was built in an episode: a build order, and facts about what was built at all.
+`ludus convert` writes the strategies of replays to a file, from which one is drawn for each seat and episode.
 """
 
 from __future__ import annotations
@@ -19,139 +19,46 @@ from numpy.typing import NDArray
 from ludus.data.specs import GameSpec, SeatKind, Vector
 from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree
-from ludus.games.game import (
-    Actions,
-    Bot,
-    GameBatch,
-    GameSource,
-    HasPicture,
-    HasStrategy,
-    Seat,
-    StrategyView,
-    TableView,
-    lost_tables,
-)
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, HasPicture, HasStrategy, Seat, StrategyView, TableView
 from ludus.games.seeding import mix, randbelow, uniform
-
-
-class EditDistances:
-    """Levenshtein distances at `shape` places, each between a sequence and as much of its goal as is as long.
-
-    Sequences and goals hold up to `size` items from 0 on, and -1 after the end. An item that was appended
-    stays, so that a new one costs a single row of the usual table.
-    """
-
-    def __init__(self, shape: tuple[int, ...], size: int) -> None:
-        self._goals = np.full((*shape, size), -1, np.int16)
-        self._goal_lengths = np.zeros(shape, np.int64)
-        self._lengths = np.zeros(shape, np.int64)
-        self._rows = np.zeros((*shape, size + 1), np.int16)
-        """Entry j: distance of the sequence to the first j items of the goal, as far as it has so many."""
-
-    def begin(self, places: IntArray, goals: NDArray[np.int16]) -> None:
-        """Empty sequences with these goals; `places` is an index of the first axis."""
-        self._goals[places] = goals
-        self._goal_lengths[places] = (goals >= 0).sum(-1)
-        self._lengths[places] = 0
-        self._rows[places] = np.arange(self._rows.shape[-1])
-
-    def of(self, sequences: NDArray[np.int16]) -> NDArray[np.int16]:
-        """The distances of sequences [*shape, size], each what it was or longer."""
-        lengths = (sequences >= 0).sum(-1)
-        while (behind := np.nonzero(self._lengths < lengths))[0].size:
-            self._append(behind, sequences[(*behind, self._lengths[behind])])
-        prefix = np.minimum(self._lengths, self._goal_lengths)
-        return np.take_along_axis(self._rows, prefix[..., None], -1)[..., 0]
-
-    def _append(self, places: tuple[IntArray, ...], items: NDArray[np.int16]) -> None:
-        before = self._rows[places]
-        replaced = before[:, :-1] + (self._goals[places] != items[:, None])
-        best = np.concatenate((before[:, :1] + 1, np.minimum(replaced, before[:, 1:] + 1)), 1)
-        # The least of best[k] + j - k over k <= j: items of the goal that the sequence leaves out.
-        steps = np.arange(best.shape[1])
-        self._rows[places] = np.minimum.accumulate(best - steps, 1) + steps
-        self._lengths[places] += 1
-
+from ludus.games.tables import WrappedTables
 
 PART = "z"
 REWARDS = ("build_order", "built")
 FADED = np.array([1.0, 0.5, 0.25, 0.0], np.float32)
-"""What the rewards are multiplied by before the first time of `fade`, and after each of the three."""
+"""Factors of the rewards before the first time of `fade` and after each of the three."""
 
 _STREAM = 0x7A
-"""Draws of a table's seed that are kept apart from the game's own."""
+"""Separates these draws of a table's seed from the game's own."""
 _DRAWS = 4
-"""Of a seat and episode: which strategy, whether it is shown, whether each of the rewards is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Strategies:
-    """What was built in N episodes."""
-
-    build_order: NDArray[np.int16]
-    """[N, places]: -1 after the end."""
-    built: NDArray[np.bool_]
-    """[N, facts]."""
-
-    @classmethod
-    def read(cls, path: str) -> Strategies:
-        """From an .npz file with arrays `build_order` and `built`."""
-        try:
-            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-                arrays: dict[str, Any] = {name: file[name] for name in REWARDS if name in file}
-        except FileNotFoundError:
-            raise ValueError(f"strategies: there is no file {path!r}; `ludus convert` writes one") from None
-        except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error) as error:
-            raise ValueError(f"strategies: {path!r} is not an .npz file of strategies: {error}") from None
-        for name, kind in zip(REWARDS, "ib", strict=True):
-            array = arrays.get(name)
-            if array is None:
-                raise ValueError(f"strategies: {path!r} has no array {name!r}")
-            if array.ndim != 2 or array.dtype.kind != kind or 0 in array.shape:
-                raise ValueError(
-                    f"strategies: {name!r} of {path!r} must be {'integers' if kind == 'i' else 'bool'} "
-                    f"[episodes, size], is {array.dtype} {list(array.shape)}"
-                )
-        if len(arrays["build_order"]) != len(arrays["built"]):
-            raise ValueError(f"strategies: the arrays of {path!r} are of different numbers of episodes")
-        order = arrays["build_order"]
-        goes_on = (order[:, 1:] >= 0) & (order[:, :-1] < 0)
-        if order.min() < -1 or order.max() > np.iinfo(np.int16).max or goes_on.any():
-            raise ValueError(
-                f"strategies: 'build_order' of {path!r} must hold numbers from 0 to "
-                f"{np.iinfo(np.int16).max}, and -1 from the end of an order on"
-            )
-        return cls(order.astype(np.int16), arrays["built"])
-
-    def __len__(self) -> int:
-        return len(self.build_order)
+"""Draws per seat and episode: the strategy, whether it is shown, whether each of the two rewards is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithStrategies:
-    """A `GameSource`: another one's game, with a part `z` in every observation and two further rewards.
+    """A `GameSource` that wraps another one, with a part `z` in every observation and two further rewards.
 
-    The rewards are the fall of the distance between what a seat has built and its strategy: of its build
-    order, the edit distance to as much of the strategy's as is as long; of the facts, how many differ. Both
-    are divided by the size of the strategy.
+    The rewards are the decrease of the distance between what a seat has built and its strategy: the edit distance of
+    its build order to the prefix of the same length, and the number of facts that differ. Both are divided by the size
+    of the strategy.
     """
 
     game: GameSource
     """A game whose seats build things (`HasStrategy`)."""
     strategies: str
-    """The file to draw from."""
+    """The file of strategies."""
     types: int | None = None
-    """How many things can be built; None: as many as the file names."""
+    """Number of things that can be built; None: as many as the file names."""
     shown: float = 0.9
-    """Probability that a seat is shown its strategy; else z is zero and there is no reward for it."""
+    """Probability that a seat sees its strategy; otherwise z is zero and there is no reward for it."""
     active: float = 0.25
     """Probability of each of the two rewards, if the strategy is shown."""
     fade: tuple[int, int, int] | None = None
-    """Game times from which the rewards are halved, quartered and gone."""
+    """Game times from which the rewards are halved, quartered and zero."""
     scale: float = 1.0
     """Multiplies the rewards."""
     fixed: int | None = None
-    """The number of the one strategy that every seat is shown, always: to see what a player makes of it."""
+    """Number of a strategy that every seat always sees, to evaluate how a player follows it."""
 
     def __post_init__(self) -> None:
         for name in ("shown", "active"):
@@ -182,9 +89,8 @@ class WithStrategies:
         return replace(spec, kinds=tuple(_extended(kind, part) for kind in spec.kinds))
 
     def features(self, build_order: Array, built: Array) -> NDArray[np.float32]:
-        """What `z` shows of strategies [rows, places] and [rows, facts]: [rows, 1 + places * types + facts].
-        The first number says that a strategy is shown; a row of zeros shows none. A place with a number that
-        is not below `types` is left empty."""
+        """The part `z` of strategies [rows, places] and [rows, facts]: [rows, 1 + places * types + facts]. The first
+        number is 1 if a strategy is shown. A place with a number not below `types` is left empty."""
         types = self.types
         if types is None:
             types = int(self.known.build_order.max()) + 1
@@ -210,16 +116,15 @@ def _extended(kind: SeatKind, part: Vector) -> SeatKind:
     return replace(kind, observation=observation, rewards=(*kind.rewards, *REWARDS))
 
 
-class StrategyTables:
-    """A `GameBatch`: another one's tables, and what its seats see and get of their strategies."""
+class StrategyTables(WrappedTables):
+    """A `GameBatch` that adds strategies to another one's observations and rewards."""
 
     render: Callable[[int, Seat | None], NDArray[np.uint8]]
-    """Only if the game has pictures."""
+    """Set only if the game has pictures."""
 
     def __init__(self, source: WithStrategies, game: GameBatch) -> None:
+        super().__init__(game)
         self.spec = source.spec
-        self.game = game
-        """The tables as the game has them, for its bots."""
         self._source, self._known = source, source.known
         if not isinstance(game, HasStrategy):
             raise ValueError(f"WithStrategies: nothing is built in {game.spec.name}: its tables have no `strategy`")
@@ -248,14 +153,6 @@ class StrategyTables:
             ),
             rewards=own.rewards,
         )
-
-    @property
-    def num_tables(self) -> int:
-        return self.game.num_tables
-
-    @property
-    def lost(self) -> Mapping[int, str]:
-        return lost_tables(self.game)
 
     @property
     def strategy(self) -> StrategyView:
@@ -295,28 +192,107 @@ class StrategyTables:
             whole = np.concatenate((others, gained[:, seats]), -1)
             rewards[live] = whole[live]
 
-    def close(self) -> None:
-        self.game.close()
-
     def _distances(self) -> NDArray[np.float32]:
-        """[tables, seats, rewards]: from what was built to the strategy, as a share of its size."""
+        """[tables, seats, rewards]: distance between what was built and the strategy, as a share of its size."""
         now = self.strategy
         orders = self._orders.of(now.build_order) / now.build_order.shape[-1]
         facts = (now.built != self._built).mean(-1)
         return np.stack((orders, facts), -1).astype(np.float32)
 
     def _faded(self) -> NDArray[np.float32]:
-        """[tables]: what is left of the rewards at this time."""
+        """[tables]: factor of the rewards at this time."""
         clock = self.view.clock if self.spec.timed else self._steps
         return FADED[np.searchsorted(self._source.fade or (), clock, side="right")]
 
 
 @dataclass(frozen=True)
 class PlainBot:
-    """A bot of the game at tables with strategies: it sees the game that it was written for."""
+    """A bot at tables with strategies; it sees the game that it was written for."""
 
     bot: Bot
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         plain = game.game if isinstance(game, StrategyTables) else game
         return self.bot.act(plain, tables, seats, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """The strategies of N episodes."""
+
+    build_order: NDArray[np.int16]
+    """[N, places]: -1 after the end."""
+    built: NDArray[np.bool_]
+    """[N, facts]."""
+
+    @classmethod
+    def read(cls, path: str) -> Strategies:
+        """Read an .npz file with the arrays `build_order` and `built`."""
+        try:
+            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+                arrays: dict[str, Any] = {name: file[name] for name in REWARDS if name in file}
+        except FileNotFoundError:
+            raise ValueError(f"strategies: there is no file {path!r}; `ludus convert` writes one") from None
+        except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+            raise ValueError(f"strategies: {path!r} is not an .npz file of strategies: {error}") from None
+        for name, kind in zip(REWARDS, "ib", strict=True):
+            array = arrays.get(name)
+            if array is None:
+                raise ValueError(f"strategies: {path!r} has no array {name!r}")
+            if array.ndim != 2 or array.dtype.kind != kind or 0 in array.shape:
+                raise ValueError(
+                    f"strategies: {name!r} of {path!r} must be {'integers' if kind == 'i' else 'bool'} "
+                    f"[episodes, size], is {array.dtype} {list(array.shape)}"
+                )
+        if len(arrays["build_order"]) != len(arrays["built"]):
+            raise ValueError(f"strategies: the arrays of {path!r} are of different numbers of episodes")
+        order = arrays["build_order"]
+        goes_on = (order[:, 1:] >= 0) & (order[:, :-1] < 0)
+        if order.min() < -1 or order.max() > np.iinfo(np.int16).max or goes_on.any():
+            raise ValueError(
+                f"strategies: 'build_order' of {path!r} must hold numbers from 0 to "
+                f"{np.iinfo(np.int16).max}, and -1 from the end of an order on"
+            )
+        return cls(order.astype(np.int16), arrays["built"])
+
+    def __len__(self) -> int:
+        return len(self.build_order)
+
+
+class EditDistances:
+    """Levenshtein distances at `shape` places, each between a sequence and the prefix of its goal of the same length.
+
+    Sequences and goals hold up to `size` items from 0 on, and -1 after the end. Sequences only grow, so that a new
+    item costs a single row of the usual table.
+    """
+
+    def __init__(self, shape: tuple[int, ...], size: int) -> None:
+        self._goals = np.full((*shape, size), -1, np.int16)
+        self._goal_lengths = np.zeros(shape, np.int64)
+        self._lengths = np.zeros(shape, np.int64)
+        self._rows = np.zeros((*shape, size + 1), np.int16)
+        """Entry j: distance of the sequence to the first j items of the goal."""
+
+    def begin(self, places: IntArray, goals: NDArray[np.int16]) -> None:
+        """Start empty sequences with these goals; `places` is an index of the first axis."""
+        self._goals[places] = goals
+        self._goal_lengths[places] = (goals >= 0).sum(-1)
+        self._lengths[places] = 0
+        self._rows[places] = np.arange(self._rows.shape[-1])
+
+    def of(self, sequences: NDArray[np.int16]) -> NDArray[np.int16]:
+        """Distances of sequences [*shape, size], which extend the previous ones."""
+        lengths = (sequences >= 0).sum(-1)
+        while (behind := np.nonzero(self._lengths < lengths))[0].size:
+            self._append(behind, sequences[(*behind, self._lengths[behind])])
+        prefix = np.minimum(self._lengths, self._goal_lengths)
+        return np.take_along_axis(self._rows, prefix[..., None], -1)[..., 0]
+
+    def _append(self, places: tuple[IntArray, ...], items: NDArray[np.int16]) -> None:
+        before = self._rows[places]
+        replaced = before[:, :-1] + (self._goals[places] != items[:, None])
+        best = np.concatenate((before[:, :1] + 1, np.minimum(replaced, before[:, 1:] + 1)), 1)
+        # The minimum of best[k] + j - k over k <= j: the sequence may leave out items of the goal.
+        steps = np.arange(best.shape[1])
+        self._rows[places] = np.minimum.accumulate(best - steps, 1) + steps
+        self._lengths[places] += 1

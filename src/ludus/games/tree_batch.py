@@ -1,4 +1,4 @@
-"""Tables of any game small enough to walk: stepping is a look-up in its flattened tree."""
+"""Tables of games whose tree is small enough to walk: a step is a look-up in the flattened tree."""
 
 from __future__ import annotations
 
@@ -11,52 +11,39 @@ from numpy.typing import NDArray
 from ludus.data.specs import GameSpec
 from ludus.data.tree import CHANCE, FlatTree, TreeState
 from ludus.data.trees import IntArray
-from ludus.games.game import Actions, TableView
+from ludus.games.game import Actions
 from ludus.games.seeding import uniform
+from ludus.games.tables import ArrayTables
 
 
-class TreeBatch:
-    """A `GameBatch` of a turn-based game with one kind of seat and one `Choice` head.
+class TreeBatch(ArrayTables):
+    """Tables of a turn-based game with one kind of seat and one `Choice` head.
 
-    All that a table shows is a function of its node, so every call writes all tables at once, by `take`,
-    which is several times faster than scattering rows; a table that is over just stays at its node.
+    The view of a table is a function of its node, so every call writes all tables with `take`, which is several times
+    faster than scattering rows. A table that is over stays at its node.
     """
 
     def __init__(self, spec: GameSpec, tree: FlatTree, root: TreeState, num_tables: int) -> None:
+        super().__init__(spec, num_tables)
         (kind,) = spec.kinds
         (self._head,) = kind.action.heads
-        self._spec = spec
         self._tree = tree
         self._root = root
         self._moves = _moves(tree)
         self._shown = _Shown.of(tree, spec)
-        self._view = TableView.allocate(spec, num_tables)
-        self._view.over[:] = True  # until the first reset nothing can be stepped
         self._node = np.zeros(num_tables, np.int64)
         self._seeds = np.zeros(num_tables, np.uint64)
         self._first_row = np.arange(num_tables) * spec.num_seats
 
-    @property
-    def spec(self) -> GameSpec:
-        return self._spec
-
-    @property
-    def num_tables(self) -> int:
-        return len(self._node)
-
-    @property
-    def view(self) -> TableView:
-        return self._view
-
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self._seeds[tables] = seeds
         self._node[tables] = self._moves.after_chance(np.zeros(len(tables), np.int64), seeds)
-        for array in self._view.observation[0].values():
+        for array in self.view.observation[0].values():
             array[tables] = 0
         self._show()
 
     def step(self, actions: Actions) -> None:
-        playing = ~self._view.over
+        playing = ~self.view.over
         before = self._node
         seats = self._tree.seat.take(before)
         moves = actions[0][self._head].ravel().take(self._first_row + seats, mode="clip")
@@ -67,14 +54,14 @@ class TreeBatch:
             table = int(illegal.argmax())
             legal = np.flatnonzero(self._tree.legal[self._tree.infostate[before[table]]])
             raise ValueError(
-                f"{self._spec.name}: {moves[table]} is not a legal action of seat {seats[table]} "
+                f"{self.spec.name}: {moves[table]} is not a legal action of seat {seats[table]} "
                 f"at table {table}; legal are {legal.tolist()}"
             )
         np.copyto(self._node, self._moves.after_chance(after, self._seeds), where=playing)
         self._show()
 
     def _show(self) -> None:
-        view, tree, shown, nodes = self._view, self._tree, self._shown, self._node
+        view, tree, shown, nodes = self.view, self._tree, self._shown, self._node
         shown.reward.take(nodes, axis=0, out=view.reward, mode="clip")
         shown.score.take(nodes, axis=0, out=view.score, mode="clip")
         shown.to_act.take(nodes, axis=0, out=view.to_act, mode="clip")
@@ -98,13 +85,10 @@ class TreeBatch:
             state = state.child(action)
         return state
 
-    def close(self) -> None:
-        """Nothing to release."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Shown:
-    """Per node: the rows of the `TableView`. Only the seat to move has legal actions."""
+    """Rows of the `TableView` per node. Only the seat to move has legal actions."""
 
     reward: NDArray[np.float32]
     score: NDArray[np.float32]
@@ -129,7 +113,7 @@ class _Shown:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Moves:
-    """Where actions and chance lead. Runs of chance nodes are merged: one draw for all cards of a deal."""
+    """Successors by action and by chance. Runs of chance nodes are merged: one draw for all cards of a deal."""
 
     child: IntArray
     """[nodes, actions]: -1 if not legal."""
@@ -137,11 +121,11 @@ class _Moves:
     """[nodes]: number of the deal that starts at a chance node, -1 elsewhere."""
     depth: IntArray
     last: IntArray
-    """[deals]: its last outcome in the two arrays below, which hold the outcomes of all deals in order."""
+    """[deals]: index of the last outcome in the two arrays below, which hold the outcomes of all deals in order."""
     edges: NDArray[np.float64]
-    """Number of the deal plus the cumulative probability."""
+    """Number of the deal plus cumulative probability, per outcome."""
     outcomes: IntArray
-    """The node that a deal leads to."""
+    """Node after the deal, per outcome."""
 
     def after_chance(self, nodes: IntArray, seeds: NDArray[np.uint64]) -> IntArray:
         deals = self.deal[nodes]
@@ -149,7 +133,7 @@ class _Moves:
         if not len(rows):
             return nodes
         deals = deals[rows]
-        # The depth names the draw: it grows along a history, so no draw is used twice.
+        # The depth is the number of the draw: it grows along a history, so no draw is used twice.
         draws = deals + uniform(seeds[rows], self.depth[nodes[rows]])
         # Adding the deal's number may round a draw up to the next deal.
         drawn = np.minimum(np.searchsorted(self.edges, draws, side="right"), self.last[deals])
@@ -177,14 +161,7 @@ def _moves(tree: FlatTree) -> _Moves:
     starts, first, deals = np.unique(start[ends], return_index=True, return_inverse=True)
     last = np.append(first, len(ends))[1:] - 1
     edges = deals + np.concatenate([np.cumsum(part) for part in np.split(probability[ends], first[1:])])
-    edges[last] = np.arange(len(starts)) + 1.0  # exactly, so that no draw falls back into the deal before
+    edges[last] = np.arange(len(starts)) + 1.0  # exact, so that no draw falls into the previous deal
     deal = np.full(len(tree.seat), -1, np.int64)
     deal[starts] = np.arange(len(starts))
-    return _Moves(
-        child=child,
-        deal=deal,
-        depth=tree.depth,
-        last=last,
-        edges=edges,
-        outcomes=ends,
-    )
+    return _Moves(child=child, deal=deal, depth=tree.depth, last=last, edges=edges, outcomes=ends)

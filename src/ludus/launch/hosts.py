@@ -1,5 +1,5 @@
-"""Plain machines, reached by ssh: the head of a cluster here, `ludus join` on each host of a file, and all of
-it ended with the training."""
+"""Training on plain machines that are reached by ssh: the head of a Ray cluster runs here, `ludus join` on each host of
+a file, and all of them end with the training."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from typing import Literal
 
 from ludus.config import ConfigError
 from ludus.config.conversion import build_from, read_yaml
-from ludus.launch.ray_node import TrainingCommand, beside, head_command, places, start_node
+from ludus.launch.ray_node import TrainingCommand, head_command, job_file, node_resources, start_node
+from ludus.system.guard import end_with_parent
 from ludus.system.network import make_token_file, read_token_file, with_token
-from ludus.system.process import end_with_parent
+from ludus.system.process import PIPE, ChildProcess, OutputReader
 
-JOINED = "part of the cluster"
-"""What `ludus join` prints when it is."""
+JOINED = b"part of the cluster"
+"""`ludus join` prints it once the host has joined."""
 JOIN_S = 180.0
 LEAVE_S = 30.0
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
-"""Of hosts and users: nothing that a program would take for an option."""
+"""Names of hosts and users: nothing that a program would take for an option."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class HostFile:
-    """What `ludus launch hosts` is told."""
+    """The file of `ludus launch hosts`."""
 
     head: str
     """Address of this machine, as the hosts reach it."""
@@ -98,20 +99,22 @@ def read_host_file(path: str | Path) -> HostFile:
     return found
 
 
-class HostLaunch:
-    """One training on the hosts of a file."""
+class SshTraining:
+    """A training on the hosts of a file."""
 
     def __init__(self, plan: HostFile, training: TrainingCommand, programs: str) -> None:
         self._plan = plan
         self._programs = programs
         has_learner = any(host.role == "learner" for host in plan.hosts)
-        self._head = head_command(programs, plan.head, plan.port, places(plan.processes, learner=not has_learner))
+        self._head = head_command(
+            programs, plan.head, plan.port, node_resources(plan.processes, learner=not has_learner)
+        )
         words = training.words(runtime="ray", address=plan.address)
         self._train = [str(Path(programs) / words[0]), *words[1:]]
-        self._token = beside(training.run, ".token")
+        self._token = job_file(training.run, ".token")
 
     def commands(self) -> Iterator[str]:
-        """What would be run, in order."""
+        """The commands that `run` runs, in order."""
         yield shlex.join(self._head)
         for host in self._plan.hosts:
             yield shlex.join(self._plan.ssh_command(host))
@@ -123,19 +126,19 @@ class HostLaunch:
         token = read_token_file(make_token_file(self._token))
         environment = with_token(os.environ, token)
         head = start_node(self._head, environment, lambda: False)
-        links: list[_Link] = []
+        hosts: list[_JoinedHost] = []
         try:
-            links.extend(_Link(host.address, self._plan.ssh_command(host), token, tell) for host in self._plan.hosts)
-            for link in links:
-                link.wait_joined(JOIN_S)
-            if not any(link.has_joined for link in links):
+            hosts.extend(_JoinedHost(one.address, self._plan.ssh_command(one), token, tell) for one in self._plan.hosts)
+            for joined in hosts:
+                joined.wait_joined(JOIN_S)
+            if not any(joined.has_joined for joined in hosts):
                 raise ConfigError("none of the hosts has joined")
             return self._run_training(environment)
         finally:
-            for link in links:
-                link.close_input()
-            for link in links:
-                link.end()
+            for joined in hosts:
+                joined.close_input()
+            for joined in hosts:
+                joined.end()
             head.end()
 
     def _run_training(self, environment: dict[str, str]) -> int:
@@ -144,38 +147,25 @@ class HostLaunch:
             return process.wait()
 
 
-class _Link:
-    """One host: what `ludus join` says there, until its input ends."""
+class _JoinedHost:
+    """`ludus join` on one host, over ssh. It leaves the cluster when its input ends."""
 
     def __init__(self, name: str, command: list[str], token: str, tell: Callable[[str], None]) -> None:
         self._name = name
         self._tell = tell
         self._settled = threading.Event()
         self.has_joined = False
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # Ctrl-C is for the training
-            preexec_fn=end_with_parent,
-        )
-        assert self._process.stdin is not None
+        self._process = ChildProcess(command, stdin=PIPE, stdout=PIPE, with_parent=True)
         with suppress(BrokenPipeError):
-            self._process.stdin.write(token + "\n")
+            self._process.stdin.write(token.encode() + b"\n")
             self._process.stdin.flush()
-        threading.Thread(target=self._listen, daemon=True).start()
+        OutputReader(self._process.stdout, self._take, keep=1, at_end=self._settled.set)
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._tell(f"{self._name}: {line.rstrip()}")
-            if JOINED in line:
-                self.has_joined = True
-                self._settled.set()
-        self._settled.set()
+    def _take(self, line: bytes) -> None:
+        self._tell(f"{self._name}: {line.decode(errors='replace').rstrip()}")
+        if JOINED in line:
+            self.has_joined = True
+            self._settled.set()
 
     def wait_joined(self, most_s: float) -> None:
         if not self._settled.wait(most_s):
@@ -183,16 +173,12 @@ class _Link:
 
     def close_input(self) -> None:
         """The node there leaves the cluster."""
-        assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def end(self) -> None:
-        try:
-            self._process.wait(LEAVE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.wait_end(LEAVE_S)
+        self._process.kill()
 
 
 @contextmanager

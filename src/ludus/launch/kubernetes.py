@@ -1,5 +1,5 @@
-"""Manifests for KubeRay: a head with the controller, a group of nodes for actors, one node for the learner,
-and a volume that all of them see. Ray's token is made and handed out by the operator."""
+"""Manifests for KubeRay: a head with the controller, a group of nodes for actors, one node for the learner, and a
+volume that all of them mount. The operator makes and distributes Ray's token."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 import yaml
 
 from ludus.config import load_yaml
-from ludus.launch.ray_node import TrainingCommand, places
+from ludus.launch.ray_node import TrainingCommand, node_resources
 
 Manifest = dict[str, Any]
 
 RUNS, OWN_CODE = "/runs", "/experiment"
-"""Where the volume of the runs and the user's own files lie in a pod."""
+"""Mount points of the volume of the runs and of the user's own files."""
 OWN_CODE_BYTES = 900_000
-"""What Kubernetes keeps in a ConfigMap, less what surrounds it."""
+"""The limit of Kubernetes for a ConfigMap, less some overhead."""
 USER = 1000
-"""Of the images in deploy/: a pod that is broken into is not root."""
+"""The user of the images in deploy/, which is not root."""
 LEARNER_CPUS = 4
 RETRIES = 5
 """New clusters for a job whose head has died; each goes on with the run."""
 KEPT_S = 600
-"""A finished cluster stays this long, to be looked at."""
+"""Seconds that a finished cluster is kept for inspection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +100,8 @@ class KubernetesJob:
             return {}
         files = [file]
         if file.suffix != ".py":
-            place, colon, _ = load_yaml(file)[0].rpartition(":")
-            files += [Path(place)] if colon and place.endswith(".py") else []
+            path, colon, _ = load_yaml(file)[0].rpartition(":")
+            files += [Path(path)] if colon and path.endswith(".py") else []
         if any(one.parent.resolve() != file.parent.resolve() for one in files):
             raise ValueError(f"{file} builds on {files[-1]}; put both into one folder, or into the image")
         texts = {one.name: one.read_text(encoding="utf-8") for one in files}
@@ -127,7 +127,7 @@ class KubernetesJob:
         }
 
     def _group(self, name: str, image: str, *, nodes: int, actors: int, gpus: int = 0) -> Manifest:
-        offered = places(actors, learner=not actors)
+        offered = node_resources(actors, learner=not actors)
         return {
             "groupName": name,
             "replicas": nodes,

@@ -1,5 +1,5 @@
-"""An sbatch script that trains: on one node as processes, on several as a Ray cluster that lives as long as
-the job. It can be preempted and requeued at any time, and goes on from the run folder."""
+"""An sbatch script that trains: with processes on one node, with a Ray cluster of the job's own on several. The job can
+be preempted and requeued at any time, and continues from the run folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import shlex
 from dataclasses import dataclass, replace
 
-from ludus.launch.ray_node import TrainingCommand, beside, places
+from ludus.launch.ray_node import TrainingCommand, job_file, node_resources
 
 WARNING_S = 120
-"""Before the time limit the script hears of it, and the run has this long to save."""
+"""Seconds before the time limit at which the script is told, so that the run can save."""
 HEAD_SILENT_S = 600
-"""Other nodes leave when the head has not answered for so long: who should tell them that all is over may
-have been killed, or found the disk full. Longer than a slow start takes."""
+"""Seconds without an answer of the head after which another node leaves: the process that should tell it to may have
+been killed, or the disk may be full. Longer than a slow start takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class SlurmJob:
     """Further options of sbatch, such as `--mem=64G`."""
 
     def script(self) -> str:
-        parts = [self._header(), self._surroundings()]
+        parts = [self._header(), self._environment()]
         if self.runtime == "ray":
             parts.append(_TOKEN)
         parts += [_SIGNALS.format(), self._step(), _END]
@@ -66,10 +66,10 @@ class SlurmJob:
         lines = [f"#SBATCH {option}" for option in (*given, *flags)]
         return "\n".join(["#!/bin/bash", *lines, ""])
 
-    def _surroundings(self) -> str:
+    def _environment(self) -> str:
         words = {
             "run": self.training.run,
-            "token": str(beside(self.training.run, ".token")),
+            "token": str(job_file(self.training.run, ".token")),
             "programs": self.programs,
         }
         lines = [f"{name}={shlex.quote(value)}" for name, value in words.items()]
@@ -83,7 +83,7 @@ class SlurmJob:
         train = self.training.words(runtime="ray")
         first, others = (
             # Where nobody says what a node is for, its cores decide.
-            json.dumps({} if self.actors_per_node is None else places(self.actors_per_node, learner=learner))
+            json.dumps({} if self.actors_per_node is None else node_resources(self.actors_per_node, learner=learner))
             for learner in (True, False)
         )
         return _RAY_STEP.format(
@@ -96,7 +96,7 @@ class SlurmJob:
 
 
 _TOKEN = """\
-# Who does not know the token can neither join this job's cluster nor command it.
+# Without the token nobody can join or command the cluster of this job.
 [ -s "$token" ] || (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \\n' > "$token")
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$token"
 export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300 RAY_USAGE_STATS_ENABLED=0

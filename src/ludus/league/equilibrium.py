@@ -1,4 +1,4 @@
-"""Mixtures of players that no other player in the payoff can exploit: Nash equilibria by linear programme."""
+"""Nash equilibria of zero-sum matrix games: any, symmetric, or the one of largest entropy."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 from scipy.special import logsumexp, softmax
 
-from ludus.data.tree import TIE, FlatTree, Probs
+from ludus.league.payoff import Floats
 
-Floats = NDArray[np.float64]
+_TIGHT = 1e-9
+"""Relative to the largest payoff, smaller differences are rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Equilibrium:
-    """Strategies of both sides and what the row side gets on average. Each strategy sums to 1."""
+    """Strategies of both sides, each summing to 1, and the expected payoff of the row side."""
 
     row: Floats
     column: Floats
@@ -25,14 +25,14 @@ class Equilibrium:
 
 
 def nash(payoff: Any) -> Equilibrium:
-    """An equilibrium of the zero-sum game in which the row side gets payoff[row, column]."""
+    """An equilibrium of the zero-sum game with payoff[row, column] for the row side, by linear programming."""
     matrix = _check_matrix(payoff)
     row, column = _maximin(matrix), _maximin(-matrix.T)
     return Equilibrium(row=row, column=column, value=float(row @ matrix @ column))
 
 
 def nash_of_win_rates(win_rates: Any) -> Equilibrium:
-    """The symmetric equilibrium of a league: payoff is the win rate minus 1/2, so the value is 0."""
+    """A symmetric equilibrium of a league. The payoff is the win rate minus 1/2, so the value is 0."""
     rates = _check_matrix(win_rates)
     if rates.shape[0] != rates.shape[1] or not np.allclose(rates + rates.T, 1.0, rtol=0.0, atol=1e-6):
         raise ValueError(f"win rates must be a square matrix with w(a, b) + w(b, a) = 1, got shape {rates.shape}")
@@ -41,7 +41,7 @@ def nash_of_win_rates(win_rates: Any) -> Equilibrium:
 
 
 def exploitability(payoff: Any, row: Floats, column: Floats) -> float:
-    """How much both sides together could gain by best responses; 0 at an equilibrium."""
+    """The sum of what both sides could gain by best responses; 0 at an equilibrium."""
     matrix = _check_matrix(payoff)
     return float((matrix @ column).max() - (row @ matrix).min())
 
@@ -79,19 +79,11 @@ def _check_matrix(payoff: Any) -> Floats:
     return matrix
 
 
-_TIGHT = 1e-9
-"""What is nearer to 0 than this share of the largest payoff is 0: rounding, not a difference."""
-
-
 def check_antisymmetric(payoff: Any) -> Floats:
-    """What each player (row) wins from each (column) on average: payoff[b, a] = -payoff[a, b]."""
-    matrix = np.asarray(payoff, np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+    """The payoff of a symmetric game, checked and made exactly antisymmetric."""
+    matrix = _check_matrix(payoff)
+    if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"a payoff must be a square matrix of at least one player, got shape {matrix.shape}")
-    bad = np.argwhere(~np.isfinite(matrix))
-    if len(bad):
-        row, column = bad[0]
-        raise ValueError(f"payoff[{row}, {column}] is {matrix[row, column]}; every entry must be finite")
     sums = np.abs(matrix + matrix.T)
     if sums.max() > 1e-6 * max(1.0, float(np.abs(matrix).max())):
         row, column = np.unravel_index(int(sums.argmax()), sums.shape)
@@ -105,10 +97,9 @@ def check_antisymmetric(payoff: Any) -> Floats:
 def symmetric_nash(payoff: Any) -> Floats:
     """A mixture p with p >= 0, sum p = 1 and payoff @ p <= 0: no player wins against it.
 
-    Complementary pivoting (Lemke and Howson) on the one tableau of a symmetric game. A player that beats all
-    others is found in one pivot, the equilibrium of hundreds with small cycles in some dozens, so that one
-    equilibrium per resampled payoff and one per layer of a league cost less than a second together. Ties can
-    make it go round in circles: then, and whenever its answer does not check, the linear programme decides.
+    Complementary pivoting (Lemke and Howson) on the single tableau of a symmetric game. It needs one pivot for
+    a dominant player and some dozens for hundreds of players with small cycles. Ties can make it cycle: then,
+    and whenever its result fails the check, the linear programme decides.
     """
     matrix = check_antisymmetric(payoff)
     scale = float(np.abs(matrix).max()) or 1.0
@@ -119,10 +110,10 @@ def symmetric_nash(payoff: Any) -> Floats:
 
 
 def zero_sum_value(payoff: Any) -> float:
-    """What the row side gets from payoff[row, column] when both sides play as well as they can.
+    """The value of the zero-sum game for the row side.
 
-    The two sides and a third choice that keeps them apart make one symmetric game (Gale, Kuhn and Tucker),
-    whose equilibrium has that of either side in it.
+    Both sides and one further strategy form a symmetric game (Gale, Kuhn and Tucker), whose equilibrium
+    contains those of both sides.
     """
     matrix = np.asarray(payoff, np.float64)
     low, spread = float(matrix.min()), float(np.ptp(matrix))
@@ -141,8 +132,8 @@ def zero_sum_value(payoff: Any) -> float:
 def max_entropy_nash(payoff: Any) -> Floats:
     """The equilibrium of largest entropy, the only one that does not depend on how ties are broken.
 
-    It shares alike between players that do alike, so that a copy of a player changes nobody else's share.
-    Where rounding stands in the way of the most even one, it is some other equilibrium.
+    Equal players get equal shares, so a copy of a player changes no other share. If rounding prevents it,
+    another equilibrium is returned.
     """
     matrix = check_antisymmetric(payoff)
     scale = float(np.abs(matrix).max())
@@ -156,7 +147,7 @@ def max_entropy_nash(payoff: Any) -> Floats:
     if (mixture[even] > _TIGHT).all() and np.linalg.matrix_rank(block, tol=_TIGHT) >= len(even) - 1:
         return mixture
     shares = _widest(block)
-    if shares is None:  # the solver gave up, as it can on hundreds of near ties: any equilibrium will do then
+    if shares is None:  # the solver can fail on hundreds of near ties; then any equilibrium has to do
         return mixture
     widest = np.zeros(len(matrix))
     widest[even] = shares
@@ -169,7 +160,7 @@ def max_entropy_nash(payoff: Any) -> Floats:
         if not len(over):
             break
         binding = np.union1d(binding, over)
-    # A limit binding at the edge of what is possible can spoil the last step; any equilibrium will do then.
+    # A constraint that binds at the edge of feasibility can spoil the last step; then any equilibrium has to do.
     return flattest if (matrix @ flattest).max() <= 10 * _TIGHT else widest
 
 
@@ -210,8 +201,7 @@ def _pivot(matrix: Floats) -> Floats | None:
 
 
 def _widest(block: Floats) -> Floats | None:
-    """An equilibrium of every player that is in any: as many shares as possible reach 1 before scaling.
-    None if the solver finds none."""
+    """An equilibrium with the largest support; None if the solver fails."""
     size = len(block)
     from scipy.optimize import linprog  # seldom needed, and slow to import
 
@@ -224,7 +214,7 @@ def _widest(block: Floats) -> Floats | None:
         options={
             "primal_feasibility_tolerance": 1e-10,
             "dual_feasibility_tolerance": 1e-10,
-            "maxiter": 10 * size,  # in near ties it would go on for seconds and then give up
+            "maxiter": 10 * size,  # near ties would take seconds and then fail
         },
     )
     if solution.status != 0 or solution.x is None:
@@ -236,7 +226,7 @@ def _widest(block: Floats) -> Floats | None:
 def _flattest(rows: Floats) -> Floats:
     """The mixture of largest entropy with rows @ mixture = 0, by Newton's method on the dual problem.
 
-    Its log shares are a sum of the rows; the weights of that sum minimise the logarithm of the total.
+    Its log shares are a linear combination of the rows whose weights minimise the log of the total.
     """
     _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
     basis = basis[sizes > _TIGHT]
@@ -253,30 +243,3 @@ def _flattest(rows: Floats) -> Floats:
             size /= 2
         weights = weights + size * step
     return np.asarray(softmax(-weights @ basis), np.float64)
-
-
-def cfr_br(tree: FlatTree, iterations: int) -> list[float]:
-    """NashConv of the average policy after each iteration of CFR-BR.
-
-    In an iteration every seat matches its regrets against the best response to its current policy. Two seats.
-    """
-    if tree.num_seats != 2:
-        raise ValueError(f"CFR-BR needs 2 seats, this tree has {tree.num_seats}")
-    regrets = np.zeros(tree.legal.shape)
-    plan = np.zeros(tree.legal.shape)
-    current = tree.uniform()
-    nash_conv: list[float] = []
-    for _ in range(iterations):
-        plan += tree.plan(current)
-        for seat in range(tree.num_seats):
-            _, profile = tree.best_response(1 - seat, current)
-            values, expected = tree.action_values(seat, profile)
-            regrets += np.where(tree.legal, values - expected[:, None], 0.0)
-        current = _match_regrets(tree, regrets)
-        nash_conv.append(tree.nash_conv(tree.behaviour(plan)))
-    return nash_conv
-
-
-def _match_regrets(tree: FlatTree, regrets: Probs) -> Probs:
-    """Proportional to positive regret; uniform where there is none but rounding."""
-    return tree.behaviour(np.where(regrets > TIE, regrets, 0.0))

@@ -1,6 +1,6 @@
-"""The league: a fold over ledger events, and the pure decisions that are read off it.
+"""The league: a fold over ledger events, with the decisions that follow from its state.
 
-`apply` is the only way its state changes, so replaying a ledger gives the live state bit for bit.
+State changes only in `apply`, so replaying a ledger reproduces the live state bit for bit.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ludus.data.records import (
     SettingsChanged,
     Side,
 )
+from ludus.data.unread import UnreadError
 from ludus.league.matches import MatchBook, changed_incarnation, check_match
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
@@ -50,10 +51,10 @@ from ludus.league.roster import Roster, next_turns
 from ludus.league.rules import LeagueRules, Role, check_line_up, make_sides, seat_players
 
 LEAGUE_PATH = "league."
-"""Where the rules of the league are in an experiment."""
+"""Path of the league's rules in an experiment."""
 
 ChangeRules = Callable[[LeagueRules, Settings], LeagueRules]
-"""The rules with other values at these paths inside them."""
+"""Returns the rules with the settings applied, by path inside the rules."""
 
 
 def _no_change(rules: LeagueRules, settings: Settings) -> LeagueRules:
@@ -61,7 +62,7 @@ def _no_change(rules: LeagueRules, settings: Settings) -> LeagueRules:
 
 
 def later_settings(before: Settings, after: Settings) -> Settings:
-    """Both together; what comes later takes the place of what was at its path and below it."""
+    """Both merged; a later setting replaces the earlier ones at its path and below."""
     kept = {
         path: value
         for path, value in before.items()
@@ -71,10 +72,10 @@ def later_settings(before: Settings, after: Settings) -> Settings:
 
 
 class League:
-    """Players, matches and payoff as the ledger tells them.
+    """Players, matches and payoffs, folded from the ledger.
 
-    Every draw comes from a generator made of the run's seed and the match id (or, for resets, the player
-    and the number of its snapshots): a decision that a crash interrupted comes out the same again.
+    The generator of every draw is seeded by the run's seed and the match id (for resets, by the player and its
+    number of snapshots). A decision interrupted by a crash therefore comes out the same when it is repeated.
     """
 
     def __init__(
@@ -85,7 +86,10 @@ class League:
         seats_per_team: tuple[int, ...],
         seed: int,
         change_rules: ChangeRules = _no_change,
+        checked: bool = True,
     ) -> None:
+        """`checked`: try every rule once, so that a misspelt name fails here. A reader leaves it out: the
+        code of a user's own rules is not imported then, and the run has checked them already."""
         if num_teams < 1 or len(seats_per_team) != num_teams or min(seats_per_team) < 1:
             raise ValueError(f"{num_teams} teams need as many seat counts of at least 1, got {seats_per_team}")
         if not 0 <= seed < 2**64:
@@ -105,21 +109,22 @@ class League:
         self._turns: dict[str, int] = {}
         self._num_events = 0
         self._starts = 0
-        self._check_rules()
+        self._checked = checked
+        if checked:
+            self._check_rules()
 
     @property
     def players(self) -> Mapping[str, Player]:
-        """Every player that ever was, removed ones too, in joining order."""
+        """Every player that ever joined, including removed ones, in joining order."""
         return self._roster.players
 
     @property
     def num_events(self) -> int:
-        """Events folded so far."""
         return self._num_events
 
     @property
     def starts(self) -> int:
-        """How often the run was started: first, and after every stop that was not clean."""
+        """How often the run was started, resumes after unclean stops included."""
         return self._starts
 
     @property
@@ -129,12 +134,12 @@ class League:
 
     @property
     def candidates(self) -> Candidates:
-        """The players of now, in joining order."""
+        """The current players, in joining order."""
         return replace(self._roster.candidates, qualities=self._qualities.scores)
 
     @property
     def standings(self) -> Mapping[str, Standing]:
-        """What is known about each learning player of now."""
+        """The state of each current learning player."""
         return self._roster.standings
 
     @property
@@ -145,20 +150,20 @@ class League:
 
     @property
     def settings(self) -> Settings:
-        """What was changed in the experiment since it began, for all players, by path."""
+        """Settings changed for all players since the run began, by path."""
         return dict(self._settings)
 
     def settings_of(self, player: str) -> Settings:
-        """What was changed in the experiment for one player; what is its own goes before what is for all."""
+        """Settings changed for this player or for all; its own take precedence."""
         return later_settings(self._settings, self.own_settings(player))
 
     def own_settings(self, player: str) -> Settings:
-        """What was changed for one player alone."""
+        """Settings changed for this player only."""
         return dict(self._own_settings.get(player, {}))
 
     @property
     def decisions_of_removed(self) -> int:
-        """What learning players had trained on when they left: it is spent of the budget all the same."""
+        """Decisions that removed learning players had trained on; they count towards the budget."""
         return self._roster.decisions_of_removed
 
     @property
@@ -167,7 +172,7 @@ class League:
         return self.payoffs.view(self.rules.decide_on)
 
     def state_digest(self) -> str:
-        """A hash of the whole state: equal digests, equal leagues."""
+        """A hash of the whole state."""
         state = (
             (self._num_events, self._starts),
             self._roster.state(),
@@ -181,7 +186,7 @@ class League:
         return hashlib.blake2b(msgspec.msgpack.encode(state), digest_size=16).hexdigest()
 
     def apply(self, event: AnyEvent) -> None:
-        """Fold one ledger event. An event that is refused with an error leaves the league as it was."""
+        """Fold one ledger event. If it raises, the league is unchanged."""
         match event:
             case RunStarted(start=start):
                 self._start_run(start)
@@ -219,7 +224,7 @@ class League:
         self._num_events += 1
 
     def initial_events(self) -> list[PlayerAdded]:
-        """The players that the rules ask for and the league has never had, learning ones first."""
+        """Events that add the players of the rules which never joined, learning players first."""
         wanted = [
             PlayerAdded(
                 player=player,
@@ -239,21 +244,16 @@ class League:
         return [event for event in wanted if event.player not in self.players]
 
     def new_settings(self, role: str, player: str) -> Settings:
-        """The settings of its own that a new player of a learning role begins with."""
+        """The player's own settings at its start, drawn by its role's population."""
         population = self.rules.roles[role].population
         return {} if population is None else population.new_settings(self.seed, player)
 
     def next_match(self, match_id: int, *, tables: int, episodes_per_table: int) -> Match:
-        """The training match of the active player with the fewest issued episodes, on side 0.
+        """A training match for the active player with the fewest issued episodes, which plays side 0.
 
-        Opponents come from its role's matchmaking, drawn again until every team has a side; who sits beside
-        them and beside the player comes from its role's line-up.
-
-        Unless its role says otherwise, that player trains wherever it sits, and no other: a player against
-        itself trains on all sides; an exploiter against a live main player trains the exploiter alone, and so
-        does a main player against another one, because whom a player learns from is for its own role to say.
-        Only active players train, frozen and scripted ones never, and evaluation (`evaluation_match`) trains
-        nobody.
+        Its role's matchmaking draws opponents until every team has a side; its role's line-up fills the seats
+        beside them. Unless the role says otherwise (`Role.trains`), only this player trains, on every side it
+        sits on: in self-play on all sides, against a live main player on its own. Only active players train.
         """
         self.matches.check_new(match_id)
         if not self.standings:
@@ -295,7 +295,7 @@ class League:
         episodes_per_table: int,
         purpose: Purpose = "evaluation",
     ) -> Match:
-        """A match that trains nobody. A side is one player, or one player per seat of its team."""
+        """A match in which no player trains. A side is one player, or one player per seat of its team."""
         self.matches.check_new(match_id)
         match = Match(
             id=match_id,
@@ -312,8 +312,15 @@ class League:
         role = self._roster.standing(player).player.role
         return self.rules.roles[role].matchmaking.probabilities(player, self.candidates, self.payoff)
 
+    def shown_law(self, player: str) -> Law | None:
+        """The same; None where the rule is code that was not imported."""
+        try:
+            return self.opponent_law(player)
+        except UnreadError:
+            return None
+
     def due_snapshots(self) -> list[PlayerAdded]:
-        """The frozen players to add now. Who has a reset pending waits for it."""
+        """The snapshots to take now. Players with a pending reset are skipped."""
         due = []
         for standing in self.standings.values():
             if standing.latest_model is None or standing.reset_pending:
@@ -344,11 +351,11 @@ class League:
         )
 
     def due_resets(self) -> list[PlayerReset]:
-        """The resets that snapshots have asked for and that have not happened yet."""
+        """The pending resets."""
         return [self.reset_of(standing) for standing in self.standings.values() if standing.reset_pending]
 
     def reset_of(self, standing: Standing) -> PlayerReset:
-        """The event that starts a learning player again as its role says."""
+        """The event that resets a learning player as its role says."""
         role = self.rules.roles[standing.player.role]
         return PlayerReset(
             player=standing.player.id,
@@ -395,7 +402,8 @@ class League:
         if of_league:
             rules = self._change_rules(self.rules, of_league)
             rules.require_model_ids()
-            self._check_changed(rules)
+            if self._checked:
+                self._check_changed(rules)
             self.rules = rules
             self._roster.change_rules(rules)
             self._qualities.change_rules(quality_rules(rules.roles))
@@ -403,8 +411,7 @@ class League:
         self._settings = later_settings(self._settings, event.settings)
 
     def check_players(self) -> None:
-        """Raises if a learning player cannot go on: its role names another that does not exist, or an
-        opponent that has left."""
+        """Raise if a learning player cannot continue, because its role names a missing player or opponent."""
         self._check_changed(self.rules)
         for player in self.standings if self.num_teams > 1 else ():
             for opponent in self.opponent_law(player):
@@ -412,7 +419,7 @@ class League:
                     raise ValueError(f"{player!r} is to meet {opponent!r}, who is not in the league")
 
     def _check_changed(self, rules: LeagueRules) -> None:
-        """The players of now must be able to go on under other rules."""
+        """Raise if a current player cannot continue under these rules."""
         candidates = replace(self.candidates, roles=tuple(rules.roles))
         payoff = self.payoffs.view(rules.decide_on)
         for player, standing in self.standings.items():
@@ -421,7 +428,7 @@ class League:
             self._try_role(rules.roles[standing.player.role], standing, candidates, payoff)
 
     def _try_role(self, role: Role, standing: Standing, candidates: Candidates, payoff: Payoff) -> None:
-        """Ask for its law, its promotion and its restart once, so that a misspelt name fails here."""
+        """Evaluate the role's rules once, so that a misspelt name fails here."""
         if self.num_teams > 1:
             role.matchmaking.probabilities(standing.player.id, candidates, payoff)
         check_line_up(role.line_up, self.seats_per_team, (*candidates.roles, *candidates))
@@ -448,12 +455,9 @@ class League:
             self._qualities.issue(match, first.role, self._roster.candidates)
 
     def _finish_match(self, event: MatchFinished) -> None:
-        """Fold a result, if it is one of the players of now.
+        """Fold a result, unless a player of the match was reset since it was issued or while it was played.
 
-        A learning side may go on learning while it plays, and its result counts: the payoff is about
-        players, and forgets slowly what their older weights did. It does not count if a player was reset
-        after the match was issued, or if a side ended in another incarnation than it began in: then its
-        weights come from elsewhere.
+        Results of players that learned while they played count: the payoff decays, so it follows them.
         """
         ended = self.matches.finish(event.result)
         if ended.stale or changed_incarnation(event.result):
@@ -473,7 +477,7 @@ class League:
                 )
 
     def _check_rules(self) -> None:
-        """Try every role on the players that the league begins with."""
+        """Try every role on the league's initial players."""
         self.rules.require_model_ids()
         trial = Roster(self.rules, self.seed)
         for joined, event in enumerate(self.initial_events()):

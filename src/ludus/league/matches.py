@@ -1,4 +1,4 @@
-"""Every match from issue to its one end: what is open, what is refused, and how many went which way."""
+"""Open and ended matches, and the checks of new matches and of results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from types import MappingProxyType
 
+from ludus.data.checks import unknown
 from ludus.data.records import Match, ModelId, Result, Side
-from ludus.league.players import check_player_id, unknown
+from ludus.league.players import check_player_id
 from ludus.league.roster import Roster
 
 
@@ -19,34 +20,34 @@ class UnknownMatchError(LookupError):
 
 
 class MatchConflictError(ValueError):
-    """A second end for a match, or its id used again."""
+    """A second end of a match, or a reused match id."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenMatch:
-    """A match that was issued and has no end yet."""
+    """A match that was issued and has not ended."""
 
     match: Match
     holder: str | None = None
-    """Who has the lease."""
+    """The actor that holds the lease."""
     stale: bool = False
-    """A player of it was reset meanwhile: its result ends it, but says nothing about the player of now."""
+    """One of its players was reset since it was issued, so its result does not count."""
 
 
 @dataclass(kw_only=True, slots=True)
 class MatchBook:
-    """Open matches and counts; `issued == finished + void + len(open_matches)` at all times."""
+    """Open matches and counts. `issued == finished + void + len(open_matches)` always holds."""
 
     issued: int = 0
     finished: int = 0
     void: int = 0
     last_id: int = -1
     evaluations: int = 0
-    """Matches of purpose "evaluation" that are finished."""
+    """Finished matches of purpose "evaluation"."""
     _failed: Counter[tuple[str, ...]] = field(default_factory=Counter, init=False)
     _open: dict[int, OpenMatch] = field(default_factory=dict, init=False)
     _void_by_restart: set[int] = field(default_factory=set, init=False)
-    """Counted as void when the run started again; their own void rows may still follow."""
+    """Matches counted as void when the run restarted; void rows of their own may still follow."""
 
     @property
     def open_matches(self) -> MappingProxyType[int, OpenMatch]:
@@ -54,11 +55,11 @@ class MatchBook:
 
     @property
     def failed_evaluations(self) -> Mapping[tuple[str, ...], int]:
-        """How often an evaluation ended without a result since the run last started, by its sides."""
+        """Evaluations that ended without a result since the run last started, counted by their sides."""
         return MappingProxyType(self._failed)
 
     def find(self, match_id: int) -> OpenMatch:
-        """An open match; an error says why there is none of that id."""
+        """An open match; raises if it was never issued or has ended."""
         entry = self._open.get(match_id)
         if entry is not None:
             return entry
@@ -86,7 +87,7 @@ class MatchBook:
         self._open[match_id] = OpenMatch(match=entry.match, holder=holder, stale=entry.stale)
 
     def finish(self, result: Result) -> OpenMatch:
-        """End a match with its result; checks the result first."""
+        """End a match with its result, after checking it."""
         entry = self.find(result.match_id)
         check_result(entry.match, result)
         del self._open[result.match_id]
@@ -106,32 +107,32 @@ class MatchBook:
             self._failed[first_players(match)] += 1
 
     def restart(self) -> None:
-        """The run started (again): nobody holds a lease any more, so everything open is void."""
+        """The run (re)started: no lease is held any more, so all open matches are void."""
         self._void_by_restart.update(self._open)
         self.void += len(self._open)
         self._open.clear()
         self._failed.clear()
 
     def outdate(self, player: str) -> None:
-        """The player was reset: what is still open with it belongs to weights that are gone."""
+        """Mark the open matches of a player that was reset as stale."""
         for match_id, entry in self._open.items():
             if any(player in side.players for side in entry.match.sides):
                 self._open[match_id] = replace(entry, stale=True)
 
     def state(self) -> object:
-        """All of it as plain values, for the league's digest."""
+        """The whole state as plain values, for the league's digest."""
         entries = [(entry.match, entry.holder, entry.stale) for entry in self._open.values()]
         counts = (self.issued, self.finished, self.void, self.last_id, self.evaluations)
         return counts, entries, sorted(self._void_by_restart), sorted(self._failed.items())
 
 
 def first_players(match: Match) -> tuple[str, ...]:
-    """One player of each side; in evaluations it has all seats of the side."""
+    """The first player of each side; in evaluations it sits on all seats of the side."""
     return tuple(side.players[0] for side in match.sides)
 
 
 def changed_incarnation(result: Result) -> bool:
-    """Whether a side ended with weights of another origin than it began with: there was a reset or resume."""
+    """Whether a side ended in another incarnation than it began with, because of a reset or resume."""
     return any(
         ModelId.parse(first).incarnation != ModelId.parse(last).incarnation
         for side, end in zip(result.first_models, result.last_models, strict=True)
@@ -141,7 +142,7 @@ def changed_incarnation(result: Result) -> bool:
 
 
 def check_result(match: Match, result: Result) -> None:
-    """Refuse a result that cannot be one of this match, naming the field."""
+    """Raise for a result that cannot belong to this match, naming the field."""
 
     def refuse(what: str) -> ValueError:
         return ValueError(f"result of match {match.id} is refused: {what}")
@@ -169,7 +170,7 @@ def check_result(match: Match, result: Result) -> None:
 
 
 def check_match(match: Match, seats_per_team: tuple[int, ...], roster: Roster) -> None:
-    """Raises ValueError with what is wrong."""
+    """Raise for a match that does not fit the game or names players that cannot play in it."""
     num_teams = len(seats_per_team)
     if len(match.sides) != num_teams:
         raise ValueError(f"match {match.id} has {len(match.sides)} sides; the game has {num_teams} teams")

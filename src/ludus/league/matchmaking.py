@@ -1,19 +1,19 @@
-"""Who plays whom: each rule is a probability law over the league's players, and a draw from it.
+"""Matchmaking: rules that give the probability of each opponent and draw from it.
 
-A rule whose pool is empty (no snapshot yet) gives self-play.
+A rule whose pool is empty, because there is no snapshot yet, falls back to self-play.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ludus.league.payoff import Payoff
-from ludus.league.players import SCRIPTED, Player, unknown
+from ludus.data.checks import require_in, unknown
+from ludus.league.payoff import Floats, Payoff
+from ludus.league.players import SCRIPTED, Player
 
 ALL_FROZEN = "all_frozen"
 OWN = "own"
@@ -21,18 +21,18 @@ POOLS = (ALL_FROZEN, OWN, SCRIPTED)
 """Pools that are not named after a role."""
 
 Law = dict[str, float]
-Floats = NDArray[np.float64]
+"""Opponent -> probability."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """The players that may be drawn now, in the order in which they joined."""
+    """The current players, in joining order."""
 
     players: tuple[Player, ...]
     roles: tuple[str, ...]
-    """The learning roles of the league, so that a misspelt one is an error and not an empty pool."""
+    """The learning roles of the league. A misspelt role is an error rather than an empty pool."""
     qualities: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Learning player -> opponent -> quality, for the players that have `QualityScores`."""
+    """Learning player -> opponent -> quality, for players matched by `QualityScores`."""
 
     def __iter__(self) -> Iterator[str]:
         return (player.id for player in self.players)
@@ -50,7 +50,7 @@ class Candidates:
         return tuple(player.id for player in self.players if player.scripted)
 
     def learning(self, role: str | None = None) -> tuple[str, ...]:
-        """Live learning players, of one role or of all."""
+        """Learning players, of one role or of all."""
         if role is None:
             return tuple(player.id for player in self.players if player.learning)
         self._check_role(role, self.roles)
@@ -88,19 +88,19 @@ class Candidates:
 
 
 class Matchmaker(Protocol):
-    """Chooses opponents. A subclass has to give its law only; `choose` then draws from it."""
+    """Chooses opponents. A subclass implements `probabilities`; `choose` draws from it."""
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
-        """The exact law that `choose` draws from: opponent -> probability; they sum to 1."""
+        """The exact law that `choose` draws from. Probabilities sum to 1."""
         ...
 
     def choose(self, player: str, candidates: Candidates, payoff: Payoff, rng: np.random.Generator) -> tuple[str, ...]:
-        """Opponents for the other teams, at least one; the league draws again while teams are left."""
+        """At least one opponent. The league calls it again while teams are without a side."""
         return (draw(self.probabilities(player, candidates, payoff), rng),)
 
 
 def draw(law: Mapping[str, float], rng: np.random.Generator) -> str:
-    """One outcome. Uses one `random()`, whose stream numpy keeps the same between versions."""
+    """One outcome. Uses a single `random()`, whose stream numpy keeps stable between versions."""
     outcomes = [outcome for outcome, probability in law.items() if probability > 0]
     bounds = np.cumsum([law[outcome] for outcome in outcomes])
     place = int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))
@@ -108,7 +108,7 @@ def draw(law: Mapping[str, float], rng: np.random.Generator) -> str:
 
 
 def uniform(pool: Sequence[str], otherwise: str) -> Law:
-    """Every one of the pool alike; `otherwise` alone when the pool is empty."""
+    """The uniform law over the pool; `otherwise` with certainty if the pool is empty."""
     return {other: 1.0 / len(pool) for other in pool} if pool else {otherwise: 1.0}
 
 
@@ -123,7 +123,7 @@ _NO_WEIGHT = 1e-10
 
 
 def pfsp_probabilities(win_rates: Floats, weighting: str | float) -> Floats:
-    """f(w) / sum f(w); uniform when all weights are (nearly) zero. A win rate that is NaN counts as 0.5."""
+    """f(w) / sum f(w); uniform if all weights are (nearly) zero. A NaN win rate counts as 0.5."""
     rates = np.clip(np.where(np.isnan(win_rates), 0.5, win_rates), 0.0, 1.0)
     weights = _WEIGHTINGS[weighting](rates) if isinstance(weighting, str) else (1.0 - rates) ** weighting
     total = float(weights.sum())
@@ -145,7 +145,7 @@ def check_weighting(owner: object, weighting: str | float) -> None:
 
 
 def pfsp_law(player: str, pool: Sequence[str], payoff: Payoff, weighting: str | float) -> Law:
-    """The pool by how the player does against it; self-play when it is empty."""
+    """The PFSP law over the pool; self-play if the pool is empty."""
     if not pool:
         return {player: 1.0}
     law = pfsp_probabilities(payoff.win_rates(player, pool), weighting)
@@ -153,7 +153,7 @@ def pfsp_law(player: str, pool: Sequence[str], payoff: Payoff, weighting: str | 
 
 
 def mix(laws: Iterable[tuple[float, Law]]) -> Law:
-    """The law of drawing one of several laws by its share and then from it."""
+    """The mixture of several laws, given as (share, law)."""
     mixed: Law = {}
     for share, law in laws:
         for other, probability in law.items():
@@ -171,7 +171,7 @@ class SelfPlay(Matchmaker):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Live(Matchmaker):
-    """A learning player of `role` as it is now, each alike: what an exploiter plays against."""
+    """A uniformly drawn learning player of `role` with its current weights; exploiters use it."""
 
     role: str
 
@@ -191,7 +191,7 @@ class Latest(Matchmaker):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UniformPast(Matchmaker):
-    """Every snapshot of the pool `over` alike, and the player itself as one more with `include_current`."""
+    """A uniformly drawn snapshot of the pool `over`; `include_current` adds the player itself to the pool."""
 
     over: str = ALL_FROZEN
     include_current: bool = False
@@ -204,7 +204,7 @@ class UniformPast(Matchmaker):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PFSP(Matchmaker):
-    """Prioritised fictitious self-play: snapshots of the pool `over` by how the player does against them.
+    """Prioritised fictitious self-play: snapshots of the pool `over`, weighted by the win rate against them.
 
     `weighting` of win rate w: "squared" (1-w)^2, "linear" 1-w, "variance" w(1-w), "linear_capped"
     min(.5, 1-w), or a number k for (1-w)^k.
@@ -224,17 +224,13 @@ class PFSP(Matchmaker):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mixture(Matchmaker):
-    """One branch at random: ((probability, matchmaker), ...). A branch may be a mixture itself."""
+    """A randomly drawn branch of ((probability, matchmaker), ...). A branch may be a mixture itself."""
 
     branches: tuple[tuple[float, Matchmaker], ...]
 
     def __post_init__(self) -> None:
         shares = [share for share, _ in self.branches]
-        total = sum(shares)
-        if not all(share >= 0 for share in shares) or not abs(total - 1.0) <= 1e-6:
-            raise ValueError(
-                f"Mixture probabilities must be at least 0 and sum to 1, got {shares}, which sum to {total:g}"
-            )
+        _check_shares("Mixture probabilities", shares, shown=shares)
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         total = sum(share for share, _ in self.branches)
@@ -246,18 +242,17 @@ class Mixture(Matchmaker):
 
 
 def remembered_until(win_rates: Floats) -> int:
-    """How many of a rival's snapshots (oldest first) are left without their monotone suffix.
+    """The number of a rival's snapshots (oldest first) before the monotone suffix of their win rates.
 
-    Over the newest snapshots the win rate usually falls with every one: the rival has grown, and nothing was
-    forgotten. What comes before, up to the newest snapshot that is beaten more often than the one before it,
-    can be compared. 0 where the whole row is monotone.
+    Over the newest snapshots the win rate usually falls with each one because the rival improved, which is not
+    forgetting. Only the snapshots up to the last rise of the win rate are compared. 0 if there is no rise.
     """
     rises = np.flatnonzero(win_rates[:-1] < win_rates[1:])
     return int(rises[-1]) + 2 if len(rises) else 0
 
 
 def forgotten(player: str, rival: str, candidates: Candidates, payoff: Payoff, below: float) -> tuple[str, ...]:
-    """Snapshots of a rival before the monotone suffix, if any of them is beaten less often than `below`."""
+    """Snapshots of a rival before the monotone suffix, if the win rate against any of them is below `below`."""
     history = candidates.history_of(rival)
     win_rates = payoff.win_rates(player, history)
     kept = remembered_until(win_rates)
@@ -266,29 +261,29 @@ def forgotten(player: str, rival: str, candidates: Candidates, payoff: Payoff, b
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveOrPast(Matchmaker):
-    """A live player of `role`, each alike; in place of one that is too strong, its past as a curriculum.
+    """A uniformly drawn live player of `role`, or PFSP over snapshots if that player is too strong.
 
-    The rival is played as it is if the player's win rate against it is above `min_win_rate`, or if it has no
-    snapshot yet; else PFSP over snapshots. For a main player this is self-play (it may draw itself), for a
-    main exploiter the attack on the main player.
+    The rival plays with its current weights if the player's win rate against it exceeds `min_win_rate` or it
+    has no snapshot. For a main player this is self-play (it may draw itself); for a main exploiter it is the
+    attack on the main player.
     """
 
     role: str = "main"
     min_win_rate: float = 0.3
     weighting: str | float = "variance"
     past: Literal["rival", "role"] = "rival"
-    """The snapshots of the rival that was drawn, or those of all players of its role."""
+    """The snapshots of the drawn rival, or those of all players of its role."""
 
     def __post_init__(self) -> None:
         check_weighting(self, self.weighting)
-        _check_rates(self, "min_win_rate")
+        require_in(self, "[0, 1]", min_win_rate=self.min_win_rate)
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         rivals = candidates.learning(self.role) or (player,)
         return mix((1 / len(rivals), self.against(rival, player, candidates, payoff)) for rival in rivals)
 
     def against(self, rival: str, player: str, candidates: Candidates, payoff: Payoff) -> Law:
-        """The law once the rival is drawn."""
+        """The law given the rival."""
         own = self.past == "rival"
         pool = candidates.history_of(rival) if own else candidates.history_of_role(self.role)
         if rival == player or not pool or payoff.win_rate(player, rival) > self.min_win_rate:
@@ -298,11 +293,11 @@ class LiveOrPast(Matchmaker):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification(Matchmaker):
-    """AlphaStar's pseudocode: does an exploiter still beat the player, or has it forgotten a rival's past?
+    """Verification as in AlphaStar's pseudocode: opponents that exploit the player or that it has forgotten.
 
-    If any snapshot of an exploiter is beaten less often than `exploited_below`: PFSP over all of them. Else
-    a live player of `role` is drawn, and if any of its snapshots before the monotone suffix is beaten less
-    often than `forgotten_below`: PFSP over those. Else `otherwise`, against the player that was drawn.
+    If the win rate against any exploiter snapshot is below `exploited_below`, PFSP over all of them. Else a
+    live player of `role` is drawn: if the win rate against any of its snapshots before the monotone suffix is
+    below `forgotten_below`, PFSP over those. Else `otherwise` against the drawn player.
     """
 
     role: str = "main"
@@ -315,7 +310,7 @@ class Verification(Matchmaker):
 
     def __post_init__(self) -> None:
         check_weighting(self, self.weighting)
-        _check_rates(self, "exploited_below", "forgotten_below")
+        require_in(self, "[0, 1]", exploited_below=self.exploited_below, forgotten_below=self.forgotten_below)
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         exploiters = candidates.history_of_role(self.exploiter) if self.exploiter else ()
@@ -333,12 +328,12 @@ class Verification(Matchmaker):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForgottenOrStrong(Matchmaker):
-    """AlphaStar's paper: PFSP over forgotten snapshots of `role` and strong ones of exploiters together.
+    """Verification as in AlphaStar's paper: PFSP over forgotten main snapshots and strong exploiters together.
 
-    A snapshot of `role` is forgotten if it lies before the monotone suffix of its parent's history and is
-    beaten less often than `forgotten_below`; one of an exploiter is strong below `exploited_below`. The paper
-    prints neither number, so both are those of the pseudocode. Live players of `role` if there is no such
-    snapshot.
+    A snapshot of `role` is forgotten if it precedes the monotone suffix of its parent's history and the win
+    rate against it is below `forgotten_below`; an exploiter's snapshot is strong if that is below
+    `exploited_below`. The paper gives neither number, so both come from the pseudocode. If there is no such
+    snapshot, a uniformly drawn live player of `role`.
     """
 
     role: str = "main"
@@ -350,7 +345,7 @@ class ForgottenOrStrong(Matchmaker):
 
     def __post_init__(self) -> None:
         check_weighting(self, self.weighting)
-        _check_rates(self, "exploited_below", "forgotten_below")
+        require_in(self, "[0, 1]", exploited_below=self.exploited_below, forgotten_below=self.forgotten_below)
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         rivals = candidates.learning(self.role) or (player,)
@@ -369,28 +364,23 @@ def _unbeaten(player: str, pool: Sequence[str], payoff: Payoff, below: float) ->
     return tuple(other for other, rate in zip(pool, win_rates, strict=True) if rate < below)
 
 
-def _check_rates(owner: object, *names: str) -> None:
-    for name in names:
-        rate = getattr(owner, name)
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"{type(owner).__name__}.{name} must be a win rate from 0 to 1, got {rate}")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixedLaw(Matchmaker):
-    """These players with these shares, drawn for every match."""
+    """Opponents with fixed probabilities."""
 
     shares: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        total = sum(self.shares.values())
-        if not all(share >= 0 for share in self.shares.values()) or not abs(total - 1.0) <= 1e-6:
-            raise ValueError(
-                f"FixedLaw.shares must be at least 0 and sum to 1, got {dict(self.shares)}, which sum to {total:g}"
-            )
+        _check_shares("FixedLaw.shares", self.shares.values(), shown=dict(self.shares))
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         for other in self.shares:
             if other not in candidates:
                 raise ValueError(unknown("player", other, candidates))
         return dict(self.shares)
+
+
+def _check_shares(setting: str, shares: Collection[float], *, shown: object) -> None:
+    total = sum(shares)
+    if not all(share >= 0 for share in shares) or not abs(total - 1.0) <= 1e-6:
+        raise ValueError(f"{setting} must be at least 0 and sum to 1, got {shown}, which sum to {total:g}")

@@ -1,4 +1,4 @@
-"""What the games of a league say about it as a whole: who would be missed, what is skill, what is a cycle."""
+"""Measures of a whole league: Nash average, Nash clusters, Hodge decomposition, diversity, population performance."""
 
 from __future__ import annotations
 
@@ -7,69 +7,57 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 
 from ludus.league.equilibrium import check_antisymmetric, max_entropy_nash, symmetric_nash, zero_sum_value
-from ludus.league.payoff import Payoff
+from ludus.league.payoff import Floats, Payoff
 from ludus.league.payoff_estimate import PayoffEstimate, Unidentified, estimate_payoff
 from ludus.league.psro import alpha_rank
 
 _IN_SUPPORT = 1e-7
+"""Smallest share of the support of an equilibrium, relative to the largest."""
+_LOG_ODDS_CAP = 0.998
+"""Payoffs are clipped to this (999 wins to 1), because log odds are unbounded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NashCluster:
-    """The players of an equilibrium of all that no layer above has taken."""
+    """The support of an equilibrium of the players below the layers above."""
 
     players: tuple[int, ...]
     """Rows of the payoff, in their order."""
     strength: float
-    """Mean payoff of the layer's players against the whole league: how far up the top it sits."""
+    """Mean payoff of the layer's players against the whole league."""
 
     @property
     def size(self) -> int:
-        """How cyclic the league is at this strength: 1 where skill decides alone."""
+        """How cyclic the league is at this strength: 1 means transitive."""
         return len(self.players)
 
 
 def nash_clusters(payoff: Any) -> tuple[NashCluster, ...]:
-    """Take the players of the equilibrium of largest entropy out of the league, again and again.
+    """Layers of the league: repeatedly remove the support of the equilibrium of largest entropy.
 
-    Every layer does at least as well against every layer below as the other way round, each playing its
-    equilibrium (Czarnecki et al. 2020). A league of pure skill has layers of one, rock-paper-scissors is one.
+    Every layer does at least as well against every lower layer as the reverse, each playing its equilibrium
+    (Czarnecki et al. 2020). A transitive league has layers of one player; rock-paper-scissors is one layer.
     """
     matrix = check_antisymmetric(payoff)
     others = max(1, len(matrix) - 1)
     left = np.arange(len(matrix))
     clusters: list[NashCluster] = []
     while len(left):
-        inside = _support(matrix[np.ix_(left, left)])
+        mixture = max_entropy_nash(matrix[np.ix_(left, left)])
+        inside = mixture > _IN_SUPPORT * mixture.max()
         players = left[inside]
-        clusters.append(
-            NashCluster(
-                players=tuple(int(player) for player in players),
-                strength=float(matrix[players].sum(axis=1).mean() / others),
-            )
-        )
+        strength = float(matrix[players].sum(axis=1).mean() / others)
+        clusters.append(NashCluster(players=tuple(int(player) for player in players), strength=strength))
         left = left[~inside]
     return tuple(clusters)
 
 
-def _support(payoff: NDArray[np.float64]) -> NDArray[np.bool_]:
-    mixture = max_entropy_nash(payoff)
-    return np.asarray(mixture > _IN_SUPPORT * mixture.max())
-
-
-Floats = NDArray[np.float64]
-
-_LOG_ODDS_CAP = 0.998
-"""Payoffs beyond this (999 wins to 1) count as this: log odds have no end, a league's games do."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A number with the interval that holds it, given the games, with the confidence asked for."""
+    """A number with its credible interval, given the games."""
 
     value: float
     low: float
@@ -78,17 +66,17 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class HodgeSplit:
-    """An antisymmetric matrix as differences of ratings (gradient) plus cycles (curl), at right angles."""
+    """An antisymmetric matrix as orthogonal parts: differences of ratings (gradient) and cycles (curl)."""
 
     ratings: Floats
     gradient: Floats
     curl: Floats
     transitive_share: float | None
-    """Of the sum of squares; None where the matrix is 0. The rest is cyclic."""
+    """Share of the gradient in the sum of squares; None if the matrix is 0."""
 
 
 def hodge(payoff: Any) -> HodgeSplit:
-    """Combinatorial Hodge decomposition (Balduzzi et al. 2018); of log odds, ratings are Elo's."""
+    """Combinatorial Hodge decomposition (Balduzzi et al. 2018). For log odds, the ratings are Elo's."""
     matrix = check_antisymmetric(payoff)
     ratings = matrix.mean(axis=1)
     gradient = ratings[:, None] - ratings
@@ -102,14 +90,14 @@ def hodge(payoff: Any) -> HodgeSplit:
 
 
 def log_odds(payoff: Floats) -> Floats:
-    """Of winning, from payoffs 2 w - 1. In these Elo's model is linear, so that its curl is 0."""
+    """Log odds of winning from payoffs 2 w - 1. Elo's model is linear in them, so its curl is 0."""
     return np.asarray(2.0 * np.arctanh(np.clip(payoff, -_LOG_ODDS_CAP, _LOG_ODDS_CAP)))
 
 
 def nash_average(payoff: Any) -> tuple[Floats, Floats]:
-    """(shares, skills): the equilibrium of largest entropy, and what each player wins against it, at most 0.
+    """(shares, skills): the equilibrium of largest entropy, and the payoff of each player against it, at most 0.
 
-    Copies of a player, or more of the easy ones, change no skill (Balduzzi et al. 2018).
+    Copies of a player and additional weak players change no skill (Balduzzi et al. 2018).
     """
     shares = max_entropy_nash(payoff)
     return shares, np.asarray(payoff, np.float64) @ shares
@@ -118,30 +106,25 @@ def nash_average(payoff: Any) -> tuple[Floats, Floats]:
 def effective_diversity(payoff: Any, mixture: Floats) -> float:
     """Half of what the mixture's players win from each other (Balduzzi et al. 2019).
 
-    0 where one player is the best; 1/6 for rock-paper-scissors; below 1/4 for any league.
+    0 if one player dominates; 1/6 for rock-paper-scissors; always below 1/4.
     """
     return float(mixture @ np.maximum(check_antisymmetric(payoff), 0.0) @ mixture) / 2
 
 
 def effective_players(mixture: Floats) -> float:
-    """As many as an even mixture with the same entropy has."""
+    """The number of players of a uniform mixture with the same entropy."""
     return float(np.exp(entr(mixture).sum()))
-
-
-def relative_population_performance(payoff: Any) -> float:
-    """What the first population (rows) wins from the second (columns), each playing its best mixture."""
-    return zero_sum_value(payoff)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlayerMeasures:
     player: str
     nash_share: Estimate
-    """In the equilibrium of largest entropy: a player with a share would be missed."""
+    """Share in the equilibrium of largest entropy."""
     nash_skill: Estimate
     """Mean payoff against that equilibrium: 0 for its players, below 0 for others."""
     alpha_rank: Estimate | None
-    """Share of time that evolution spends with it; None where it was not asked for."""
+    """Share in alpha-rank's stationary law; None if not requested."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,25 +133,25 @@ class Layer:
 
     players: tuple[str, ...]
     strength: Estimate
-    """Mean payoff against the whole league. The interval takes the players of the layer as given."""
+    """Mean payoff against the whole league. The interval is conditional on the players of the layer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeagueMeasures:
-    """The league as a whole. Where `unidentified` says why there are none, they are None or empty."""
+    """Measures of a league. They are None or empty if `unidentified` gives a reason."""
 
     unidentified: Unidentified | None = None
     left_out: tuple[str, ...] = ()
-    """Players without a chain of games to the others, who are not measured."""
+    """Players that no chain of games connects to the others. They are not measured."""
     pairs_met: float = 0.0
-    """Share of the measured pairs with a game; Elo stands in for the others."""
+    """Share of the measured pairs with a game; Elo predicts the others."""
     confidence: float = 0.95
-    """Of every interval."""
+    """Confidence of every interval."""
     transitive_share: Estimate | None = None
-    """Of the log odds, how much is difference of ratings; the rest, 1 - this, is cycles."""
+    """Share of the log odds explained by ratings; the rest is cyclic."""
     effective_diversity: Estimate | None = None
     effective_players: Estimate | None = None
-    """In the equilibrium."""
+    """Effective number of players in the equilibrium."""
     players: tuple[PlayerMeasures, ...] = ()
     layers: tuple[Layer, ...] = ()
     """Strongest first."""
@@ -183,11 +166,11 @@ def measure(
     seed: int = 0,
     with_alpha_rank: bool = True,
 ) -> LeagueMeasures:
-    """All measures of the league of `players`, from its win rates; the same games give the same numbers.
+    """All measures of the league of `players`, from its win rates. They are a function of the games.
 
-    Intervals come from `draws` payoffs that fit the games. Shares, skills and layers are those of the
-    expected payoff; a single number is the median of the draws, because the expected payoff is smoother than
-    any of them. Alpha-rank takes half of the time.
+    Intervals come from `draws` payoffs sampled given the games. Shares, skills and layers are those of the
+    expected payoff; single numbers are medians of the draws, because the expected payoff is smoother than any
+    draw. Alpha-rank takes half of the time.
     """
     _check_sampling(confidence, draws)
     estimate = estimate_payoff(payoff, players)
@@ -235,10 +218,11 @@ def measure(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PopulationComparison:
-    """How much the first population wins from the second, from -1 to 1; both play their best mixture."""
+    """Relative population performance: what the first population wins from the second, from -1 to 1, if both
+    play their best mixture."""
 
     unidentified: Unidentified | Literal["no_chain"] | None = None
-    """"no_chain": the largest group of players with games between them has none of one population."""
+    """"no_chain": the largest group of players connected by games has no player of one population."""
     left_out: tuple[str, ...] = ()
     performance: Estimate | None = None
 
@@ -252,7 +236,7 @@ def compare_populations(
     draws: int = 32,
     seed: int = 0,
 ) -> PopulationComparison:
-    """Relative population performance of two groups of players, as of two runs whose players have met."""
+    """Relative population performance of two groups of players, such as two runs whose players have met."""
     _check_sampling(confidence, draws)
     both = sorted(set(first) & set(second))
     if both:
@@ -267,8 +251,8 @@ def compare_populations(
     if not rows or not columns:
         return PopulationComparison(unidentified="no_chain", left_out=left_out)
     block = np.ix_(rows, columns)
-    value = relative_population_performance(estimate.payoff[block])
-    drawn = [relative_population_performance(sample[block]) for sample in estimate.sample(draws, seed)]
+    value = zero_sum_value(estimate.payoff[block])
+    drawn = [zero_sum_value(sample[block]) for sample in estimate.sample(draws, seed)]
     (performance,) = _intervals(np.array([value]), np.array(drawn)[:, None], confidence)
     return PopulationComparison(left_out=left_out, performance=performance)
 
@@ -276,7 +260,7 @@ def compare_populations(
 def _measure_draw(
     payoff: Floats, clusters: Sequence[tuple[int, ...]]
 ) -> tuple[tuple[float, float, float], Floats, Floats, Floats]:
-    """Of one payoff: single numbers, shares, skills, strength of the given layers."""
+    """Single numbers, shares, skills and strengths of the given layers, for one payoff."""
     shares = symmetric_nash(payoff)  # drawn payoffs have no ties, and so one equilibrium
     split = hodge(log_odds(payoff)).transitive_share
     against_all = payoff.sum(axis=1) / (len(payoff) - 1)
@@ -289,9 +273,9 @@ def _measure_draw(
 
 
 def _intervals(values: Floats, drawn: Floats, confidence: float) -> Iterator[Estimate]:
-    """The middle of the draws, each column its own; widened where it must be to hold the value.
+    """Credible interval of each column of the draws, widened to hold the value.
 
-    Quantiles that are right on average for few draws: the usual ones would make it too narrow.
+    Weibull's quantiles are unbiased for few draws; the default ones would make intervals too narrow.
     """
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="weibull")

@@ -1,4 +1,4 @@
-"""Who beats whom: a fold over results that forgets old games slowly and never answers NaN."""
+"""Payoffs: decayed wins, draws and margins of every pair of players, folded from results. Never NaN."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ludus.data.checks import require_in
 from ludus.data.records import Match, Result
 
 Floats = NDArray[np.float64]
@@ -19,25 +20,24 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class PairRows:
-    """What `pair_counts` makes of many finished matches, oldest first. Of two players it is always the same
-    one that comes first."""
+    """The output of `pair_counts` for many finished matches, oldest first, as columns."""
 
     first: NDArray[np.intp]
-    """Places in a list of names."""
+    """Indices into a list of names. The order of the two players of a pair is always the same."""
     second: NDArray[np.intp]
     wins: Floats
     draws: Floats
     losses: Floats
     margins: Floats
     episodes: Floats
-    """Of the match, by which older games fade."""
+    """Episodes of the match, by which older games decay."""
 
 
 class FadedSums:
-    """Sums over the rows of each cell, in which every row counts what the later rows of its cell leave."""
+    """Decayed sums over the rows of each cell."""
 
     def __init__(self, cells: NDArray[np.intp], log_fade: Floats) -> None:
-        """`log_fade`: logarithm of what a row leaves of those before it in its cell."""
+        """`log_fade`: log of the factor by which a row decays the earlier rows of its cell."""
         self._order = np.argsort(cells, kind="stable")
         self._starts = np.flatnonzero(np.diff(cells[self._order], prepend=-1))
         ends = np.append(self._starts[1:], len(cells)) - 1
@@ -46,7 +46,7 @@ class FadedSums:
         self.cells = cells[self._order][self._starts]
         """Each cell once."""
         self.left_of_before = np.exp(faded[ends] - np.where(self._starts > 0, faded[self._starts - 1], 0.0))
-        """What all rows together leave of what was in each cell."""
+        """Factor by which all rows together decay the earlier content of each cell."""
 
     def of(self, values: Floats) -> Floats:
         return np.asarray(np.add.reduceat(values[self._order] * self._left, self._starts))
@@ -57,24 +57,21 @@ PayoffView = Literal["training", "evaluation", "combined"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PayoffRules:
-    """How fast old games fade, and how many are needed before a win rate is believed.
+    """How fast old games decay, and how many games a win rate needs.
 
-    A row of n games multiplies what the pair had by decay ** (n / decay_games), once, then adds its own
-    games in full. So `decay_games` games fade the past by `decay` however they are cut into rows.
+    A result of n games multiplies the earlier games of the pair by decay ** (n / decay_games), then adds its own
+    in full. So `decay_games` games decay the past by `decay`, however they are split into results.
     """
 
     decay: float = 0.99
     decay_games: float = 10.0
     min_games: float = 10.0
-    """With fewer (decayed) games the win rate is exactly 0.5."""
+    """With fewer decayed games the win rate is exactly 0.5."""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.decay <= 1.0:
-            raise ValueError(f"PayoffRules.decay must be in (0, 1], got {self.decay}")
-        if not (math.isfinite(self.decay_games) and self.decay_games > 0):
-            raise ValueError(f"PayoffRules.decay_games must be positive and finite, got {self.decay_games}")
-        if not (math.isfinite(self.min_games) and self.min_games >= 0):
-            raise ValueError(f"PayoffRules.min_games must be at least 0 and finite, got {self.min_games}")
+        require_in(self, "(0, 1]", decay=self.decay)
+        require_in(self, "(0, inf)", decay_games=self.decay_games)
+        require_in(self, "[0, inf)", min_games=self.min_games)
         if self.min_games >= self.memory_games:
             raise ValueError(
                 f"PayoffRules.min_games={self.min_games:g} is never reached: decay={self.decay:g} per "
@@ -83,19 +80,19 @@ class PayoffRules:
             )
 
     def fade(self, episodes: int) -> float:
-        """What older games count after a row of so many episodes."""
+        """The factor by which a result of so many episodes decays older games."""
         return float(self.decay ** (episodes / self.decay_games))
 
     @property
     def memory_games(self) -> float:
-        """Decayed games of a pair that has played for ever, one game a row: about decay_games / (1 - decay).
-        Longer rows reach more."""
+        """The limit of decayed games of a pair that plays one game per result: about decay_games / (1 - decay).
+        Longer results reach more."""
         per_game = self.decay ** (1.0 / self.decay_games)
         return math.inf if per_game == 1.0 else 1.0 / (1.0 - per_game)
 
 
 def wilson_interval(points: float, games: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Where a win rate lies, given `points` = wins + draws / 2. Draws make it too wide, never too narrow."""
+    """Wilson interval of a win rate, given `points` = wins + draws / 2. Draws make it too wide, never narrow."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
     if games <= 0:
@@ -111,12 +108,12 @@ PairCounts = dict[tuple[str, str], tuple[int, int, int, float]]
 
 
 def pair_counts(match: Match, result: Result, *, captains: bool = True) -> PairCounts:
-    """Wins, draws, losses and margin of every two different players (in alphabetical order) in a row.
+    """Wins, draws, losses and margin of every pair of different players, in alphabetical order, of a match.
 
     The margin is half the difference of their score sums: in a zero-sum game of two, the first one's sum.
 
-    A side counts for its only player. One of several players counts for its captain, or without `captains`
-    for nobody; team-mates have met nobody, since it says too little about them. A row of self-play is empty.
+    A side counts for its only player. A side of several players counts for its captain, or without `captains`
+    for no player; its result says too little about the team-mates. Self-play gives no pairs.
     """
     counts: PairCounts = {}
     sides = [side.stands_for if captains or not side.is_mixed else None for side in match.sides]
@@ -136,26 +133,25 @@ def pair_counts(match: Match, result: Result, *, captains: bool = True) -> PairC
 class Payoff:
     """Decayed wins, draws and margins per ordered pair of players, in arrays that grow with the league.
 
-    Reading never changes it: players that have not met, or that it has never heard of, have 0 games
-    and a win rate of 0.5.
+    Reading never changes it: pairs that have not met and unknown players have 0 games and a win rate of 0.5.
     """
 
     def __init__(self, rules: PayoffRules | None = None) -> None:
         self.rules = rules or PayoffRules()
         self._index: dict[str, int] = {}
-        # The last row and column stay zero: they are those of every player that has not played yet.
+        # The last row and column stay zero and stand for every player without games.
         self._wins: Floats = np.zeros((8, 8))
         self._draws: Floats = np.zeros((8, 8))
         self._margins: Floats = np.zeros((8, 8))
         self._means: dict[tuple[str, ...], Floats] = {}
-        """Mean scores that still hold: frozen players seldom meet each other, but are always asked about."""
+        """Cache of mean scores: frozen players are read often and seldom meet."""
 
     def record(self, match: Match, result: Result) -> None:
         """Fold one finished match. Self-play changes nothing."""
         self.add(pair_counts(match, result), result.episodes)
 
     def add(self, counts: PairCounts, episodes: int) -> None:
-        """Fold what `pair_counts` makes of a finished match."""
+        """Fold the `pair_counts` of a finished match."""
         fade = self.rules.fade(episodes)
         for (a, b), (wins, draws, losses, margin) in counts.items():
             i, j = self._row(a), self._row(b)
@@ -168,7 +164,7 @@ class Payoff:
                 self._means = {names: old for names, old in self._means.items() if not {a, b} <= {*names}}
 
     def add_rows(self, names: Sequence[str], rows: PairRows) -> None:
-        """Fold many rows at once, in their order: what `add` does one by one, up to rounding."""
+        """Fold many matches at once, in order. Equal to repeated `add`, up to rounding."""
         if not len(rows.first):
             return
         used = {int(one) for one in np.union1d(rows.first, rows.second)}
@@ -189,7 +185,7 @@ class Payoff:
         self._means = {}
 
     def forget(self, player: str) -> None:
-        """Drop all games of a player whose weights started again."""
+        """Drop all games of a player that was reset."""
         if player in self._index:
             self._means.clear()
             row = self._index[player]
@@ -226,8 +222,7 @@ class Payoff:
     def mean_scores(self, players: Sequence[str]) -> Floats:
         """Mean score of each player (row) against each (column): half the mean difference of their scores.
 
-        Antisymmetric, and 0 below `min_games`. Where a win is worth more or less, as in poker, this and not
-        the win rate says who should play whom.
+        Antisymmetric, and 0 below `min_games`. Preferable to win rates where the stakes differ, as in poker.
         """
         names = tuple(players)
         if names not in self._means:
@@ -250,12 +245,12 @@ class Payoff:
         return wilson_interval(float(points[0, 0]), float(games[0, 0]), confidence)
 
     def change_rules(self, rules: PayoffRules) -> None:
-        """For what is recorded from now on, and for how it is read."""
+        """Apply new rules to later results and to all reads."""
         self.rules = rules
         self._means = {}
 
     def fingerprint(self) -> bytes:
-        """Everything that was folded, bit for bit."""
+        """The exact state, for the league's digest."""
         size = len(self._index)
         tables = [np.ascontiguousarray(table[:size, :size]).tobytes() for table in self._tables]
         return msgspec.msgpack.encode((list(self._index), tables))
@@ -272,12 +267,12 @@ class Payoff:
         losses = wins.T if rows is columns else self._wins.ravel().take(self._cells(columns, rows)).T
         games = wins + losses
         games += draws
-        draws *= 0.5  # in place from here on: in a large league new arrays cost more than the sums
+        draws *= 0.5  # in place from here on: in a large league allocations cost more than the arithmetic
         draws += wins
         return games, draws
 
     def _cells(self, rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.intp]:
-        """Places in the flat tables: three times as fast as an index per axis."""
+        """Indices into the flat tables: three times as fast as one index per axis."""
         size = len(self._wins)
         i = np.fromiter((self._find(name) for name in rows), np.intp, len(rows))
         j = np.fromiter((self._find(name) for name in columns), np.intp, len(columns))
@@ -298,11 +293,10 @@ class Payoff:
 
 
 class PayoffBook:
-    """One payoff per purpose, folded apart, and one of training and evaluation together.
+    """One payoff per purpose, and one of training and evaluation together.
 
-    Human games are kept out of `combined`: people come and go, and are not players to train against. So are
-    line-ups of several players: for the player that they were made for they show how it does with its
-    team-mates, which matchmaking and promotion want to know, but not how strong it is itself.
+    `combined` leaves out human games, because people are not players to train against, and line-ups of several
+    players, because they measure the captain with its team-mates rather than its own strength.
     """
 
     def __init__(self, rules: PayoffRules | None = None) -> None:
@@ -329,7 +323,6 @@ class PayoffBook:
             payoff.forget(player)
 
     def change_rules(self, rules: PayoffRules) -> None:
-        """For what is recorded from now on."""
         for payoff in self._all:
             payoff.change_rules(rules)
 
@@ -342,8 +335,8 @@ class PayoffBook:
 
 
 def groups(met: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Per player the number of its group, from a symmetric table of who has met whom. As scipy's
-    `connected_components`, which takes longer to import than a league to be rated."""
+    """Connected components: the group number of each player, from a symmetric table of which pairs have met.
+    scipy's `connected_components` takes longer to import than a league takes to rate."""
     number = np.full(len(met), -1, np.intp)
     for player in range(len(met)):
         if number[player] < 0:
@@ -357,6 +350,6 @@ def groups(met: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def largest_group(met: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The players of the largest group, the first of several, in order."""
+    """The indices of the players of the (first) largest group."""
     number = groups(met)
     return np.flatnonzero(number == np.bincount(number).argmax())

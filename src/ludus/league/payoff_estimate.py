@@ -1,10 +1,9 @@
-"""The payoff of every pair, met or not, from the games that were played, and how sure we are of it.
+"""Estimates of the payoff of every pair, met or not, and the pair that is known least.
 
-A league of 200 players has 19,900 pairs, and most of them never meet. Reading an unknown pair as even would
-claim that the first snapshot holds the newest one, and reading every lucky game as a fact would see cycles
-in a league that has none. So a pair is taken to be as Elo says, give or take: its win rate has a Beta prior
-round the Elo prediction, worth k games. How far pairs stray from Elo is read off those that met: k is
-weighted by its likelihood. A pair with many games is what its games say, one with none what Elo says.
+Most pairs of a large league never meet. Treating them as even would claim that the first snapshot holds the
+newest one; taking few games at face value would show cycles that do not exist. So the win rate of a pair has a
+Beta prior around the Elo prediction, worth k games, where k is weighted by its likelihood given the pairs that
+met. A pair with many games follows its games, a pair without games follows Elo.
 """
 
 from __future__ import annotations
@@ -15,31 +14,35 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.special import betaln, expit, logit
 
-from ludus.league.payoff import Payoff, largest_group
+from ludus.league.payoff import Floats, Payoff, largest_group
 from ludus.league.ratings import ELO_SCALE, fit_elo
 
-Floats = NDArray[np.float64]
 Unidentified = Literal["one_player", "no_games", "all_even"]
-"""Why a payoff says nothing: nobody to compare with, no two players have met, or every pair is even."""
+"""Why a payoff cannot be estimated: too few players, no two have met, or every pair is even."""
 WHY_NOT: dict[Unidentified, str] = {
     "one_player": "there are fewer than two frozen players",
     "no_games": "no two frozen players have met; evaluation.past or evaluation.ladder lets them",
     "all_even": "every pair of frozen players is even",
 }
-"""The same in words."""
+"""Reasons as text."""
 
 _WORTH = 2.0 ** np.linspace(0.0, 10.0, 161)
-"""What the Elo prediction may be worth, in games: from 1 (anything goes) to 1024 (Elo tells all)."""
+"""Candidates for k, the games that the Elo prediction is worth: from 1 (no structure) to 1024 (pure Elo)."""
 _KNOTS = slice(None, None, 16)
-"""Where among `_WORTH` the likelihood is computed; it is smooth, and interpolated between."""
+"""The subset of `_WORTH` at which the likelihood is computed; a spline interpolates the rest."""
 _PRIOR_DEVIATION = 1000.0
 _STREAM = 1000
-"""Key of the random stream, apart from those of matches and resets."""
+"""Key of the random stream, distinct from those of matches and resets."""
+_PRIOR_PRECISION = (ELO_SCALE / 1000.0) ** 2
+"""Prior of a player without games: within 1000 Elo of the others, as in `fit_elo`."""
+_MOST_VARIANCE = 2.0 / _PRIOR_PRECISION
+"""Variance of the difference of two players without games."""
+_MOST_STRENGTH = 100.0
+"""Bound of strengths in log odds, which keeps numbers finite."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -47,7 +50,7 @@ class PayoffEstimate:
     """Expected payoff 2 w - 1 of each player (row) against each (column), w being the win rate."""
 
     players: tuple[str, ...]
-    """The largest group with a chain of games between any two of them: others cannot be compared with it."""
+    """The largest group of players connected by games; others cannot be compared with it."""
     payoff: Floats
     games: Floats
     _points: Floats
@@ -57,12 +60,12 @@ class PayoffEstimate:
 
     @property
     def pairs_met(self) -> float:
-        """Share of the pairs that have a game; the payoff of the others is what Elo predicts."""
+        """Share of the pairs that have a game; Elo predicts the payoff of the others."""
         size = len(self.players)
         return float((self.games > 0).sum()) / (size * (size - 1))
 
     def sample(self, draws: int, seed: int) -> Iterator[Floats]:
-        """Payoffs as they may well be, given the games: the same ones for the same seed and games."""
+        """Payoffs drawn from the posterior; a function of the seed and the games."""
         key = np.random.SeedSequence(seed, spawn_key=(_STREAM,))
         rng = np.random.Generator(np.random.Philox(key))
         size = len(self.players)
@@ -84,7 +87,7 @@ class PayoffEstimate:
 
 
 def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | Unidentified:
-    """Win rates, not margins, count: a game is won, drawn (half a win) or lost."""
+    """The expected payoff from win rates (a draw is half a win); margins do not count."""
     if len(players) < 2:
         return "one_player"
     games, points = payoff.counts(players)
@@ -116,12 +119,10 @@ def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | 
 
 
 def estimate_scores(payoff: Payoff, players: Sequence[str]) -> tuple[tuple[str, ...], Floats]:
-    """Mean scores of the largest group of players that a chain of games joins, each (row) against each
-    (column); nobody where no two have met.
+    """Mean scores of the largest group of players connected by games, each (row) against each (column).
 
-    A pair that has not met is taken to differ as the ratings of its two do: those whose differences come
-    nearest to the scores that are known, by games (HodgeRank, Jiang et al. 2011); never by more than any pair
-    that has met.
+    For pairs that have not met, the score is the difference of ratings that fit the known scores best, weighted
+    by games (HodgeRank, Jiang et al. 2011), clipped to the largest known score. Empty if no two have met.
     """
     games, _ = payoff.counts(players)
     np.fill_diagonal(games, 0.0)
@@ -141,12 +142,12 @@ def estimate_scores(payoff: Payoff, players: Sequence[str]) -> tuple[tuple[str, 
 
 
 def _chance(gap: Floats) -> Floats:
-    """Of a win, never so sure that a Beta law with it has no width."""
+    """Win probability, clipped so that a Beta prior around it keeps some width."""
     return np.clip(expit(gap), 1e-6, 1.0 - 1e-6)
 
 
 def _precision(worth: float, games: Floats, strength: Floats) -> Floats:
-    """Of the strengths: games of a pair that strays from Elo by itself say less about its two players."""
+    """Precision of the strengths. The less a pair has to follow Elo, the less its games tell about strengths."""
     chance = _chance(strength[:, None] - strength)
     information = games * (worth + 1.0) / (worth + games) * chance * (1.0 - chance)
     prior = (ELO_SCALE / _PRIOR_DEVIATION) ** 2
@@ -154,10 +155,10 @@ def _precision(worth: float, games: Floats, strength: Floats) -> Floats:
 
 
 def _weigh_worth(games: Floats, points: Floats, strength: Floats) -> Floats:
-    """How likely the games are if Elo is worth so many games, for each of `_WORTH`, summing to 1.
+    """Posterior weight of each of `_WORTH`, summing to 1.
 
     The strengths were fitted to the same games, which makes pairs look closer to Elo than they are; half the
-    logarithm of the determinant, from integrating the strengths out, takes that back.
+    log determinant, from integrating the strengths out, corrects for it.
     """
     met = np.triu(games > 0, 1)
     n, won, prior = games[met], points[met], _chance(strength[:, None] - strength)[met]
@@ -170,14 +171,14 @@ def _weigh_worth(games: Floats, points: Floats, strength: Floats) -> Floats:
     knots = np.array([log_likelihood(float(worth)) for worth in _WORTH[_KNOTS]])
     logs = cubic_spline(np.log(_WORTH[_KNOTS]), knots, np.log(_WORTH))
     weights = np.exp(logs - logs.max())
-    # What is this unlikely changes no digit that is shown, and would cost a matrix each.
+    # Each of the others would cost a matrix and change no digit that is shown.
     weights[weights < 1e-4] = 0.0
     return np.asarray(weights / weights.sum())
 
 
 def cubic_spline(x: Floats, y: Floats, at: Floats) -> Floats:
-    """The smooth curve through at least four points (x, y), read at `at`; its first two and last two pieces
-    are one cubic each. As scipy's `CubicSpline`, which takes longer to import than a league to measure."""
+    """Not-a-knot cubic spline through at least four points, evaluated at `at`. The same as scipy's
+    `CubicSpline`, which takes longer to import than a league takes to measure."""
     step = np.diff(x)
     slope = np.diff(y) / step
     bends = np.zeros((len(x), len(x)))  # rows: conditions on the second derivatives
@@ -193,14 +194,6 @@ def cubic_spline(x: Floats, y: Floats, at: Floats) -> Floats:
     return np.asarray((y[piece] * right + y[piece + 1] * left) / width + curved / 6.0)
 
 
-_PRIOR_PRECISION = (ELO_SCALE / 1000.0) ** 2
-"""A player that has met nobody is within 1000 Elo of the others, as in `fit_elo`."""
-_MOST_VARIANCE = 2.0 / _PRIOR_PRECISION
-"""Of a difference: that of two players who have met nobody."""
-_MOST_STRENGTH = 100.0
-"""In log odds; beyond it nothing is uncertain, and numbers must stay finite."""
-
-
 def least_known_pair(
     payoff: Payoff,
     players: Sequence[str],
@@ -209,26 +202,26 @@ def least_known_pair(
     episodes: int,
     without: Collection[frozenset[str]] = (),
 ) -> tuple[str, str] | None:
-    """The two of `players` whose match would make the difference of their ratings most certain, later first.
+    """The pair of `players` whose match would reduce the variance of their rating difference most, later first.
 
-    Pairs that have not met come before those that have: a rating cannot tell who beats whom in a circle.
-    `links` are met by players and so connect them, but are not chosen. None where every pair is in `without`.
+    Pairs that have not met come first, because ratings cannot show cycles. `links` are opponents that connect
+    the players but are not chosen. None if every pair is in `without`.
 
-    With variance v of a difference, and win rate p expected, a match of n episodes takes v / (1 + 1 / (n p
-    (1 - p) v)) from it. Ratings are fitted to log odds by least squares: one inverse, where the exact fit of
-    `fit_elo` takes several, and near enough to compare pairs by.
+    A match of n episodes reduces the variance v of a difference by v / (1 + 1 / (n p (1 - p) v)), where p is
+    the expected win rate. Ratings are fitted to log odds by least squares, which takes one inverse instead of
+    the several of `fit_elo` and is accurate enough to compare pairs.
     """
     size, everyone = len(players), (*players, *links)
     if size < 2:
         return None
     games, points = payoff.counts(everyone)
     np.fill_diagonal(games, 0.0)
-    covariance, strengths = _fit(games, points)
+    covariance, strengths = _fit_log_odds(games, points)
     own = np.diag(covariance)[:size].copy()
     variance = own[:, None] + own
-    covariance *= 2.0  # in place from here on: in a large league new arrays cost more than the sums
+    covariance *= 2.0  # in place from here on: in a large league allocations cost more than the arithmetic
     variance -= covariance[:size, :size]
-    # p (1 - p) without a logistic function of every pair: p / (1 - p) is the square of a quotient.
+    # 1 / (p (1 - p)) without a logistic function per pair: p / (1 - p) is the square of a quotient.
     root = np.exp(np.clip(strengths[:size], -_MOST_STRENGTH, _MOST_STRENGTH) / 2.0)
     quotient = root[:, None] / root
     quotient += 1.0 / quotient
@@ -238,7 +231,7 @@ def least_known_pair(
     gain = np.multiply(variance, variance, out=variance)
     gain /= quotient
     gain += _MOST_VARIANCE * (games[:size, :size] == 0)  # more than any pair that has met can gain
-    gain += _not_twice(size)
+    gain += _each_pair_once(size)
     place = {player: index for index, player in enumerate(players)}
     for pair in without:
         if len(pair) == 2 and pair <= place.keys():
@@ -249,14 +242,13 @@ def least_known_pair(
 
 
 @lru_cache(maxsize=4)
-def _not_twice(size: int) -> Floats:
-    """0 for every pair of players, the earlier one first, and no gain for the rest of the table."""
+def _each_pair_once(size: int) -> Floats:
+    """0 above the diagonal, minus infinity elsewhere."""
     return np.where(np.triu(np.ones((size, size), np.bool_), 1), 0.0, -np.inf)
 
 
-def _fit(games: Floats, points: Floats) -> tuple[Floats, Floats]:
-    """(covariance, of which the upper triangle counts; strengths), from the pairs that have met: in a large
-    league they are few."""
+def _fit_log_odds(games: Floats, points: Floats) -> tuple[Floats, Floats]:
+    """(covariance, valid in the upper triangle; strengths), from the pairs that have met, which are few."""
     first, second = np.nonzero(games)
     once = first < second
     first, second = first[once], second[once]
@@ -267,7 +259,7 @@ def _fit(games: Floats, points: Floats) -> tuple[Floats, Floats]:
     precision[first, second] = precision[second, first] = -information
     np.fill_diagonal(precision, _PRIOR_PRECISION - precision.sum(axis=1))
     pull, size = information * logit(rates), len(games)
-    # LAPACK counts columns first: the transposed matrix, which is the same one, is not copied.
+    # LAPACK is column-major: the transpose of this symmetric matrix is passed without a copy.
     root, _ = dpotrf(precision.T, lower=1, overwrite_a=1)
     strengths, _ = dpotrs(root, np.bincount(first, pull, size) - np.bincount(second, pull, size), lower=1)
     lower, _ = dpotri(root, lower=1, overwrite_c=1)

@@ -1,14 +1,11 @@
-"""Who is in the league: players, their ids, and what is known about each learning player."""
+"""Players of a league: their ids, the progress and lineage of learning players, and their random streams."""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -24,14 +21,14 @@ FINAL = "final"
 EXTERNAL = "external"
 POPULATION = "population"
 UNPROMPTED = (INITIAL, BY_HAND, FINAL, POPULATION)
-"""Reasons of snapshots that no promotion rule asked for. They never lead to a reset."""
+"""Reasons of snapshots that no promotion rule asked for. These snapshots never lead to a reset."""
 
 MAX_ID_LENGTH = 64
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 def check_player_id(player: str) -> str:
-    """The id itself, or an error. Ids become file names and parts of model ids, so the alphabet is small."""
+    """Return the id, or raise. Ids become file names and parts of model ids, so the alphabet is small."""
     if not player:
         raise ValueError("a player id must not be empty")
     if len(player) > MAX_ID_LENGTH:
@@ -46,19 +43,9 @@ def check_player_id(player: str) -> str:
     return player
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """The text of an error about a name that does not exist: the nearest one, or all when there are few."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if near:
-        return f"unknown {kind} {name!r}; did you mean {near[0]!r}?"
-    listed = ", ".join(map(repr, names[:12])) or "none"
-    return f"unknown {kind} {name!r}; known: {listed}{', ...' if len(names) > 12 else ''}"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Player:
-    """A member of the league. Its id is never used again, even after it was removed."""
+    """A member of the league. Its id is never reused, not even after the player was removed."""
 
     id: str
     role: str
@@ -66,11 +53,11 @@ class Player:
     parent: str | None = None
     parent_role: str | None = None
     model: str | None = None
-    """What a frozen player is pinned to, or a learning one starts from (None: fresh weights)."""
+    """The model that a frozen player is pinned to or a learning player starts from (None: fresh weights)."""
     weights: Literal["live", "average"] = "live"
     parent_decisions: int = 0
     joined: int = 0
-    """Index of the event that added it."""
+    """Index of the event that added the player."""
     reason: str = ""
 
     @property
@@ -88,7 +75,7 @@ class Player:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """What the ledger says about one learning player. Events turn one standing into the next."""
+    """The state of one learning player, folded from the ledger. Each event returns the next standing."""
 
     player: Player
     incarnation: int = 0
@@ -97,37 +84,36 @@ class Standing:
     decisions: int = 0
     """Decisions trained on, as the learner last reported."""
     trained: int = 0
-    """The same, for turns: it counts on when a resumed learner reports fewer, and a late joiner starts level
-    with whoever has trained least."""
+    """Decisions for turns. Unlike `decisions` it never falls after a resume, and a late joiner starts at the
+    minimum of the others."""
     trained_before: int = 0
-    """`trained` before it last rose."""
+    """`trained` before its latest increase."""
     reset_at: int = 0
-    """`trained` at the latest reset, or when it joined."""
+    """`trained` at the latest reset, or when the player joined."""
     takeovers: int = 0
-    """How often it went on from the weights of another player."""
+    """How often the player took over the weights of another."""
     interval_start: int = 0
     """`decisions` at the latest snapshot or reset."""
     episodes_issued: int = 0
-    """Episodes of training matches issued for it, level with the others when it joined or its turn began;
-    the next match goes to the player with the fewest."""
+    """Episodes of training matches issued. The next match goes to the player with the fewest; a player that
+    joins or begins a turn starts level with the others."""
     matches_issued: int = 0
-    """Training matches made for it, so that players that always train together have them in turns."""
+    """Training matches made for this player. Breaks ties between players that always train together."""
     snapshots: int = 0
     reset_pending: bool = False
     """A snapshot asked for a reset that has not happened yet."""
     counter_may_restart: bool = False
-    """No report since the reset: its learner may count decisions on, or from zero again."""
+    """Whether the next report may count decisions from zero again: none has come since the reset."""
     score_sum: float = 0.0
     score_square_sum: float = 0.0
     score_episodes: float = 0.0
-    """Sums of scores and of their squares, and number of episodes, of recent training, old ones faded; for
-    games with one team."""
+    """Decayed sums of scores, squared scores and episodes of training; for games with one team."""
     ancestor: str | None = None
-    """The model its weights come from: its latest snapshot since it started, or else what it started from."""
+    """The model that the weights come from: the latest snapshot since the start, or the starting model."""
     best_frozen_score: float | None = None
     """Recent mean score at the best snapshot that a promotion asked for."""
     value_only_until: int = 0
-    """`decisions` up to which it trains its value alone, after a reset or from its start on."""
+    """`decisions` up to which only the value is trained, after a reset or from the start on."""
 
     @property
     def decisions_since_snapshot(self) -> int:
@@ -136,7 +122,7 @@ class Standing:
 
     @property
     def value_only_left(self) -> int:
-        """Decisions on which it still trains its value alone."""
+        """Decisions that are still to train the value only."""
         return max(0, self.value_only_until - self.decisions)
 
     @property
@@ -162,19 +148,18 @@ class Standing:
 
     @property
     def recent_score(self) -> float | None:
-        """Mean score of recent training episodes."""
         return self.score_sum / self.score_episodes if self.score_episodes else None
 
     @property
     def recent_score_error(self) -> float | None:
-        """Standard error of that mean; with faded episodes rather too large."""
+        """Standard error of `recent_score`; decayed episodes make it rather too large."""
         if (mean := self.recent_score) is None:
             return None
         variance = max(0.0, self.score_square_sum / self.score_episodes - mean**2)
         return math.sqrt(variance / self.score_episodes)
 
     def played(self, episodes: int, score_sum: float, fade: float, square_sum: float = 0.0) -> Standing:
-        """After a training match in a game with one team; what came before counts `fade` as much."""
+        """After a training match in a game with one team. Earlier scores are multiplied by `fade`."""
         return replace(
             self,
             score_sum=self.score_sum * fade + score_sum,
@@ -183,16 +168,14 @@ class Standing:
         )
 
     def frozen(self, model: str | None, *, promoted: bool, reset: bool) -> Standing:
-        """After `model` was made a snapshot. `promoted`: a promotion rule asked for it, so its score is the
-        one to beat."""
-        kept = self.recent_score if promoted else self.best_frozen_score
+        """After `model` became a snapshot. If a promotion rule asked for it, its score is the one to beat."""
         return replace(
             self,
             snapshots=self.snapshots + 1,
             interval_start=self.decisions,
             reset_pending=reset,
             ancestor=model,
-            best_frozen_score=kept,
+            best_frozen_score=self.recent_score if promoted else self.best_frozen_score,
         )
 
     def after_reset(self, event: PlayerReset) -> Standing:
@@ -219,58 +202,50 @@ class Descent:
     """The start of a learning player, or one of its resets."""
 
     decisions: int
-    """That it had trained on by then."""
+    """Decisions trained on before it."""
     model: str | None
-    """What it went on from; None: fresh weights."""
+    """The model that the player continued from; None: fresh weights."""
     donor: str | None
-    """The player that it took over from, if it was one."""
+    """The player that it took over from, if any."""
     settings: Settings
-    """Of its own, from then on."""
+    """The player's own settings from then on."""
     reason: str
 
 
 class LineageBook:
-    """The descents of every learning player that ever was, oldest first."""
+    """The descents of every learning player that ever joined, oldest first."""
 
     def __init__(self) -> None:
-        self._descents: dict[str, list[Descent]] = {}
+        self.descents: dict[str, list[Descent]] = {}
 
     def join(self, event: PlayerAdded) -> None:
         first = Descent(decisions=0, model=event.model, donor=None, settings=dict(event.settings), reason=event.reason)
-        self._descents[event.player] = [first]
+        self.descents[event.player] = [first]
 
     def reset(self, event: PlayerReset, decisions: int, settings: Settings) -> None:
         descent = Descent(
-            decisions=decisions,
-            model=event.model,
-            donor=event.donor,
-            settings=dict(settings),
-            reason=event.reason,
+            decisions=decisions, model=event.model, donor=event.donor, settings=dict(settings), reason=event.reason
         )
-        self._descents[event.player].append(descent)
-
-    @property
-    def descents(self) -> Mapping[str, list[Descent]]:
-        return MappingProxyType(self._descents)
+        self.descents[event.player].append(descent)
 
 
 _MATCH, _RESET, _MEMBER = 0, 1, 2
-"""Keys that keep the streams apart."""
+"""Keys of the random streams."""
 
 
 def match_generator(seed: int, match_id: int) -> np.random.Generator:
-    """All draws of one match."""
+    """The generator for all draws of one match."""
     return _generator(seed, _MATCH, match_id)
 
 
 def reset_draw(seed: int, joined: int, snapshots: int) -> float:
-    """In [0, 1): whether the player that joined at event `joined` is reset after its n-th snapshot."""
+    """A draw in [0, 1) that decides on a reset of the player that joined at event `joined`, per snapshot."""
     return float(_generator(seed, _RESET, joined, snapshots).random())
 
 
 def member_generator(seed: int, player: str, takeovers: int, interval: int) -> np.random.Generator:
-    """All draws of one judgement of a member of a population; those of its start have the numbers 0 and 0."""
-    # By name, because a player's first settings are drawn before it has joined.
+    """The generator for one judgement of a member of a population; a new member has interval 0."""
+    # Keyed by name, because a player's first settings are drawn before it has joined.
     name = int.from_bytes(hashlib.blake2b(player.encode(), digest_size=8).digest())
     return _generator(seed, _MEMBER, name, takeovers, interval)
 

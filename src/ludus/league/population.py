@@ -1,7 +1,7 @@
-"""Population-based training: the players of a role try settings of their own, and those that fall behind go
-on from the weights and settings of better ones.
+"""Settings of population-based training: search spaces, selection rules and `Population`.
 
-Here are its settings; `takeovers` decides with them.
+Each player of the role has its own settings; those that fall behind take over the weights and settings of
+better ones. `ludus.league.takeovers` makes these decisions.
 """
 
 from __future__ import annotations
@@ -13,49 +13,54 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from ludus.data.checks import require_in, require_one_of
 from ludus.data.records import Settings
 from ludus.league.payoff import PayoffRules
-from ludus.league.players import member_generator, unknown
+from ludus.league.players import member_generator
 from ludus.league.promotion import MAX_DECISIONS
 
 Plain = bool | int | float | str
 
 
 class SearchSpace(Protocol):
-    """What one setting of the experiment may be."""
+    """The values that one setting of the experiment may take."""
 
     path: str
 
     def begin(self, rng: np.random.Generator) -> Plain:
-        """For a new member."""
+        """The value of a new member."""
 
     def draw(self, rng: np.random.Generator) -> Plain:
-        """Any value, whatever was there before."""
+        """A random value of the space."""
 
     def near(self, value: Any, factors: Sequence[float], rng: np.random.Generator) -> Plain:
-        """A value close to that of a donor; a drawn one if that is none of this space's kind."""
+        """A value close to a donor's; a random one if the donor's is not of this space."""
 
     def examples(self) -> tuple[Plain, ...]:
-        """Values that must all fit the experiment: the ends, or all of them."""
+        """Values that must all fit the experiment: the ends, or all options."""
 
 
 def _pick(number: int, rng: np.random.Generator) -> int:
-    """One of `number` places. Uses one `random()`, whose stream numpy keeps the same between versions."""
+    """One of `number` indices. Uses a single `random()`, whose stream numpy keeps stable between versions."""
     return min(int(rng.random() * number), number - 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uniform(SearchSpace):
-    """A number from `low` to `high`, each alike. Near it: times one of the factors, inside the ends."""
+    """A number drawn uniformly from `low` to `high`; `near` multiplies by a factor and clips to the ends."""
 
     path: str
     low: float
     high: float
     start: float | None = None
-    """What every member begins with; None: each draws its own."""
+    """The initial value of every member; None: each draws its own."""
 
     def __post_init__(self) -> None:
-        _check_ends(self, self.low, self.high, self.start)
+        name = type(self).__name__
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"{name} of {self.path!r} needs finite low < high, got low={self.low}, high={self.high}")
+        if self.start is not None and not self.low <= self.start <= self.high:
+            raise ValueError(f"{name}.start of {self.path!r} must be from {self.low} to {self.high}, got {self.start}")
 
     def begin(self, rng: np.random.Generator) -> float:
         return self.draw(rng) if self.start is None else self.start
@@ -64,50 +69,36 @@ class Uniform(SearchSpace):
         return min(max(self.low + (self.high - self.low) * rng.random(), self.low), self.high)
 
     def near(self, value: Any, factors: Sequence[float], rng: np.random.Generator) -> float:
-        return _times(self, value, factors, rng)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return self.draw(rng)  # a schedule that was set by hand cannot be multiplied
+        return min(max(value * factors[_pick(len(factors), rng)], self.low), self.high)
 
     def examples(self) -> tuple[float, ...]:
         return self.low, self.high
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LogUniform(SearchSpace):
-    """A number from `low` to `high`, each order of magnitude alike. Near it: times one of the factors, inside
-    the ends."""
-
-    path: str
-    low: float
-    high: float
-    start: float | None = None
-    """What every member begins with; None: each draws its own."""
+class LogUniform(Uniform):
+    """A number from `low` to `high` whose logarithm is drawn uniformly; `near` as in `Uniform`."""
 
     def __post_init__(self) -> None:
-        _check_ends(self, self.low, self.high, self.start)
+        Uniform.__post_init__(self)
         if not self.low > 0:
             raise ValueError(f"LogUniform.low of {self.path!r} must be above 0, got {self.low}; or use Uniform")
-
-    def begin(self, rng: np.random.Generator) -> float:
-        return self.draw(rng) if self.start is None else self.start
 
     def draw(self, rng: np.random.Generator) -> float:
         low, high = math.log(self.low), math.log(self.high)
         return min(max(math.exp(low + (high - low) * rng.random()), self.low), self.high)
 
-    def near(self, value: Any, factors: Sequence[float], rng: np.random.Generator) -> float:
-        return _times(self, value, factors, rng)
-
-    def examples(self) -> tuple[float, ...]:
-        return self.low, self.high
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OneOf(SearchSpace):
-    """One of `options`, each alike. Near it: itself or a neighbour, so that the order of numbers matters."""
+    """One of `options`, drawn uniformly; `near` gives the same option or a neighbour, so their order matters."""
 
     path: str
     options: tuple[Plain, ...]
     start: Plain | None = None
-    """What every member begins with; None: each draws its own."""
+    """The initial value of every member; None: each draws its own."""
 
     def __post_init__(self) -> None:
         if len(self.options) < 2:
@@ -131,55 +122,38 @@ class OneOf(SearchSpace):
         return self.options
 
 
-def _times(space: Uniform | LogUniform, value: Any, factors: Sequence[float], rng: np.random.Generator) -> float:
-    """A schedule that somebody set by hand is no number to multiply."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return space.draw(rng)
-    return min(max(value * factors[_pick(len(factors), rng)], space.low), space.high)
-
-
-def _check_ends(space: object, low: float, high: float, start: float | None) -> None:
-    name, path = type(space).__name__, getattr(space, "path", "")
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"{name} of {path!r} needs finite low < high, got low={low}, high={high}")
-    if start is not None and not low <= start <= high:
-        raise ValueError(f"{name}.start of {path!r} must be from {low} to {high}, got {start}")
-
-
 Fitness = Literal["rating", "win_rate", "score", "evaluation"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lead:
-    """How far another member is ahead of the one that is judged, in the units of the fitness."""
+    """The lead of another member over the judged one, in units of the fitness."""
 
     by: float
     standard_error: float
     win_rate: float | None = None
-    """Of the other one against it, as the fitness expects; None for scores."""
+    """Expected win rate of the other member against the judged one; None for scores."""
 
 
 class Selection(Protocol):
-    """Chooses whom a member should take over from, if anybody."""
+    """Chooses the donor of a member, if any."""
 
     def choose(self, leads: Mapping[str, Lead], rng: np.random.Generator) -> str | None:
-        """`leads`: every other member that can be compared with it, in joining order."""
+        """`leads`: the other members that can be compared with it, in joining order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Truncation(Selection):
-    """A member of the worst `bottom` share takes over from one of the best `top` share, each alike.
+    """A member of the worst `bottom` share takes over from a uniformly drawn one of the best `top` share.
 
-    Both shares hold at least one. Of members that are as good as each other, none is worse.
+    Both shares hold at least one member. Equal members do not count as worse.
     """
 
     bottom: float = 0.2
     top: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("bottom", "top"):
-            if not 0.0 < getattr(self, name) <= 0.5:
-                raise ValueError(f"Truncation.{name} must be above 0 and at most 0.5, got {getattr(self, name)}")
+        require_in(self, "(0, 0.5]", bottom=self.bottom, top=self.top)
 
     def choose(self, leads: Mapping[str, Lead], rng: np.random.Generator) -> str | None:
         worse = sum(lead.by < 0 for lead in leads.values())
@@ -191,16 +165,15 @@ class Truncation(Selection):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BinaryTournament(Selection):
-    """Any other member, each alike, if it wins at least `min_win_rate` of the games between the two.
+    """A uniformly drawn other member, if its win rate against the judged one is at least `min_win_rate`.
 
-    With scores there is no such rate, and `Population.confidence` alone decides.
+    Scores give no such rate; then only `Population.confidence` decides.
     """
 
     min_win_rate: float = 0.7
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.min_win_rate < 1.0:
-            raise ValueError(f"BinaryTournament.min_win_rate must be in [0.5, 1), got {self.min_win_rate}")
+        require_in(self, "[0.5, 1)", min_win_rate=self.min_win_rate)
 
     def choose(self, leads: Mapping[str, Lead], rng: np.random.Generator) -> str | None:
         if not leads:
@@ -216,31 +189,31 @@ def _share(share: float, members: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Population:
-    """What the players of a role search over, when each is judged, and who takes over from whom.
+    """Population-based training of the players of a role.
 
-    A member is judged every `every` decisions. One that takes over gets the live weights of its donor, a
-    fresh optimiser, and the donor's settings changed a little; its games are forgotten.
+    Every member is judged every `every` decisions. A member that takes over gets the live weights of its donor,
+    a fresh optimiser and slightly changed settings of the donor; its games are forgotten.
     """
 
     search: tuple[SearchSpace, ...]
-    """Settings below `learner` and `algorithm`. A number in the place of a schedule is a constant; to search
-    one end of it instead, name that: `learner.learning_rate.start`."""
+    """Settings below `learner` and `algorithm`. A number in place of a schedule is a constant; to search one
+    end of a schedule, name it: `learner.learning_rate.start`."""
     every: int
     """Decisions of a member between two judgements, and from a reset to the first."""
     ready_after: int = 0
-    """Decisions that a member trains before it is judged at all."""
+    """Decisions of a member before its first judgement."""
     fitness: Fitness = "rating"
-    """"rating": Elo from all games that it played. "win_rate": from those against other members. "score": of
-    recent training, in a game with one team. "evaluation": rating or score of its newest snapshot."""
+    """"rating": Elo from all games. "win_rate": games against other members. "score": recent training scores,
+    in a game with one team. "evaluation": rating or score of the newest snapshot."""
     selection: Selection = field(default_factory=Truncation)
     min_games: float = 100.0
-    """Games (decayed), or episodes of a score, of both members that are compared."""
+    """Decayed games, or episodes of a score, that both compared members need."""
     confidence: float = 0.95
-    """How sure it must be that the donor is better; 0.5: any lead counts."""
+    """Confidence required that the donor is better; 0.5: any lead counts."""
     factors: tuple[float, ...] = (0.8, 1.25)
-    """A number that is taken over is multiplied by one of these, each alike."""
+    """A donor's number is multiplied by one of these, drawn uniformly."""
     resample_probability: float = 0.25
-    """Chance that a setting is drawn anew instead."""
+    """Probability that a setting is drawn anew instead."""
 
     def __post_init__(self) -> None:
         if not self.search:
@@ -251,23 +224,17 @@ class Population:
                 raise ValueError(f"Population.search has {path!r} twice")
             if inside := [other for other in names if other.startswith(f"{path}.")]:
                 raise ValueError(f"Population.search has {path!r} and {inside[0]!r}, which is a part of it")
-        if not 1 <= self.every <= MAX_DECISIONS:
-            raise ValueError(f"Population.every must be from 1 to {MAX_DECISIONS:.0e}, got {self.every}")
-        if self.ready_after < 0:
-            raise ValueError(f"Population.ready_after must be at least 0, got {self.ready_after}")
-        if self.fitness not in get_args(Fitness):
-            raise ValueError(unknown("fitness", self.fitness, get_args(Fitness)))
-        if not 0.0 < self.min_games < math.inf:
-            raise ValueError(f"Population.min_games must be positive and finite, got {self.min_games}")
-        if not 0.5 <= self.confidence < 1.0:
-            raise ValueError(f"Population.confidence must be in [0.5, 1), got {self.confidence}")
+        require_in(self, f"[1, {MAX_DECISIONS}]", every=self.every)
+        require_in(self, "[0, inf]", ready_after=self.ready_after)
+        require_one_of(self, get_args(Fitness), fitness=self.fitness)
+        require_in(self, "(0, inf)", min_games=self.min_games)
+        require_in(self, "[0.5, 1)", confidence=self.confidence)
         if not self.factors or not all(0.0 < factor < math.inf for factor in self.factors):
             raise ValueError(f"Population.factors must all be positive and finite, got {self.factors}")
-        if not 0.0 <= self.resample_probability <= 1.0:
-            raise ValueError(f"Population.resample_probability must be from 0 to 1, got {self.resample_probability}")
+        require_in(self, "[0, 1]", resample_probability=self.resample_probability)
 
     def check_memory(self, payoff: PayoffRules) -> None:
-        """Refuse to wait for more games than are ever remembered."""
+        """Raise if `min_games` exceeds the games that the payoff remembers."""
         if self.fitness in ("win_rate", "score") and self.min_games >= payoff.memory_games:
             raise ValueError(
                 f"Population.min_games={self.min_games:g} is never reached: the payoff remembers "
@@ -275,12 +242,12 @@ class Population:
             )
 
     def new_settings(self, seed: int, player: str) -> Settings:
-        """What a new member begins with."""
+        """The settings of a new member."""
         rng = member_generator(seed, player, 0, 0)
         return {space.path: space.begin(rng) for space in self.search}
 
     def explore(self, donated: Settings, rng: np.random.Generator) -> Settings:
-        """The donor's settings, changed a little."""
+        """The donor's settings, perturbed or resampled."""
         found: Settings = {}
         for space in self.search:
             anew = rng.random() < self.resample_probability

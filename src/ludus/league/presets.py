@@ -1,8 +1,8 @@
-"""Leagues that were published, by name: `--set league=alphastar`, or `{type: alphastar, period: 1e6}`.
+"""Published leagues by name: `--set league=alphastar`, or `{type: alphastar, period: 1e6}`.
 
-Each function gives the published constants unless told otherwise. All intervals are multiples of `period`, in
-decisions: published ones are for games and clusters of another size, so that is the number to change first.
-Where sources disagree or are silent, docs/league-presets.md says what was chosen.
+The defaults are the published constants. All intervals are multiples of `period`, in decisions; change it
+first, because the published ones suit other games and cluster sizes. docs/league-presets.md explains the
+choices where sources disagree or are silent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ludus.league.matchmaking import (
     Verification,
 )
 from ludus.league.payoff import PayoffRules
-from ludus.league.promotion import EVERYONE, AfterReset, AnyOf, BySteps, ByWinRate
+from ludus.league.promotion import EVERYONE, AfterReset, AnyOf, BySteps, ByWinRate, Promotion
 from ludus.league.psro import MetaStrategy
 from ludus.league.quality import QualityScores
 from ludus.league.rules import LeagueRules, Role
@@ -31,7 +31,7 @@ Weights = Literal["live", "average"]
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = "main", "main_exploiter", "league_exploiter"
 
 _EACH_GAME = PayoffRules(decay=0.99, decay_games=1.0, min_games=0.0)
-"""AlphaStar's: every game of a pair fades the earlier ones by 0.99, and the first one counts."""
+"""AlphaStar's payoff: every game of a pair decays the earlier ones by 0.99, and the first one counts."""
 
 
 def alphastar(
@@ -45,42 +45,26 @@ def alphastar(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """AlphaStar as the text of the paper has it; numbers of players are those of one race."""
-    live = Live(role=MAIN)
-    exploiter = MAIN_EXPLOITER if main_exploiters else None
-    main = Role(
-        count=mains,
-        matchmaking=Mixture(
-            branches=(
-                (0.35, live),
-                (0.5, PFSP(weighting="squared")),
-                (0.15, ForgottenOrStrong(exploiter=exploiter)),
-            )
-        ),
-        promotion=BySteps(every=period),
-        start=start,
-        snapshot_weights=snapshot_weights,
-    )
+    """AlphaStar as described in the paper; the numbers of players are those of one race."""
+    verification = ForgottenOrStrong(exploiter=MAIN_EXPLOITER if main_exploiters else None)
+    branches = ((0.35, Live(role=MAIN)), (0.5, PFSP(weighting="squared")), (0.15, verification))
     attack = LiveOrPast(role=MAIN, min_win_rate=0.2, past="role")
     curriculum = PFSP(weighting="variance", over=MAIN)
     return _with_exploiters(
-        main,
-        _exploiter(
-            main_exploiters,
-            Mixture(branches=((0.5, curriculum), (0.5, attack))),
-            ByWinRate(min_decisions=1, max_decisions=2 * period, against=MAIN),
-            reset_probability=1.0,
-            value_only=value_only_after_reset,
-            like=main,
+        Role(
+            count=mains,
+            matchmaking=Mixture(branches=branches),
+            promotion=BySteps(every=period),
+            start=start,
+            snapshot_weights=snapshot_weights,
         ),
-        _exploiter(
-            league_exploiters,
-            PFSP(weighting="squared"),
-            ByWinRate(min_decisions=1, max_decisions=period),
-            reset_probability=0.25,
-            value_only=value_only_after_reset,
-            like=main,
-        ),
+        main_exploiters,
+        Mixture(branches=((0.5, curriculum), (0.5, attack))),
+        ByWinRate(min_decisions=1, max_decisions=2 * period, against=MAIN),
+        league_exploiters,
+        PFSP(weighting="squared"),
+        ByWinRate(min_decisions=1, max_decisions=period),
+        value_only=value_only_after_reset,
         bots=bots,
         payoff=_EACH_GAME,
     )
@@ -97,35 +81,25 @@ def alphastar_pseudocode(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """AlphaStar as its supplementary pseudocode has it, without its errors."""
+    """AlphaStar as in its supplementary pseudocode, without the errors there."""
     self_play = LiveOrPast(role=MAIN, min_win_rate=0.3)
     verification = Verification(exploiter=MAIN_EXPLOITER if main_exploiters else None, otherwise=self_play)
     all_beaten = ByWinRate(min_decisions=period, max_decisions=2 * period)
-    main = Role(
-        count=mains,
-        matchmaking=Mixture(branches=((0.5, PFSP(weighting="squared")), (0.15, verification), (0.35, self_play))),
-        promotion=all_beaten,
-        start=start,
-        snapshot_weights=snapshot_weights,
-    )
     return _with_exploiters(
-        main,
-        _exploiter(
-            main_exploiters,
-            LiveOrPast(role=MAIN, min_win_rate=0.1),
-            ByWinRate(min_decisions=period, max_decisions=2 * period, against=MAIN),
-            reset_probability=1.0,
-            value_only=value_only_after_reset,
-            like=main,
+        Role(
+            count=mains,
+            matchmaking=Mixture(branches=((0.5, PFSP(weighting="squared")), (0.15, verification), (0.35, self_play))),
+            promotion=all_beaten,
+            start=start,
+            snapshot_weights=snapshot_weights,
         ),
-        _exploiter(
-            league_exploiters,
-            PFSP(weighting="linear_capped"),
-            all_beaten,
-            reset_probability=0.25,
-            value_only=value_only_after_reset,
-            like=main,
-        ),
+        main_exploiters,
+        LiveOrPast(role=MAIN, min_win_rate=0.1),
+        ByWinRate(min_decisions=period, max_decisions=2 * period, against=MAIN),
+        league_exploiters,
+        PFSP(weighting="linear_capped"),
+        all_beaten,
+        value_only=value_only_after_reset,
         bots=bots,
         payoff=_EACH_GAME,
     )
@@ -142,46 +116,33 @@ def di_star(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """DI-star: no verification; half self-play, half PFSP; a memory of about 1000 games of each pair.
+    """DI-star: no verification, half self-play and half PFSP, a memory of about 1000 games of each pair.
 
-    Its snapshots want 1000 games against everybody. A pair that has played 1000 has 1000 (1 - 1/e) = 632
-    after decay, and that is the bar here.
+    Its promotion asks for 1000 games against every opponent. After decay these count as 1000 (1 - 1/e) = 632,
+    which is the threshold here.
     """
     half, played = max(1, period // 2), 632.0
-    main = Role(
-        count=mains,
-        matchmaking=Mixture(
-            branches=((0.5, LiveOrPast(role=MAIN, min_win_rate=0.3)), (0.5, PFSP(weighting="squared")))
-        ),
-        promotion=AnyOf(
-            rules=(
-                ByWinRate(min_decisions=half, max_decisions=period, threshold=0.8, min_games=played),
-                ByWinRate(min_decisions=half, max_decisions=period, against=EVERYONE, min_games=played),
-            )
-        ),
-        start=start,
-        snapshot_weights=snapshot_weights,
+    self_play, attack = LiveOrPast(role=MAIN, min_win_rate=0.3), LiveOrPast(role=MAIN, min_win_rate=0.2)
+    promotions = (
+        ByWinRate(min_decisions=half, max_decisions=period, threshold=0.8, min_games=played),
+        ByWinRate(min_decisions=half, max_decisions=period, against=EVERYONE, min_games=played),
     )
-    attack = LiveOrPast(role=MAIN, min_win_rate=0.2)
     return _with_exploiters(
-        main,
-        _exploiter(
-            main_exploiters,
-            # 0.5 and 0.45 of its jobs; the other 0.05 only evaluate, which is no part of matchmaking here.
-            Mixture(branches=((0.5 / 0.95, attack), (0.45 / 0.95, PFSP(weighting="variance", over=MAIN)))),
-            ByWinRate(min_decisions=1, max_decisions=period, against=MAIN, min_games=played),
-            reset_probability=1.0,
-            value_only=value_only_after_reset,
-            like=main,
+        Role(
+            count=mains,
+            matchmaking=Mixture(branches=((0.5, self_play), (0.5, PFSP(weighting="squared")))),
+            promotion=AnyOf(rules=promotions),
+            start=start,
+            snapshot_weights=snapshot_weights,
         ),
-        _exploiter(
-            league_exploiters,
-            PFSP(weighting="linear_capped"),
-            ByWinRate(min_decisions=half, max_decisions=period, min_games=played),
-            reset_probability=0.25,
-            value_only=value_only_after_reset,
-            like=main,
-        ),
+        main_exploiters,
+        # 0.5 and 0.45 of its jobs; the other 0.05 only evaluate, which is not part of matchmaking here.
+        Mixture(branches=((0.5 / 0.95, attack), (0.45 / 0.95, PFSP(weighting="variance", over=MAIN)))),
+        ByWinRate(min_decisions=1, max_decisions=period, against=MAIN, min_games=played),
+        league_exploiters,
+        PFSP(weighting="linear_capped"),
+        ByWinRate(min_decisions=half, max_decisions=period, min_games=played),
+        value_only=value_only_after_reset,
         bots=bots,
         payoff=PayoffRules(decay=0.99, decay_games=10.0, min_games=100.0),
     )
@@ -195,14 +156,14 @@ def openai_five(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """OpenAI Five: mostly the latest weights, else its own past by quality."""
-    return _main_only(_part(self_play, QualityScores(step=step)), period, bots, snapshot_weights)
+    """OpenAI Five: mostly self-play, else snapshots by `QualityScores`."""
+    return _main_only(_with_self_play(self_play, QualityScores(step=step)), period, bots, snapshot_weights)
 
 
 def self_play(
     *, period: int = 1_000_000, bots: tuple[str, ...] = (), snapshot_weights: Weights = "live"
 ) -> LeagueRules:
-    """One player against its own latest weights; snapshots are kept, but not played against."""
+    """One player against its own latest weights; snapshots are kept but not played."""
     return _main_only(SelfPlay(), period, bots, snapshot_weights)
 
 
@@ -214,8 +175,8 @@ def fsp(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """Fictitious self-play: every snapshot alike."""
-    return _main_only(_part(self_play, UniformPast()), period, bots, snapshot_weights, reset_probability)
+    """Fictitious self-play: uniformly drawn snapshots."""
+    return _main_only(_with_self_play(self_play, UniformPast()), period, bots, snapshot_weights, reset_probability)
 
 
 def pfsp(
@@ -227,8 +188,9 @@ def pfsp(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """Prioritised fictitious self-play: snapshots by how the player does against them."""
-    return _main_only(_part(self_play, PFSP(weighting=weighting)), period, bots, snapshot_weights, reset_probability)
+    """Prioritised fictitious self-play: snapshots weighted by the win rate against them."""
+    matchmaking = _with_self_play(self_play, PFSP(weighting=weighting))
+    return _main_only(matchmaking, period, bots, snapshot_weights, reset_probability)
 
 
 def psro(
@@ -241,19 +203,16 @@ def psro(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """Policy-space response oracles: a best response to the meta-strategy of all snapshots is the next one.
+    """Policy-space response oracles: each snapshot is a best response to the meta-strategy of the earlier ones.
 
-    Every response starts from fresh weights; with `reset_probability` 0 it goes on from the last one, which
-    is quicker as long as it does not have to unlearn what it is sure of.
+    Every response starts from fresh weights. With `reset_probability` 0 it continues from the last one, which
+    is quicker unless it has much to unlearn.
     """
-    response = MetaStrategy(solver=meta_solver, explore=explore)
-    return _main_only(
-        _part(self_play, response), period, bots, snapshot_weights, reset_probability, decide_on="combined"
-    )
+    matchmaking = _with_self_play(self_play, MetaStrategy(solver=meta_solver, explore=explore))
+    return _main_only(matchmaking, period, bots, snapshot_weights, reset_probability, decide_on="combined")
 
 
-def _part(self_play: float, otherwise: Matchmaker) -> Matchmaker:
-    """A share of self-play, and something else."""
+def _with_self_play(self_play: float, otherwise: Matchmaker) -> Matchmaker:
     return Mixture(branches=((self_play, SelfPlay()), (1.0 - self_play, otherwise))) if self_play else otherwise
 
 
@@ -274,37 +233,37 @@ def _main_only(
     return LeagueRules(roles={MAIN: main}, bots=bots, decide_on=decide_on)
 
 
-def _exploiter(
-    count: int,
-    matchmaking: Matchmaker,
-    promotion: ByWinRate,
-    *,
-    reset_probability: float,
-    value_only: int,
-    like: Role,
-) -> Role | None:
-    """Without an initial snapshot: it would be the main player's once more."""
-    if not count:
-        return None
-    return Role(
-        count=count,
-        matchmaking=matchmaking,
-        promotion=promotion,
-        initial_snapshot=False,
-        reset_probability=reset_probability,
-        after_reset=AfterReset(value_only_decisions=value_only),
-        start=like.start,
-        snapshot_weights=like.snapshot_weights,
-    )
-
-
 def _with_exploiters(
     main: Role,
-    main_exploiter: Role | None,
-    league_exploiter: Role | None,
+    main_exploiters: int,
+    attack: Matchmaker,
+    attacked: Promotion,
+    league_exploiters: int,
+    challenge: Matchmaker,
+    challenged: Promotion,
     *,
+    value_only: int,
     bots: tuple[str, ...],
     payoff: PayoffRules,
 ) -> LeagueRules:
-    roles = {MAIN: main, MAIN_EXPLOITER: main_exploiter, LEAGUE_EXPLOITER: league_exploiter}
-    return LeagueRules(roles={name: role for name, role in roles.items() if role is not None}, bots=bots, payoff=payoff)
+    """Main players, and exploiters with their count, matchmaking and promotion. No exploiter has an initial
+    snapshot, which would be a copy of the main player's."""
+
+    def exploiter(count: int, matchmaking: Matchmaker, promotion: Promotion, reset_probability: float) -> Role:
+        return Role(
+            count=count,
+            matchmaking=matchmaking,
+            promotion=promotion,
+            initial_snapshot=False,
+            reset_probability=reset_probability,
+            after_reset=AfterReset(value_only_decisions=value_only),
+            start=main.start,
+            snapshot_weights=main.snapshot_weights,
+        )
+
+    roles = {MAIN: main}
+    if main_exploiters:
+        roles[MAIN_EXPLOITER] = exploiter(main_exploiters, attack, attacked, 1.0)
+    if league_exploiters:
+        roles[LEAGUE_EXPLOITER] = exploiter(league_exploiters, challenge, challenged, 0.25)
+    return LeagueRules(roles=roles, bots=bots, payoff=payoff)

@@ -1,18 +1,18 @@
-"""When a learning player is frozen: pure decisions from what the ledger says about it."""
+"""Promotion rules, which decide when a snapshot of a learning player is taken, and the rules of resets."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from ludus.data.checks import require_in
 from ludus.league.matchmaking import ALL_FROZEN, POOLS, Candidates
 from ludus.league.payoff import Payoff
 from ludus.league.players import Standing
 
 MAX_DECISIONS = 10**15
 EVERYONE = "everyone"
-"""All frozen players and all other learning ones."""
+"""All frozen players and all other learning players."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,16 +23,9 @@ class Snapshot:
 
 
 class Promotion(Protocol):
-    """Says whether a learning player should be frozen now."""
+    """Decides whether to freeze a learning player now."""
 
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None: ...
-
-
-def _check_decisions(owner: object, name: str, decisions: int) -> None:
-    if not 1 <= decisions <= MAX_DECISIONS:
-        raise ValueError(
-            f"{type(owner).__name__}.{name} must be from 1 to {MAX_DECISIONS:.0e} decisions, got {decisions}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +43,7 @@ class BySteps(Promotion):
     every: int
 
     def __post_init__(self) -> None:
-        _check_decisions(self, "every", self.every)
+        require_in(self, f"[1, {MAX_DECISIONS}]", every=self.every)
 
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
         since = standing.decisions_since_snapshot
@@ -59,33 +52,30 @@ class BySteps(Promotion):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByWinRate(Promotion):
-    """A snapshot once every opponent of `against` is beaten more often than `threshold`.
+    """A snapshot when the win rate against every opponent of `against` exceeds `threshold`.
 
-    Not before `min_decisions` since the last snapshot, and in any case at `max_decisions`. With no opponent
-    there is nothing to beat, and only `max_decisions` counts; so does it while a pair has too few games.
+    Not before `min_decisions` since the last snapshot, and in any case at `max_decisions`. Without opponents,
+    or with too few games against one of them, only `max_decisions` counts.
     """
 
     min_decisions: int
     max_decisions: int
     threshold: float = 0.7
     against: str = ALL_FROZEN
-    """"all_frozen", "own" (its snapshots), "scripted", "everyone" (frozen and live), or a role: the live
-    players of it."""
+    """"all_frozen", "own" (the player's snapshots), "scripted", "everyone" (frozen and live), or a role, which
+    means its live players."""
     min_games: float = 0.0
-    """Games (decayed) that it must have played against each of them."""
+    """Decayed games that the player must have played against each of them."""
 
     def __post_init__(self) -> None:
-        _check_decisions(self, "min_decisions", self.min_decisions)
-        _check_decisions(self, "max_decisions", self.max_decisions)
+        limits = {"min_decisions": self.min_decisions, "max_decisions": self.max_decisions}
+        require_in(self, f"[1, {MAX_DECISIONS}]", **limits)
         if self.max_decisions < self.min_decisions:
             raise ValueError(
                 f"ByWinRate.max_decisions={self.max_decisions} is below min_decisions={self.min_decisions}"
             )
-        if not 0.5 <= self.threshold < 1.0:
-            # Below 0.5 the 0.5 of an unplayed pair would count as beaten.
-            raise ValueError(f"ByWinRate.threshold must be in [0.5, 1), got {self.threshold}")
-        if not 0.0 <= self.min_games < math.inf:
-            raise ValueError(f"ByWinRate.min_games must be at least 0 and finite, got {self.min_games}")
+        require_in(self, "[0.5, 1)", threshold=self.threshold)  # an unplayed pair has 0.5, which is not a win
+        require_in(self, "[0, inf)", min_games=self.min_games)
 
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
         if self.min_games >= payoff.rules.memory_games:
@@ -115,7 +105,7 @@ class ByWinRate(Promotion):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnyOf(Promotion):
-    """A snapshot as soon as one of several rules asks for it."""
+    """A snapshot when any of several rules asks for it."""
 
     rules: tuple[Promotion, ...]
 
@@ -126,25 +116,22 @@ class AnyOf(Promotion):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByScore(Promotion):
-    """A snapshot when the recent mean score of training has grown: for games with one team.
+    """A snapshot when the recent mean training score has improved; for games with one team.
 
-    It must exceed that of the best such snapshot so far by more than `min_improvement`. Which snapshot is
-    really the best, evaluation says: it moves the tag `best`.
+    It must exceed that of the best such snapshot by more than `min_improvement`. The tag `best` depends on
+    evaluation instead.
     """
 
     min_improvement: float = 0.0
     min_episodes: int = 100
-    """Recent episodes that are needed for a mean."""
+    """Recent episodes needed for a mean."""
     min_decisions: int = 0
-    """At least so many decisions between two snapshots."""
+    """Decisions between two snapshots."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.min_improvement) and self.min_improvement >= 0):
-            raise ValueError(f"ByScore.min_improvement must be at least 0 and finite, got {self.min_improvement}")
-        if self.min_episodes < 1:
-            raise ValueError(f"ByScore.min_episodes must be at least 1, got {self.min_episodes}")
-        if self.min_decisions < 0:
-            raise ValueError(f"ByScore.min_decisions must be at least 0, got {self.min_decisions}")
+        require_in(self, "[0, inf)", min_improvement=self.min_improvement)
+        require_in(self, "[1, inf]", min_episodes=self.min_episodes)
+        require_in(self, "[0, inf]", min_decisions=self.min_decisions)
 
     def decide(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> Snapshot | None:
         score, kept = standing.recent_score, standing.best_frozen_score
@@ -158,14 +145,14 @@ class ByScore(Promotion):
 
 
 class Restart(Protocol):
-    """Chooses the model that a reset player starts again from; None: fresh weights."""
+    """Chooses the model that a reset player starts from; None: fresh weights."""
 
     def model(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> str | None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FromStart(Restart):
-    """What the player started from in the first place: the supervised model, or fresh weights."""
+    """The model that the player first started from: a supervised model, or fresh weights."""
 
     def model(self, standing: Standing, candidates: Candidates, payoff: Payoff) -> str | None:
         return standing.player.model
@@ -173,15 +160,13 @@ class FromStart(Restart):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AfterReset:
-    """What happens to a player whose weights have started again."""
+    """How a player continues after a reset."""
 
     value_only_decisions: int = 0
-    """Decisions on which it trains its value alone, so that a value that knows nothing of these weights does
-    not spoil them. `Standing.value_only_left` counts down."""
+    """Decisions that train only the value, so that an untrained value does not spoil the policy.
+    `Standing.value_only_left` counts them down."""
     clear_payoff: bool = True
-    """Forget its games: they say nothing about the weights of now, neither for its own decisions nor for
-    those of others about it. Games that are still open never count, whatever this says."""
+    """Forget the player's games, which were played with other weights. Open games never count either way."""
 
     def __post_init__(self) -> None:
-        if self.value_only_decisions < 0:
-            raise ValueError(f"AfterReset.value_only_decisions must be at least 0, got {self.value_only_decisions}")
+        require_in(self, "[0, inf]", value_only_decisions=self.value_only_decisions)

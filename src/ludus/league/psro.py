@@ -1,4 +1,4 @@
-"""Policy-space response oracles (PSRO): opponents drawn from a meta-strategy over the frozen population."""
+"""Policy-space response oracles (PSRO): meta-solvers, and matchmaking by a meta-strategy over snapshots."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ludus.data.addresses import load_address
+from ludus.data.checks import require_in, unknown
 from ludus.league.equilibrium import check_antisymmetric, max_entropy_nash
 from ludus.league.matchmaking import ALL_FROZEN, Candidates, Law, Matchmaker, Mixture
-from ludus.league.payoff import Payoff
-from ludus.league.players import unknown
+from ludus.league.payoff import Floats, Payoff
 from ludus.league.rules import LeagueRules
 
-Floats = NDArray[np.float64]
 MetaSolver = Callable[[Any], Floats]
 
 _NEVER = 1e-12
-"""Chance of a takeover that selection all but rules out: keeps one long-run law, whoever is first."""
+"""Least probability of a takeover in alpha-rank, which keeps the stationary law unique."""
 
 
 def uniform(payoff: Any) -> Floats:
-    """Every player alike: fictitious play."""
+    """The uniform mixture: fictitious play."""
     size = len(check_antisymmetric(payoff))
     return np.full(size, 1.0 / size)
 
@@ -34,10 +32,10 @@ def uniform(payoff: Any) -> Floats:
 def projected_replicator(
     payoff: Any, *, steps: int = 1000, step_size: float = 0.5, exploration: float = 1e-3
 ) -> Floats:
-    """Time average of replicator dynamics in which nobody falls below `exploration` / players.
+    """Time average of replicator dynamics in which no share falls below `exploration` / players.
 
-    Players that do better than the mixture grow. The dynamics circle round an equilibrium and their average
-    closes in on it: after these steps a best response gains about a hundredth of the largest payoff.
+    Players that do better than the mixture grow. The dynamics cycle around an equilibrium and their average
+    converges to it: with the defaults a best response gains about a hundredth of the largest payoff.
     """
     matrix = check_antisymmetric(payoff)
     size = len(matrix)
@@ -47,7 +45,7 @@ def projected_replicator(
     before = matrix @ mixture
     for _ in range(steps):
         gain = matrix @ mixture
-        # Second order in time (Adams and Bashforth): plain steps leave the circle outwards.
+        # Second order in time (Adams-Bashforth): plain Euler steps spiral outwards.
         slope = 1.5 * gain - 0.5 * before
         before = gain
         grown = mixture * (1.0 + step_size * (slope - mixture @ slope))
@@ -67,10 +65,10 @@ def _keep_floor(mixture: Floats, floor: float) -> Floats:
 
 
 def alpha_rank(payoff: Any, *, alpha: float = 100.0, population: int = 50) -> Floats:
-    """Share of time that a finite population spends as each player, when mutants take over if they win.
+    """Alpha-rank: the share of time that a finite population spends as each player.
 
-    A resident is challenged by every other player alike. One that wins d on average takes over with
-    probability (1 - e^-x) / (1 - e^-(population x)), x = alpha d; 1 / population when they are even.
+    Every other player challenges the resident with equal probability. One that wins d on average takes over
+    with probability (1 - e^-x) / (1 - e^-(population x)), x = alpha d; 1 / population if they are even.
     """
     matrix = check_antisymmetric(payoff)
     size = len(matrix)
@@ -88,10 +86,8 @@ def alpha_rank(payoff: Any, *, alpha: float = 100.0, population: int = 50) -> Fl
 
 
 def _long_run(moves: Floats) -> Floats:
-    """The stationary law of a chain by state reduction, which only adds, multiplies and divides.
-
-    No digits are lost between chances of 1 and of 1e-12 (Grassmann, Taksar and Heyman).
-    """
+    """The stationary law of a Markov chain by state reduction (Grassmann, Taksar and Heyman), which never
+    subtracts and so keeps its digits between probabilities of 1 and 1e-12."""
     size = len(moves)
     moves = moves.copy()
     for last in range(size - 1, 0, -1):
@@ -106,10 +102,8 @@ def _long_run(moves: Floats) -> Floats:
 
 
 def rectified_opponents(payoff: Any) -> Floats:
-    """Whom each player (row) trains against under rectified Nash: the equilibrium's players that it does not
-    lose to, in the proportions of the equilibrium. Rows sum to 1; a player that loses to all of them trains
-    against the equilibrium itself.
-    """
+    """Opponents of each player (row) under rectified Nash: the equilibrium restricted to the players that it
+    does not lose to. Rows sum to 1; a player that loses to all of them gets the equilibrium itself."""
     matrix = check_antisymmetric(payoff)
     nash = max_entropy_nash(matrix)
     even = 1e-9 * float(np.abs(matrix).max())
@@ -119,8 +113,7 @@ def rectified_opponents(payoff: Any) -> Floats:
 
 
 def rectified_nash(payoff: Any) -> Floats:
-    """Opponents of a newcomer that takes after a player of the equilibrium, drawn by its share, and trains
-    against that player's `rectified_opponents`."""
+    """Opponents of a new player: the `rectified_opponents` of the equilibrium's players, mixed by their shares."""
     return np.asarray(max_entropy_nash(payoff) @ rectified_opponents(payoff))
 
 
@@ -133,17 +126,15 @@ META_SOLVERS: Mapping[str, MetaSolver] = MappingProxyType(
         "rectified_nash": rectified_nash,
     }
 )
-"""By the name that an experiment calls them."""
+"""By the name used in an experiment."""
 
-
-_Key = tuple[str, tuple[str, ...]]
-_SOLVED: OrderedDict[_Key, tuple[Floats, Floats]] = OrderedDict()
-"""The latest answers: a payoff between frozen players changes seldom, and a match is drawn every moment."""
+_SOLVED: OrderedDict[tuple[str, tuple[str, ...]], tuple[Floats, Floats]] = OrderedDict()
+"""(solver, pool) -> its latest payoff and strategy: matches are drawn far more often than payoffs change."""
 _MOST_SOLVED = 8
 
 
 def find_solver(name: str) -> MetaSolver:
-    """By name, or by address: `my_file.py:solver`."""
+    """A meta-solver by name, or by address: `my_file.py:solver`."""
     if ":" in name:
         solver: MetaSolver = load_address(name)
         return solver
@@ -156,20 +147,19 @@ def find_solver(name: str) -> MetaSolver:
 class MetaStrategy(Matchmaker):
     """Snapshots of the pool `over`, drawn from the meta-strategy of their payoff against each other.
 
-    The payoff is the mean score between each two of them, scaled into [-1, 1]; 0 for those that have met too
-    seldom. Only evaluation makes snapshots meet each other: let the league decide on the combined payoff, and
-    every snapshot is evaluated against all earlier ones.
+    The payoff is the mean score of each pair, scaled into [-1, 1]; 0 for pairs that have met too seldom. Only
+    evaluation lets snapshots meet: with `decide_on="combined"` every snapshot is evaluated against all earlier
+    ones.
     """
 
     solver: str = "nash"
     over: str = ALL_FROZEN
     explore: float = 0.0
-    """The share of matches against any of the pool alike, so that no opponent is never met."""
+    """Share of matches against a uniformly drawn opponent, so that every one is met."""
 
     def __post_init__(self) -> None:
         find_solver(self.solver)
-        if not 0.0 <= self.explore <= 1.0:
-            raise ValueError(f"MetaStrategy.explore must be from 0 to 1, got {self.explore}")
+        require_in(self, "[0, 1]", explore=self.explore)
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         pool = candidates.past(self.over, player)
@@ -181,7 +171,7 @@ class MetaStrategy(Matchmaker):
 
 
 def reads_every_pair(rules: LeagueRules) -> bool:
-    """Whether a role draws from a meta-strategy, and the payoff it reads can hold games between snapshots."""
+    """Whether a role uses a meta-strategy and reads a payoff that can hold games between snapshots."""
     return rules.decide_on != "training" and any(_has_meta(role.matchmaking) for role in rules.roles.values())
 
 
@@ -192,7 +182,7 @@ def _has_meta(matchmaking: Matchmaker) -> bool:
 
 
 def _solve(solver: str, pool: tuple[str, ...], payoff: Floats) -> Floats:
-    """The meta-strategy; the same payoff is not solved twice in a row."""
+    """The meta-strategy, cached while the payoff stays the same."""
     known = _SOLVED.get((solver, pool))
     if known is not None and (known[0] is payoff or np.array_equal(known[0], payoff)):
         _SOLVED.move_to_end((solver, pool))

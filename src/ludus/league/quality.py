@@ -1,4 +1,4 @@
-"""OpenAI Five's choice of past opponents: each has a quality that falls whenever it is beaten."""
+"""OpenAI Five's matchmaking: every past opponent has a quality that falls when it is beaten."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ludus.data.checks import require_in
 from ludus.data.records import Match, Result
-from ludus.league.matchmaking import OWN, Candidates, Floats, Law, Matchmaker, Mixture
-from ludus.league.payoff import Payoff
+from ludus.league.matchmaking import OWN, Candidates, Law, Matchmaker, Mixture
+from ludus.league.payoff import Floats, Payoff
 from ludus.league.players import Player
 from ludus.league.rules import Role
 
 _LEAST_PROBABILITY = 1e-6
-"""A win over an opponent that is hardly ever drawn must not throw its quality out of all proportion."""
+"""Bounds the step of an opponent that is hardly ever drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QualityScores(Matchmaker):
-    """Snapshots of the pool `over` by softmax of their quality for the player.
+    """Snapshots of the pool `over`, drawn by the softmax of their quality.
 
-    A snapshot joins with the highest quality of the pool. A win over opponent i takes step / (N p_i) from
-    its quality, where p_i is its probability when the match was issued and N the size of the pool: every
-    opponent loses quality at the rate at which it is beaten, however often it is drawn. Draws and losses
-    change nothing. One match counts as one game: what it takes is multiplied by the share of its episodes
-    that were won.
+    A snapshot joins with the highest quality of the pool. A win over opponent i subtracts step / (N p_i) from
+    its quality, where p_i is its probability when the match was issued and N the size of the pool, so that
+    the rate does not depend on how often it is drawn. Draws and losses change nothing. A match counts as one
+    game: its step is multiplied by the share of its episodes that were won.
     """
 
     over: str = OWN
     step: float = 0.01
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.step <= 1.0:
-            raise ValueError(f"QualityScores.step must be from 0 to 1, got {self.step}")
+        require_in(self, "[0, 1]", step=self.step)
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         pool = candidates.past(self.over, player)
@@ -44,14 +43,14 @@ class QualityScores(Matchmaker):
 
 
 def softmax(qualities: Mapping[str, float], pool: Sequence[str]) -> Floats:
-    """Of the pool's qualities; one that is not known yet is 0, where all begin."""
+    """Probabilities of the pool from its qualities, which are 0 initially."""
     values = np.array([qualities.get(other, 0.0) for other in pool])
     weights = np.exp(values - values.max())
     return np.asarray(weights / weights.sum())
 
 
 def quality_rules(roles: Mapping[str, Role]) -> dict[str, QualityScores]:
-    """By role, of those roles that have one."""
+    """The roles with a `QualityScores` rule, and that rule."""
     found = {name: quality_rule(role.matchmaking) for name, role in roles.items()}
     return {name: rule for name, rule in found.items() if rule is not None}
 
@@ -70,14 +69,14 @@ def _quality_rules(matchmaking: Matchmaker) -> Iterator[QualityScores]:
 
 
 class QualityBook:
-    """The qualities of all players whose role has the rule: a fold over matches and snapshots."""
+    """The qualities of opponents for all players with the rule, folded from snapshots and matches."""
 
     def __init__(self, rules: Mapping[str, QualityScores]) -> None:
-        """`rules`: by role."""
+        """`rules` are keyed by role."""
         self._rules = rules
         self._scores: dict[str, dict[str, float]] = {}
         self._open: dict[int, tuple[str, tuple[tuple[int, str, float], ...]]] = {}
-        """Match -> its player, and (side, opponent, what a win over it takes) of the others."""
+        """Match -> its player, and (side, opponent, step of a win over it) of the others."""
 
     def change_rules(self, rules: Mapping[str, QualityScores]) -> None:
         self._rules = rules
@@ -88,7 +87,7 @@ class QualityBook:
         return self._scores
 
     def join(self, joined: Player, candidates: Candidates) -> None:
-        """A snapshot has joined: it is as good as the best for everybody who may meet it."""
+        """A snapshot joined: it gets the highest quality of each pool that it is in."""
         for player in candidates.players:
             rule = self._rules.get(player.role)
             pool = candidates.past(rule.over, player.id) if rule else ()
@@ -98,7 +97,7 @@ class QualityBook:
                 scores[joined.id] = max(others, default=0.0)
 
     def issue(self, match: Match, role: str, candidates: Candidates) -> None:
-        """Note what a win in this training match will take, by the probabilities of now."""
+        """Store the step of a win in this training match, given the current probabilities."""
         sides = [side.stands_for or "" for side in match.sides]
         rule, player = self._rules.get(role), sides[0]
         if rule is None:
@@ -131,11 +130,11 @@ class QualityBook:
         self._open.clear()
 
     def forget(self, player: str) -> None:
-        """The player started again: its opponents are all alike to it, and what it still plays counts not."""
+        """The player was reset: drop the qualities of its opponents and its open matches."""
         self._scores.pop(player, None)
         self._open = {match_id: entry for match_id, entry in self._open.items() if entry[0] != player}
 
     def state(self) -> object:
-        """All of it as plain values, for the league's digest."""
+        """The whole state as plain values, for the league's digest."""
         scores = [(player, sorted(scores.items())) for player, scores in sorted(self._scores.items())]
         return scores, sorted(self._open.items())

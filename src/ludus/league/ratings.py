@@ -1,4 +1,4 @@
-"""How strong each player is: Elo with error bars from the payoff, and OpenSkill folded row by row."""
+"""Ratings: Elo with error bars, fitted to the payoff, and OpenSkill, folded from the ledger."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from openskill.models import PlackettLuce
 from scipy.special import expit, ndtri
 
+from ludus.data.checks import require_in, unknown
 from ludus.data.records import (
     AnyEvent,
     Match,
@@ -23,10 +23,7 @@ from ludus.data.records import (
     Result,
     RunStarted,
 )
-from ludus.league.payoff import groups
-from ludus.league.players import unknown
-
-Floats = NDArray[np.float64]
+from ludus.league.payoff import Floats, groups
 
 ELO_SCALE = 400.0 / math.log(10.0)
 """Elo points per unit of log odds: 400 points are odds of 10 to 1."""
@@ -34,16 +31,12 @@ ELO_SCALE = 400.0 / math.log(10.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rating:
-    """Elo relative to the anchor. Without a chain of games to the anchor it is not identified: both None."""
+    """Elo relative to the anchor. Both numbers are None without a chain of games to the anchor."""
 
     player: str
     elo: float | None = None
     standard_error: float | None = None
     games: float = 0.0
-
-    @property
-    def identified(self) -> bool:
-        return self.elo is not None
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
         if self.elo is None or self.standard_error is None:
@@ -54,7 +47,7 @@ class Rating:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratings:
-    """One rating per player, in the order asked for; the anchor has 0 by definition."""
+    """One rating per player, in the given order. The anchor has 0 by definition."""
 
     anchor: str
     ratings: tuple[Rating, ...]
@@ -74,11 +67,11 @@ def fit_elo(
     anchor: str | None = None,
     prior_deviation: float = 1000.0,
 ) -> Ratings:
-    """Bradley-Terry strengths of largest posterior, a draw being half a win for each.
+    """Maximum a posteriori Bradley-Terry strengths; a draw is half a win for each.
 
-    `games` and `points` (wins + draws / 2) are as `Payoff.counts` gives them. A normal prior with a standard
-    deviation of `prior_deviation` Elo keeps a player that never lost finite and hardly moves the others.
-    Standard errors are of the difference to the anchor (default: the first player).
+    `games` and `points` (wins + draws / 2) come from `Payoff.counts`. A normal prior with a standard deviation
+    of `prior_deviation` Elo keeps players that never lost finite and hardly moves the others. Standard errors
+    are those of the difference to the anchor (default: the first player).
     """
     if not players:
         raise ValueError("fit_elo needs at least one player")
@@ -96,7 +89,7 @@ def fit_elo(
     if len(members) > 1:
         block = np.ix_(members, members)
         at = int(np.flatnonzero(members == origin)[0])
-        strength, covariance = _fit(games[block], points[block], ELO_SCALE / prior_deviation)
+        strength, covariance = _fit_strengths(games[block], points[block], ELO_SCALE / prior_deviation)
         variance = np.diag(covariance) + covariance[at, at] - 2 * covariance[at]
         elo = ELO_SCALE * (strength - strength[at])
         error = ELO_SCALE * np.sqrt(np.maximum(variance, 0.0))
@@ -130,11 +123,9 @@ def _check_counts(size: int, games: Floats, points: Floats) -> tuple[Floats, Flo
     return games, points
 
 
-def _fit(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floats]:
-    """Newton's method with step halving on a strictly concave posterior: (strengths, covariance).
-
-    Sums over the pairs that have met: in a large league they are few.
-    """
+def _fit_strengths(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floats]:
+    """(strengths, covariance) by Newton's method with step halving on a strictly concave posterior. Sums run
+    over the pairs that have met, which are few in a large league."""
     precision = prior_rate**2
     size = len(games)
     strength = np.zeros(size)
@@ -160,7 +151,7 @@ def _fit(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floa
     for _ in range(200):
         gradient, hessian = curvature(strength)
         step = np.linalg.solve(hessian, gradient)
-        # Half the predicted gain; below rounding error of the posterior there is nothing left to climb.
+        # Twice the predicted gain; stop when it is below the rounding error of the posterior.
         if float(gradient @ step) <= 1e-12 * max(1.0, abs(value)):
             break
         length = 1.0
@@ -172,29 +163,25 @@ def _fit(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floa
 
 
 _RANKS = ((1, 2), (1, 1), (2, 1))
-"""Of two sides after a win, a draw and a loss of the first."""
+"""Ranks of two sides after a win, a draw and a loss of the first."""
 
 
 class OpenSkillTable:
-    """OpenSkill (Plackett-Luce) skill of every player, one row after the other.
+    """OpenSkill (Plackett-Luce) skill of every player, updated result by result.
 
-    A row of n games between two sides makes min(n, `updates_per_row`) updates, shared between wins, draws and
-    losses as evenly and as evenly spread as whole numbers allow: a long row is evidence, but not thousands
-    of repetitions of it. With more sides a row is one update, ranked by points against all others.
-    Every seat of a team adds the skill of its player, so that line-ups of several players rate each of them.
-    One player against several sides of another counts as a row of two. Other rows in which a player sits on
-    two sides (self-play among them) say nothing and are left out.
+    A result of n games between two sides makes min(n, `updates_per_row`) updates, in the proportions of its
+    wins, draws and losses and evenly interleaved. A result of more sides is one update, ranked by points.
+    Every seat of a team adds the skill of its player, so that mixed line-ups rate each of their players. One
+    player against several sides of another counts as two sides. Other results with a player on two sides,
+    such as self-play, are left out.
 
-    It is a fold of its own, beside the league's: an update costs more than the rest of a row together, and
-    no decision of the league needs it.
+    This is a separate fold, because an update costs more than the rest of the league's fold and no decision of
+    the league needs it.
     """
 
     def __init__(self, updates_per_row: int = 8, *, seats: int = 1) -> None:
-        """`seats` of a team: more than one player can sit on them."""
-        if updates_per_row < 1:
-            raise ValueError(f"updates_per_row must be at least 1, got {updates_per_row}")
-        if seats < 1:
-            raise ValueError(f"seats must be at least 1, got {seats}")
+        """`seats`: seats of a team."""
+        require_in(self, "[1, inf]", updates_per_row=updates_per_row, seats=seats)
         self.updates_per_row = updates_per_row
         self.seats = seats
         self._model = PlackettLuce()
@@ -202,11 +189,11 @@ class OpenSkillTable:
         self._open: dict[int, Match] = {}
 
     def skill(self, player: str) -> tuple[float, float]:
-        """(mu, sigma); the prior for a player that has not played."""
+        """(mu, sigma); the prior for a player without games."""
         return self._skill.get(player, (self._model.mu, self._model.sigma))
 
     def apply(self, event: AnyEvent) -> None:
-        """Fold one ledger event; training and evaluation count, human games do not."""
+        """Fold one ledger event. Human games do not count."""
         match event:
             case RunStarted():
                 self._open.clear()
@@ -222,9 +209,9 @@ class OpenSkillTable:
                 pass
 
     def record(self, match: Match, result: Result) -> None:
-        """Update the skills of everyone in a finished match."""
+        """Update the skills of all players of a finished match."""
         line_ups = [side.players for side in match.sides]
-        if len({*line_ups[1:]}) == 1:  # two, or one against several of another, as it is in evaluations
+        if len({*line_ups[1:]}) == 1:  # two sides, or one against copies of another, as in evaluations
             line_ups = line_ups[:2]
         sides = [{*line_up} for line_up in line_ups]
         if len(sides) < 2 or len(set().union(*sides)) < sum(map(len, sides)):
@@ -238,11 +225,11 @@ class OpenSkillTable:
         for ranks in self._outcomes(len(teams), result):
             ratings = self._model.rate(ratings, ranks=list(ranks))
         for team, rated in zip(teams, ratings, strict=True):
-            for player, rating in zip(team, rated, strict=True):  # one that sits twice has the same twice
+            for player, rating in zip(team, rated, strict=True):  # equal for a player on several seats
                 self._skill[player] = (float(rating.mu), float(rating.sigma))
 
     def _duel(self, a: str, b: str, result: Result) -> None:
-        """One player against one, as most rows are: what `rate` does, without its copies of everything."""
+        """One player against one, the usual case: as the model's `rate`, without its copies."""
         (mean, deviation), (other, spread) = self.skill(a), self.skill(b)
         drift, noise, kappa = self._model.tau**2, 2 * self._model.beta**2, self._model.kappa
         for rank, other_rank in self._outcomes(2, result):
@@ -258,7 +245,7 @@ class OpenSkillTable:
         self._skill[a], self._skill[b] = (mean, deviation), (other, spread)
 
     def _reset(self, player: str) -> None:
-        """Back to the prior; what the player's old weights are still playing will not count."""
+        """Back to the prior; open matches of the player will not count."""
         self._skill.pop(player, None)
         self._open = {
             match_id: match
@@ -285,7 +272,7 @@ class OpenSkillTable:
 
 @lru_cache(maxsize=4096)
 def _spread(wins: int, draws: int, losses: int, updates: int) -> tuple[tuple[int, ...], ...]:
-    """`updates` outcomes in the proportions of the row, each time the one that is most behind."""
+    """`updates` outcomes in the proportions of the result; each is the one that lags most."""
     counts, given = (wins, draws, losses), [0, 0, 0]
     games = sum(counts)
     outcomes = []

@@ -1,4 +1,4 @@
-"""The players of a league and how ledger events change them."""
+"""The roster: all players of a league, changed by ledger events, and the turns in which they train."""
 
 from __future__ import annotations
 
@@ -8,25 +8,17 @@ from dataclasses import astuple, replace
 from itertools import islice
 from types import MappingProxyType
 
+from ludus.data.checks import unknown
 from ludus.data.records import LearnerProgress, Match, PlayerAdded, PlayerReset, ScoreMeasured
 from ludus.league.matchmaking import Candidates
-from ludus.league.players import (
-    FROZEN,
-    SCRIPTED,
-    UNPROMPTED,
-    Player,
-    Standing,
-    check_player_id,
-    reset_draw,
-    unknown,
-)
+from ludus.league.players import FROZEN, SCRIPTED, UNPROMPTED, Player, Standing, check_player_id, reset_draw
 from ludus.league.rules import LeagueRules
 
 
 class Roster:
-    """Every player that ever was, and the standing of each learning player of now.
+    """All players that ever joined, and the standing of each current learning player.
 
-    Each method checks its event before it changes anything.
+    Every method checks its event before it changes anything.
     """
 
     def __init__(self, rules: LeagueRules, seed: int) -> None:
@@ -35,7 +27,7 @@ class Roster:
         self._players: dict[str, Player] = {}
         self._removed: set[str] = set()
         self.decisions_of_removed = 0
-        """Decisions that learning players had trained on when they left."""
+        """Decisions that removed learning players had trained on."""
         self._standings: dict[str, Standing] = {}
         self._scores: dict[str, ScoreMeasured] = {}
         self._candidates = Candidates(players=(), roles=tuple(rules.roles))
@@ -46,7 +38,7 @@ class Roster:
 
     @property
     def players(self) -> Mapping[str, Player]:
-        """All players, removed ones too, in joining order."""
+        """All players, including removed ones, in joining order."""
         return MappingProxyType(self._players)
 
     @property
@@ -60,11 +52,11 @@ class Roster:
 
     @property
     def candidates(self) -> Candidates:
-        """The players of now, in joining order."""
+        """The current players, in joining order."""
         return self._candidates
 
     def __contains__(self, player: object) -> bool:
-        """Whether it is a player of now; at once, however many there are."""
+        """Whether it is a current player; in constant time, unlike `candidates`."""
         return player in self._players and player not in self._removed
 
     def standing(self, player: str) -> Standing:
@@ -96,11 +88,11 @@ class Roster:
         if player.learning:
             # A late joiner starts level with the rest, or it would get every match until it had caught up.
             others = self._standings.values()
-            level = min((standing.trained for standing in others), default=0)
+            level = min((one.trained for one in others), default=0)
             self._standings[player.id] = Standing(
                 player=player,
-                episodes_issued=min((standing.episodes_issued for standing in others), default=0),
-                matches_issued=min((standing.matches_issued for standing in others), default=0),
+                episodes_issued=min((one.episodes_issued for one in others), default=0),
+                matches_issued=min((one.matches_issued for one in others), default=0),
                 trained=level,
                 trained_before=level,
                 reset_at=level,
@@ -142,12 +134,12 @@ class Roster:
         self._scores[event.player] = event
 
     def play(self, player: str, episodes: int, score_sum: float, square_sum: float, fade: float) -> None:
-        """Note the scores of a training match in a game with one team."""
+        """Add the scores of a training match in a game with one team."""
         if player in self._standings:
             self._standings[player] = self._standings[player].played(episodes, score_sum, fade, square_sum)
 
     def issue(self, match: Match) -> None:
-        """Count a training match for the players that it trains."""
+        """Count a training match for the players that train in it."""
         for player in {player for side in match.sides for player in side.trainees}:
             standing = self._standings[player]
             self._standings[player] = replace(
@@ -157,13 +149,13 @@ class Roster:
             )
 
     def begin_turn(self, player: str, others: Iterable[str]) -> None:
-        """Level with the `others` that train now, or it would get every match until it had caught up."""
+        """Set the player level with the `others` that train, or it would get every match until it caught up."""
         issued = [self._standings[other].episodes_issued for other in others]
         if issued:
             self._standings[player] = replace(self._standings[player], episodes_issued=min(issued))
 
     def state(self) -> object:
-        """All of it as plain values, for the league's digest."""
+        """The whole state as plain values, for the league's digest."""
         players = [astuple(player) for player in self._players.values()]
         standings = [astuple(standing) for standing in self._standings.values()]
         removed = (sorted(self._removed), self.decisions_of_removed)
@@ -199,11 +191,11 @@ class Roster:
 def next_turns(
     turns: Mapping[str, int], standings: Mapping[str, Standing], *, capacity: int, length: int
 ) -> dict[str, int]:
-    """The turns that run from now on: at most `capacity`, by player, with what it had `trained` at the start.
+    """The turns that run next, at most `capacity`: player -> its `trained` at the start of the turn.
 
-    A turn goes on until its player has trained `length` decisions. A free place goes to whoever has trained
-    least, which may be the player that has just left it; of equals, to the one that joined first. So what
-    two players have trained differs by about one turn, however long the league goes on.
+    A turn ends when its player has trained `length` decisions. A free place goes to the player that has
+    trained least, possibly the one that has just left it; ties go to the player that joined first. The
+    training of two players therefore never differs by much more than one turn.
     """
     going = {
         player: start

@@ -1,4 +1,4 @@
-"""The settings of a league: which players learn, whom they meet, when they are frozen and reset."""
+"""The settings of a league (`LeagueRules`, `Role`), and the line-ups of teams that a role can ask for."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from ludus.data.checks import require_in, require_one_of, unknown
 from ludus.data.records import ModelId, Side
 from ludus.data.schedules import LiveField
 from ludus.data.specs import patterns_of_seats
 from ludus.league.matchmaking import POOLS, Candidates, Law, Matchmaker, SelfPlay, draw, uniform
 from ludus.league.payoff import Payoff, PayoffRules, PayoffView
-from ludus.league.players import FROZEN, MAX_ID_LENGTH, SCRIPTED, check_player_id, unknown
+from ludus.league.players import FROZEN, MAX_ID_LENGTH, SCRIPTED, check_player_id
 from ludus.league.population import Population
 from ludus.league.promotion import EVERYONE, AfterReset, FromStart, Never, Promotion, Restart
 
 SELF = "self"
 LineUp = Mapping[str, str | Matchmaker]
-"""Pattern of seats within the team (`seat0`, `seat[12]`, `*`; the first that fits holds) -> who sits there:
-"self", a player, a learning role (one of its other players, nobody twice while there are enough), or a
+"""Pattern of seats within the team (`seat0`, `seat[12]`, `*`; the first match wins) -> player on these seats:
+"self", a player id, a learning role (one of its other players, none twice while there are enough), or a
 matchmaker, which draws for every seat. Empty: the player itself on every seat."""
 
 OpponentSeats = Literal["repeated", "line_up"]
@@ -28,7 +29,7 @@ Trainees = Literal["self", "side", "everyone"]
 
 
 def check_line_up(line_up: LineUp, seats_per_team: Sequence[int], known: Collection[str]) -> None:
-    """Refuse what can never be seated, naming the pattern that asks for it. `known`: players and roles."""
+    """Raise for a line-up that can never be seated, naming the pattern. `known`: players and roles."""
     if not line_up:
         return
     if len(set(seats_per_team)) > 1:
@@ -55,7 +56,7 @@ def seat_players(
     seated: list[str] = []
     for who in _by_seat(line_up, num_seats) if line_up else ():
         if isinstance(who, str):
-            law = _law(who, captain, seated, candidates, payoff)
+            law = _seat_law(who, captain, seated, candidates)
             seated.append(draw(law, rng) if len(law) > 1 else next(iter(law)))
         else:
             seated.append(who.choose(captain, candidates, payoff, rng)[0])
@@ -65,24 +66,21 @@ def seat_players(
 def make_sides(
     teams: Sequence[tuple[str, tuple[str, ...]]], trains: Trainees, learning: Collection[str]
 ) -> tuple[Side, ...]:
-    """Sides from (captain, players) of each team; the first one's captain is whom the match is made for.
+    """Sides from (captain, players) of each team. The match is made for the captain of the first team.
 
-    "self": that player trains, wherever it sits. "side": the learning players on its side do, wherever they
-    sit. "everyone": all learning players at the table do.
+    "self": only that player trains, on every side it sits on. "side": so do the learning players on its side.
+    "everyone": all learning players at the table train.
     """
     learner, own = teams[0]
     everyone = (player for _, players in teams for player in players)
     trainees = {"self": {learner}, "side": {learner, *own}, "everyone": {*everyone}}[trains] & {*learning}
-    return tuple(_side(captain, players, trainees) for captain, players in teams)
-
-
-def _side(captain: str, players: tuple[str, ...], trainees: set[str]) -> Side:
-    training = tuple(dict.fromkeys(player for player in players if player in trainees))
-    everybody = {*players} <= trainees
-    return Side(
-        players=players,
-        trains=everybody or training or False,
-        captain=None if players == (captain,) else captain,
+    return tuple(
+        Side(
+            players=players,
+            trains={*players} <= trainees or tuple(dict.fromkeys(one for one in players if one in trainees)) or False,
+            captain=None if players == (captain,) else captain,
+        )
+        for captain, players in teams
     )
 
 
@@ -91,10 +89,8 @@ def _by_seat(line_up: LineUp, num_seats: int) -> list[str | Matchmaker]:
     return [line_up[pattern] for pattern in patterns_of_seats(line_up, seats, "line_up")]
 
 
-def _law(who: str | Matchmaker, captain: str, seated: Sequence[str], candidates: Candidates, payoff: Payoff) -> Law:
-    """Who takes a seat. The captain does, if the player has left the league or its role has no other."""
-    if not isinstance(who, str):
-        return who.probabilities(captain, candidates, payoff)
+def _seat_law(who: str, captain: str, seated: Sequence[str], candidates: Candidates) -> Law:
+    """The law of a seat. The captain sits there if the player has left or its role has no other player."""
     if who in candidates.roles:
         others = [player for player in candidates.learning(who) if player != captain]
         return uniform([player for player in others if player not in seated] or others, captain)
@@ -107,71 +103,66 @@ _ROOM_FOR_NUMBER = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """What a number of learning players have in common."""
+    """The settings that some learning players have in common."""
 
     count: int = 1
-    """Players of this role."""
+    """Number of players of this role."""
     matchmaking: LiveField[Matchmaker] = field(default_factory=SelfPlay)
-    """Whom its players meet in training."""
+    """Chooses the opponents in training."""
     promotion: LiveField[Promotion] = field(default_factory=Never)
-    """When a snapshot of one joins the league as a frozen player."""
+    """Decides when a snapshot of a player joins the league as a frozen player."""
     initial_snapshot: LiveField[bool] = True
     """Freeze each player once as soon as it has published weights, so that the pool is never empty."""
     reset_probability: LiveField[float] = 0.0
-    """Chance that a player starts again after a snapshot that its promotion asked for."""
+    """Chance that a player is reset after a snapshot that its promotion asked for."""
     restart: LiveField[Restart] = field(default_factory=FromStart)
-    """What it then starts from."""
+    """Chooses the model that a reset player starts from."""
     after_reset: LiveField[AfterReset] = field(default_factory=AfterReset)
     start: str | None = None
-    """The model its players start from, or where `ludus train` finds one; None: fresh weights."""
+    """The model that players start from, or where `ludus train` finds one; None: fresh weights."""
     value_only_at_start: int = 0
-    """Decisions on which players with a `start` first train their value alone: a value that knows nothing yet
-    would spoil what they can do already."""
+    """Decisions on which players with a `start` train only their value first, so that an untrained value does
+    not spoil the policy."""
     snapshot_weights: LiveField[Literal["live", "average"]] = "live"
     """Which of the learner's two sets of weights is frozen."""
     population: LiveField[Population | None] = None
-    """Settings that its players search for together."""
+    """Settings that the players search over together."""
     line_up: LiveField[LineUp] = field(default_factory=dict)
-    """Who sits on the seats of its team; empty: the player itself on all of them."""
+    """The players on the seats of the team; empty: the player itself on all of them."""
     opponents: LiveField[OpponentSeats] = "repeated"
-    """An opponent's team: it sits on every seat, or is lined up by `line_up` with the opponent as "self"."""
+    """An opponent's team: the opponent on every seat, or `line_up` with the opponent as "self"."""
     trains: LiveField[Trainees] = "self"
-    """Who trains in its matches: the player alone, all learning players on its side, or all at the table."""
+    """Who trains in the matches: the player alone, all learning players on its side, or all at the table."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("opponents", get_args(OpponentSeats)), ("trains", get_args(Trainees))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(unknown(f"Role.{name}", getattr(self, name), allowed))
-        if not 0.0 <= self.reset_probability <= 1.0:
-            raise ValueError(f"Role.reset_probability must be from 0 to 1, got {self.reset_probability}")
-        if self.value_only_at_start < 0:
-            raise ValueError(f"Role.value_only_at_start must be at least 0, got {self.value_only_at_start}")
+        require_one_of(self, get_args(OpponentSeats), opponents=self.opponents)
+        require_one_of(self, get_args(Trainees), trains=self.trains)
+        require_in(self, "[0, 1]", reset_probability=self.reset_probability)
+        require_in(self, "[0, inf]", value_only_at_start=self.value_only_at_start)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeagueRules:
-    """Learning roles by name, scripted players, and how results become a payoff."""
+    """The roles of a league, its bots and outside players, and how results become a payoff."""
 
     roles: Mapping[str, Role]
     bots: tuple[str, ...] = ()
     """Ids of scripted players."""
     external: Mapping[str, str] = field(default_factory=dict)
-    """Frozen players from outside: id -> model of the run's model pool, or where `ludus train` finds one."""
+    """Frozen players from outside: id -> model in the run's model pool, or where `ludus train` finds one."""
     payoff: LiveField[PayoffRules] = field(default_factory=PayoffRules)
     decide_on: LiveField[PayoffView] = "training"
     """The payoff that matchmaking and promotion read."""
     capacity: LiveField[int | None] = None
-    """Players that train at a time, in turns; None: all of them."""
+    """Players that train at the same time, in turns; None: all of them."""
     turn: LiveField[int] = 1_000_000
-    """Decisions that a player trains before it hands its place on."""
+    """Decisions of a turn, after which the player gives up its place."""
 
     def __post_init__(self) -> None:
         if not self.roles:
             raise ValueError("LeagueRules.roles is empty: a league needs a learning role such as 'main'")
-        if self.capacity is not None and self.capacity < 1:
-            raise ValueError(f"LeagueRules.capacity must be at least 1, or null for all, got {self.capacity}")
-        if self.turn < 1:
-            raise ValueError(f"LeagueRules.turn must be at least 1 decision, got {self.turn}")
+        require_in(self, "[1, inf]", capacity=self.capacity, turn=self.turn)
+        require_one_of(self, get_args(PayoffView), decide_on=self.decide_on)
         for name, role in self.roles.items():
             self._check_role(name, role)
         ids = [player for name in self.roles for player in self.players_of(name)]
@@ -180,11 +171,9 @@ class LeagueRules:
             check_player_id(player)
             if ids.count(player) > 1:
                 raise ValueError(f"player id {player!r} would be given twice by the roles, bots and external players")
-        if self.decide_on not in get_args(PayoffView):
-            raise ValueError(unknown("payoff", self.decide_on, get_args(PayoffView)))
 
     def require_model_ids(self) -> None:
-        """Refuse models that are not of the run's pool; until a run begins they may be addresses."""
+        """Raise for models that are addresses: once a run has begun, all models are in its pool."""
         for player, model in self.external.items():
             _check_model(f"LeagueRules.external[{player!r}]", model)
         for name, role in self.roles.items():
@@ -192,7 +181,7 @@ class LeagueRules:
                 _check_model(f"Role.start of {name!r}", role.start)
 
     def players_of(self, role: str) -> list[str]:
-        """Ids of a role's learning players: its own name, or numbered from 0 where there are several."""
+        """Ids of a role's learning players: the name of the role, numbered from 0 if there are several."""
         count = self.roles[role].count
         return [role] if count == 1 else [f"{role}_{index}" for index in range(count)]
 

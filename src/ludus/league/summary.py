@@ -1,72 +1,41 @@
-"""The league at a glance: who is how strong, who beats whom, and which mixture nobody beats."""
+"""A summary of a league: ratings, win rates, equilibrium, scores and tags of the current players."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ludus.league.equilibrium import symmetric_nash
 from ludus.league.league import League
 from ludus.league.measures import LeagueMeasures, measure
-from ludus.league.payoff import Payoff
+from ludus.league.payoff import Floats, Payoff
 from ludus.league.payoff_estimate import estimate_scores
 from ludus.league.players import Player
 from ludus.league.ratings import Rating, fit_elo
 
 
-def best_snapshot(league: League, player: str) -> str | None:
-    """By mean score in a game with one team, else by Elo from evaluation games alone; of equals the newest.
-
-    Training games do not count: they are between players that change. None before the first measurement.
-    """
-    history = league.candidates.history_of(player)
-    if league.num_teams == 1:
-        measured = {snapshot: score.mean for snapshot, score in league.scores.items()}
-    else:
-        measured = _ratings(league, history)
-    newest_first = [snapshot for snapshot in reversed(history) if snapshot in measured]
-    return max(newest_first, key=measured.__getitem__, default=None)
-
-
-def _ratings(league: League, history: tuple[str, ...]) -> dict[str, float]:
-    """Elo of the snapshots that a chain of evaluation games joins to the newest one that was measured."""
-    candidates = league.candidates
-    rated = (*candidates.frozen(), *candidates.scripted())
-    games, points = league.payoffs.evaluation.counts(rated)
-    met = {player for player, total in zip(rated, games.sum(axis=1).tolist(), strict=True) if total}
-    anchor = next((snapshot for snapshot in reversed(history) if snapshot in met), None)
-    if anchor is None:
-        return {}
-    ratings = fit_elo(rated, games, points, anchor=anchor).ratings
-    return {rating.player: rating.elo for rating in ratings if rating.elo is not None}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeagueSummary:
-    """All players of now, in joining order, with the numbers that follow from their games."""
+    """All current players, in joining order, with the numbers computed from their games."""
 
     players: tuple[Player, ...]
     ratings: tuple[Rating, ...]
-    """Elo relative to `anchor`; games of training and evaluation together."""
+    """Elo relative to `anchor`, from training and evaluation games together."""
     anchor: str
-    win_rates: NDArray[np.float64]
-    games: NDArray[np.float64]
+    win_rates: Floats
+    games: Floats
     equilibrium: dict[str, float]
-    """Share of each frozen player in the mixture that no other one of them beats on average."""
+    """Share of each frozen player in the mixture that no frozen player beats on average."""
     scores: dict[str, tuple[float, float]]
     """Games with one team: mean score and its standard error."""
     tags: dict[str, dict[str, str]]
-    """Learning player -> "best" and "latest" -> the snapshot that it means."""
+    """Learning player -> "best" and "latest" -> snapshot."""
     measures: LeagueMeasures | None
-    """Of the frozen players, by win rates; None where they were not asked for."""
+    """Measures of the frozen players, from win rates; None if not requested."""
 
 
 def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool = False) -> LeagueSummary:
-    """`measured`: with the measures of the whole, which take half a second in a league of 200, and as long
-    again with alpha-rank."""
+    """`measured` adds the league measures: half a second in a league of 200, twice that with alpha-rank."""
     payoff = league.payoffs.view("combined")
     players = tuple(league.players[player] for player in league.candidates)
     ids = [player.id for player in players]
@@ -89,7 +58,7 @@ def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool =
 
 
 def tags_of(league: League, player: str) -> dict[str, str]:
-    """The snapshots that `player@best` and `player@latest` mean, as far as there are any."""
+    """The snapshots behind `player@best` and `player@latest`, where they exist."""
     found = {
         "best": best_snapshot(league, player),
         "latest": (None, *league.candidates.history_of(player))[-1],
@@ -97,9 +66,38 @@ def tags_of(league: League, player: str) -> dict[str, str]:
     return {tag: snapshot for tag, snapshot in found.items() if snapshot is not None}
 
 
+def best_snapshot(league: League, player: str) -> str | None:
+    """The snapshot with the best mean score (games with one team) or evaluation Elo; ties go to the newest.
+
+    Training games do not count, because their players keep changing. None before the first measurement.
+    """
+    history = league.candidates.history_of(player)
+    if league.num_teams == 1:
+        measured = {snapshot: score.mean for snapshot, score in league.scores.items()}
+    else:
+        measured = _evaluation_elo(league, history)
+    newest_first = [snapshot for snapshot in reversed(history) if snapshot in measured]
+    return max(newest_first, key=measured.__getitem__, default=None)
+
+
+def _evaluation_elo(league: League, history: tuple[str, ...]) -> dict[str, float]:
+    """Elo of the snapshots connected by evaluation games to the newest measured one."""
+    candidates = league.candidates
+    rated = (*candidates.frozen(), *candidates.scripted())
+    games, points = league.payoffs.evaluation.counts(rated)
+    met = {player for player, total in zip(rated, games.sum(axis=1).tolist(), strict=True) if total}
+    anchor = next((snapshot for snapshot in reversed(history) if snapshot in met), None)
+    if anchor is None:
+        return {}
+    ratings = fit_elo(rated, games, points, anchor=anchor).ratings
+    return {rating.player: rating.elo for rating in ratings if rating.elo is not None}
+
+
 def equilibrium_of(ids: Sequence[str], payoff: Payoff) -> dict[str, float]:
-    """Nash mixture over mean scores, of the players that a chain of games joins; those that have not met are
-    taken to be as their other games say. Empty where no two of the players have met often enough."""
+    """Nash mixture over the mean scores of the largest group of players connected by games.
+
+    `estimate_scores` fills in the pairs that have not met. Empty if no two players have met often enough.
+    """
     known, scores = estimate_scores(payoff, ids)
     if not known:
         return {}

@@ -1,7 +1,7 @@
-"""Which members of a population go on from the weights and settings of a better one: pure decisions.
+"""Takeovers in population-based training: which members continue from the weights and settings of a better one.
 
-All draws come from a generator made of the run's seed, the member, the number of its takeovers and of the
-judgement, so that a decision that a crash interrupted comes out the same again.
+The generator of a judgement is seeded by the run's seed, the member, its number of takeovers and the interval.
+A decision interrupted by a crash therefore comes out the same when it is repeated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Score = tuple[float, float, float]
 
 
 def leads(league: League, population: Population, member: Standing, others: Sequence[Standing]) -> dict[str, Lead]:
-    """The other members that can be compared with `member` now, in their order. Empty while it has too few
-    games itself."""
+    """The leads of the other members that can be compared with `member`, in order. Empty while `member` has
+    too few games."""
     everyone = [member, *others]
     least = population.min_games
     if population.fitness == "win_rate":
@@ -45,7 +45,7 @@ def leads(league: League, population: Population, member: Standing, others: Sequ
 
 
 def _by_rating(payoff: Payoff, players: list[str], names: Mapping[str, str], least: float) -> dict[str, Lead]:
-    """`names`: the members, the judged one first, and the player that stands for each."""
+    """`names`: member, the judged one first -> the player rated in its place."""
     anchor = next(iter(names.values()))
     ratings = fit_elo(players, *payoff.counts(players), anchor=anchor)
     if ratings[anchor].games < least:
@@ -65,7 +65,7 @@ def _by_games(payoff: Payoff, member: str, others: Sequence[str], least: float) 
         games = payoff.games(other, member)
         if games >= least:
             rate = (payoff.wins(other, member) + payoff.draws(other, member) / 2) / games
-            # As if each had won one game more, so that a pair with one winner is not certain.
+            # One more win for each side, so that a pair with one winner keeps an error.
             padded = (rate * games + 1) / (games + 2)
             error = math.sqrt(padded * (1 - padded) / (games + 2))
             found[other] = Lead(by=rate - 0.5, standard_error=error, win_rate=rate)
@@ -73,7 +73,7 @@ def _by_games(payoff: Payoff, member: str, others: Sequence[str], least: float) 
 
 
 def _by_score(scores: Mapping[str, Score | None], least: float) -> dict[str, Lead]:
-    """The judged member comes first."""
+    """`scores`: the judged member comes first."""
     known = {one: score for one, score in scores.items() if score is not None and score[2] >= least}
     first = next(iter(scores))
     if first not in known:
@@ -93,7 +93,7 @@ def _measured_score(league: League, snapshot: str | None) -> Score | None:
 
 
 def _newest_snapshot(league: League, standing: Standing) -> str | None:
-    """Of its weights since it last started: an older one says nothing about it."""
+    """The newest snapshot taken since the member last started; older ones are of other weights."""
     own = [player for player in league.candidates.players if player.frozen and player.parent == standing.player.id]
     if not own or own[-1].model != standing.ancestor:
         return None
@@ -102,7 +102,7 @@ def _newest_snapshot(league: League, standing: Standing) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Takeover:
-    """`player` should go on from the live weights of `donor`."""
+    """A decision that `player` continues from the live weights of `donor`."""
 
     player: str
     donor: str
@@ -111,8 +111,8 @@ class Takeover:
 
 
 def due_takeovers(league: League, news: Collection[str] | None = None) -> list[Takeover]:
-    """Of the members whose latest progress made them due, and is news (None: all of them are asked about). In
-    one round, who gives does not take."""
+    """Takeovers of the members whose latest progress made them due. `news` limits them to some players; a
+    donor does not take over in the same round."""
     found: list[Takeover] = []
     for name, role in league.rules.roles.items():
         if role.population is None:
@@ -135,7 +135,7 @@ def due_takeovers(league: League, news: Collection[str] | None = None) -> list[T
 
 
 def reset_for(league: League, takeover: Takeover) -> PlayerReset:
-    """The event that puts a takeover into force, once the donor's latest weights are in the pool."""
+    """The event that carries out a takeover, once the donor's latest weights are in the model pool."""
     model = league.standings[takeover.donor].latest_model
     if model is None:
         raise ValueError(f"{takeover.donor!r} has no weights that {takeover.player!r} could take over")
@@ -150,13 +150,13 @@ def reset_for(league: League, takeover: Takeover) -> PlayerReset:
 
 
 def is_frozen_now(league: League, player: str) -> bool:
-    """A snapshot of its latest weights is in the league already."""
+    """Whether a snapshot of the player's latest weights is in the league already."""
     model = str(league.standings[player].latest_model)
     return any(one.frozen and one.parent == player and one.model == model for one in league.candidates.players)
 
 
 def _is_due(member: Standing, population: Population) -> bool:
-    """Its latest progress went over the end of an interval."""
+    """Whether the member's latest progress crossed the end of an interval."""
     before = (member.trained_before - member.reset_at) // population.every
     return member.trained >= population.ready_after and _interval(member, population) > before
 
@@ -166,7 +166,7 @@ def _interval(member: Standing, population: Population) -> int:
 
 
 def _judge(league: League, population: Population, member: Standing, others: list[Standing]) -> Takeover | None:
-    """Not while most of the others have too few games: a rank among the rest would say little."""
+    """The takeover of a due member, if any. None while most of the others have too few games to compare."""
     player = member.player.id
     found = leads(league, population, member, others)
     if 2 * len(found) < len(others):

@@ -1,4 +1,4 @@
-"""The encoders of AlphaStar side by side: scalars, entities and maps become one vector."""
+"""AlphaStar's encoder: vectors, entities and maps become one feature vector."""
 
 from __future__ import annotations
 
@@ -9,14 +9,82 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ludus.data.checks import require_in
 from ludus.data.specs import Entities, Part, Planes, Vector, length_name
-from ludus.models.encoders import Encoded, EncodedEntities, KnownTypes, valid_entities
+from ludus.models.encoders import Encoded, EncodedEntities, KnownTypes, crop_entities
 from ludus.models.operators import Attention, Conv2d, Embedding, LayerNorm, Linear, ResidualConv
 from ludus.models.tensors import as_float
 
 
+_SMALLEST_SIDE = 8
+"""Maps with a shorter side are not halved."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scatter:
+    """Adds the embeddings of entities to a map, at their places."""
+
+    entities: str
+    """The `Entities` part."""
+    onto: str
+    """The `Planes` part."""
+    x: int
+    """The feature that holds the x coordinate; a type counts as the first feature."""
+    y: int
+    scale: float = 1.0
+    """Coordinates run from 0 to this."""
+
+    def __post_init__(self) -> None:
+        if self.x < 0 or self.y < 0:
+            raise ValueError(f"Scatter: x and y must be columns from 0 on, got {min(self.x, self.y)}")
+        require_in(self, "(0, inf]", scale=self.scale)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlphaStarSizes:
+    """The sizes of AlphaStar's network. The defaults are the mini size."""
+
+    scalar_size: int = 32
+    """Of the embedding of each vector."""
+    entity_size: int = 64
+    """Of the embedding of an entity."""
+    entity_layers: int = 1
+    entity_heads: int = 2
+    entity_hidden: int = 128
+    """Of the layer inside each layer of the entity transformer."""
+    scatter_channels: int = 8
+    map_channels: int = 16
+    """Channels of maps at their own resolution."""
+    down: tuple[int, ...] = (32, 32)
+    """Channels of the convolutions that halve a map; small maps keep their size."""
+    map_blocks: int = 1
+    """Residual blocks over the halved map, and in the head that chooses a place."""
+    spatial_size: int = 64
+    """Of the embedding of a map."""
+    hidden: tuple[int, ...] = (128,)
+    """Sizes of the layers before the memory."""
+    memory: int = 128
+    """Size of each layer of the LSTM; 0 for no memory."""
+    memory_layers: int = 1
+    """Layers of the LSTM; 0 for no memory."""
+    action_size: int = 128
+    action_blocks: int = 1
+    """Residual blocks of the head of the action type."""
+    head_hidden: int = 64
+    """Of the layers of all other heads."""
+    key_size: int = 32
+    """Of the keys of pointers."""
+    embedding_size: int = 128
+    """Of the input of a head: the features and the decisions of earlier heads."""
+    up: tuple[int, ...] = (16,)
+    """Channels of the convolutions that double the map, before the last one."""
+    value_size: int = 128
+    value_blocks: int = 1
+    """Residual blocks of each baseline."""
+
+
 class TransformerLayer(nn.Module):
-    """Attention among the valid entities, then two linear layers for each; both are added to what came in."""
+    """Attention among the valid entities, then two linear layers, each with a residual connection."""
 
     def __init__(self, size: int, num_heads: int, hidden: int) -> None:
         super().__init__()
@@ -33,20 +101,11 @@ class TransformerLayer(nn.Module):
 
 
 class EntityTransformer(nn.Module):
-    """Features and type of each entity, then layers of attention. `known_types` cuts the vocabulary."""
+    """Embeds features and type of each entity, then applies attention. `known_types` limits the vocabulary."""
 
-    def __init__(
-        self,
-        part: Entities,
-        *,
-        size: int,
-        layers: int,
-        num_heads: int,
-        hidden: int,
-        known_types: tuple[int, ...] | None,
-    ) -> None:
+    def __init__(self, part: Entities, sizes: AlphaStarSizes, known_types: tuple[int, ...] | None) -> None:
         super().__init__()
-        self.size = size
+        size = self.size = sizes.entity_size
         self.maximum = part.maximum
         self.typed = part.types > 0
         num_features = part.features - self.typed
@@ -54,22 +113,21 @@ class EntityTransformer(nn.Module):
         if self.typed:
             self.types = KnownTypes(part.types, known_types)
             self.type_embedding = Embedding(self.types.num_places, size)
-        self.layers = nn.ModuleList(TransformerLayer(size, num_heads, hidden) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            TransformerLayer(size, sizes.entity_heads, sizes.entity_hidden) for _ in range(sizes.entity_layers)
+        )
         self.outputs_norm = LayerNorm(size)
         self.outputs = Linear(size, size)
         self.whole = Linear(size, size)
 
     def forward(self, entities: Tensor, length: Tensor) -> tuple[Tensor, EncodedEntities]:
         """[..., size] for the list as a whole, and its entities, cropped to the longest list."""
-        longest = max(1, min(self.maximum, int(length.max()))) if length.numel() else 1
-        valid = valid_entities(length, longest)
-        padding = ~valid.unsqueeze(-1)
-        # Padding may hold anything, NaN included, so it is replaced rather than multiplied away.
-        hidden = self._embedded(entities[..., :longest, :].masked_fill(padding, 0))
+        rows, valid = crop_entities(entities, length, self.maximum)
+        hidden = self._embedded(rows)
         for layer in self.layers:
             hidden = layer(hidden, valid)
         hidden = torch.relu(self.outputs(torch.relu(self.outputs_norm(hidden))))
-        embedding = hidden.masked_fill(padding, 0.0)
+        embedding = hidden.masked_fill(~valid.unsqueeze(-1), 0.0)
         mean = embedding.sum(-2) / length.clamp(1, self.maximum).unsqueeze(-1)
         return torch.relu(self.whole(mean)), EncodedEntities(embedding, valid)
 
@@ -82,47 +140,8 @@ class EntityTransformer(nn.Module):
         return embedded if self.inputs is None else embedded + self.inputs(as_float(rows[..., 1:]))
 
 
-_SMALLEST_SIDE = 8
-"""Maps with a shorter side are not halved any more."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scatter:
-    """Put what is known of each entity onto the map, at its place."""
-
-    entities: str
-    """The `Entities` part."""
-    onto: str
-    """The `Planes` part."""
-    x: int
-    """The column of the entity's features that holds its x; a type counts as the first column."""
-    y: int
-    scale: float = 1.0
-    """Coordinates run from 0 up to this."""
-
-    def __post_init__(self) -> None:
-        if self.x < 0 or self.y < 0:
-            raise ValueError(f"Scatter: x and y must be columns from 0 on, got {min(self.x, self.y)}")
-        if not self.scale > 0.0:
-            raise ValueError(f"Scatter.scale must be above 0, got {self.scale}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpatialSizes:
-    """How large the tower over a map is."""
-
-    scatter_channels: int
-    inputs: int
-    """Channels at the map's own resolution."""
-    down: tuple[int, ...]
-    """Channels of the convolutions that halve the map."""
-    blocks: int
-    size: int
-    """Length of the embedding of the whole map."""
-
-
 class ScatterConnection(nn.Module):
-    """Reduces the embeddings of entities and adds them up at their places."""
+    """Reduces the embeddings of entities and sums them at their places."""
 
     def __init__(self, spec: Scatter, places: tuple[int, int], entity_size: int, channels: int) -> None:
         super().__init__()
@@ -150,16 +169,16 @@ class ScatterConnection(nn.Module):
 
 
 class SpatialTower(nn.Module):
-    """Planes of one size: a 1x1 projection, convolutions that halve the map while it is large, residual
-    blocks; an embedding of the whole, and the blocks' outputs for heads that choose a place."""
+    """Planes of one size: a 1x1 projection, convolutions that halve large maps, and residual blocks. Gives an
+    embedding of the whole map, and the blocks' outputs for heads that choose a place."""
 
-    def __init__(self, in_channels: int, places: tuple[int, int], sizes: SpatialSizes) -> None:
+    def __init__(self, in_channels: int, places: tuple[int, int], sizes: AlphaStarSizes) -> None:
         super().__init__()
         self.places = places
-        self.inputs = Conv2d(in_channels, sizes.inputs, kernel=1, padding=0)
+        self.inputs = Conv2d(in_channels, sizes.map_channels, kernel=1, padding=0)
         self.down = nn.ModuleList()
         self.halvings = 0
-        self.channels, (height, width) = sizes.inputs, places
+        self.channels, (height, width) = sizes.map_channels, places
         for channels in sizes.down:
             if min(height, width) >= _SMALLEST_SIDE:
                 self.down.append(Conv2d(self.channels, channels, kernel=4, stride=2))
@@ -169,8 +188,9 @@ class SpatialTower(nn.Module):
                 self.down.append(Conv2d(self.channels, channels))
             self.channels = channels
         self.cells = (height, width)
-        self.blocks = nn.ModuleList(ResidualConv(self.channels, num_blocks=sizes.blocks) for _ in range(sizes.blocks))
-        self.whole = Linear(self.channels * height * width, sizes.size)
+        num_blocks = sizes.map_blocks
+        self.blocks = nn.ModuleList(ResidualConv(self.channels, num_blocks=num_blocks) for _ in range(num_blocks))
+        self.whole = Linear(self.channels * height * width, sizes.spatial_size)
 
     def forward(self, planes: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """[..., channels, height, width] to [..., size] and the features of the map at `cells`."""
@@ -178,7 +198,7 @@ class SpatialTower(nn.Module):
             planes = planes.contiguous(memory_format=torch.channels_last)
         planes = torch.relu(self.inputs(planes))
         for index, layer in enumerate(self.down):
-            if index < self.halvings:  # an odd side gets a cell more, so that a cell is always two places
+            if index < self.halvings:  # an odd side is padded, so that a cell always covers two places
                 odd_height, odd_width = planes.shape[-2] % 2, planes.shape[-1] % 2
                 if odd_height or odd_width:
                     planes = functional.pad(planes, (0, odd_width, 0, odd_height))
@@ -191,20 +211,8 @@ class SpatialTower(nn.Module):
         return whole, tuple(skips) or (planes,)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlphaStarSizes:
-    """How large the encoders are."""
-
-    scalar_size: int
-    entity_size: int
-    entity_layers: int
-    entity_heads: int
-    entity_hidden: int
-    spatial: SpatialSizes
-
-
 class AlphaStarEncoder(nn.Module):
-    """Each vector has a linear layer, each list of entities a transformer, all planes of a size one tower."""
+    """A linear layer per vector, a transformer per list of entities, and a tower for all planes of one size."""
 
     def __init__(
         self,
@@ -223,17 +231,7 @@ class AlphaStarEncoder(nn.Module):
         self.in_context = tuple(name in context for name in vectors)
         self.context_size = sizes.scalar_size * sum(self.in_context)
         self.vectors = nn.ModuleList(Linear(part.size, sizes.scalar_size) for part in vectors.values())
-        self.entities = nn.ModuleList(
-            EntityTransformer(
-                part,
-                size=sizes.entity_size,
-                layers=sizes.entity_layers,
-                num_heads=sizes.entity_heads,
-                hidden=sizes.entity_hidden,
-                known_types=known_types,
-            )
-            for part in entities.values()
-        )
+        self.entities = nn.ModuleList(EntityTransformer(part, sizes, known_types) for part in entities.values())
         self.planes_of_map = _by_size(parts)
         self.scatters = nn.ModuleList()
         self.towers = nn.ModuleList()
@@ -243,12 +241,12 @@ class AlphaStarEncoder(nn.Module):
             channels = sum(part.channels for part in planes)
             for spec in scatter:
                 if spec.onto in names and spec.entities in entities:
-                    extra = sizes.spatial.scatter_channels
+                    extra = sizes.scatter_channels
                     self.scatters.append(ScatterConnection(spec, places, sizes.entity_size, extra))
                     channels += extra
-            self.towers.append(SpatialTower(channels, places, sizes.spatial))
+            self.towers.append(SpatialTower(channels, places, sizes))
         self.size = sizes.scalar_size * len(vectors) + sizes.entity_size * len(entities)
-        self.size += sizes.spatial.size * len(self.towers)
+        self.size += sizes.spatial_size * len(self.towers)
 
     def tower_of(self, name: str) -> SpatialTower:
         """The tower whose features are in `Encoded.maps` under this name."""
@@ -282,7 +280,7 @@ class AlphaStarEncoder(nn.Module):
 
 
 def _by_size(parts: Mapping[str, Part]) -> dict[str, tuple[str, ...]]:
-    """The names of planes of the same size, under the first of them."""
+    """The names of planes of the same size, keyed by the first of them."""
     maps: dict[tuple[int, int], tuple[str, ...]] = {}
     for name, part in parts.items():
         if isinstance(part, Planes):

@@ -1,4 +1,4 @@
-"""From the named parts of an observation to one feature vector per row, and one vector per entity."""
+"""Encoders of observations, into one feature vector per row and one vector per entity, and vocabularies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGE_PLANE = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderSizes:
-    """How large the encoders of planes and entities are."""
+    """Sizes of the encoders of planes and entities."""
 
     channels: tuple[int, ...]
     entity_size: int
@@ -40,14 +40,14 @@ class EncodedEntities:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What the rest of the network reads of an observation."""
+    """The output of an encoder."""
 
     features: Tensor
     entities: Mapping[str, EncodedEntities]
     context: Tensor | None = None
-    """[..., size]: what gates the heads of networks that have gates."""
+    """[..., size]: gates the heads of networks that have gates."""
     maps: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
-    """Features of maps that keep their places, [..., channels, height, width], early layers first."""
+    """Spatial features [..., channels, height, width], early layers first."""
 
 
 def valid_entities(length: Tensor, maximum: int) -> Tensor:
@@ -55,8 +55,16 @@ def valid_entities(length: Tensor, maximum: int) -> Tensor:
     return torch.arange(maximum, device=length.device) < length.unsqueeze(-1)
 
 
+def crop_entities(entities: Tensor, length: Tensor, maximum: int) -> tuple[Tensor, Tensor]:
+    """Entity lists cropped to the longest one, with padding set to zero, and which entities are valid."""
+    longest = max(1, min(maximum, int(length.max()))) if length.numel() else 1
+    valid = valid_entities(length, longest)
+    # Padding may hold anything, NaN included, so it is replaced rather than multiplied by zero.
+    return entities[..., :longest, :].masked_fill(~valid.unsqueeze(-1), 0), valid
+
+
 def with_type_flags(rows: Tensor, types: int) -> Tensor:
-    """[..., features] to [..., types + features - 1]: the type, the first feature, becomes flags."""
+    """[..., features] to [..., types + features - 1]: the type, the first feature, becomes one-hot."""
     flags = functional.one_hot(rows[..., 0].long().clamp(0, types - 1), types)
     return torch.cat((flags.float(), as_float(rows[..., 1:])), -1)
 
@@ -84,7 +92,7 @@ class PlanesEncoder(nn.Module):
 
 
 class EntitiesEncoder(nn.Module):
-    """One block of masked self-attention; the list as a whole is the mean of its embeddings."""
+    """One block of masked self-attention. The embedding of the list is the mean of those of its entities."""
 
     def __init__(self, part: Entities, sizes: EncoderSizes) -> None:
         super().__init__()
@@ -92,7 +100,7 @@ class EntitiesEncoder(nn.Module):
         self.maximum = part.maximum
         self.size = size
         self.types = part.types
-        # A type becomes flags rather than a number: types that are near each other mean nothing.
+        # Types are one-hot, because their numbers have no order.
         self.inputs = MLP(part.types + part.features - bool(part.types), (size,), sizes.activation)
         self.attention_norm = LayerNorm(size)
         self.attention = Attention(size, sizes.entity_heads)
@@ -101,21 +109,17 @@ class EntitiesEncoder(nn.Module):
         self.outputs = LayerNorm(size)
 
     def forward(self, entities: Tensor, length: Tensor) -> tuple[Tensor, EncodedEntities]:
-        longest = max(1, min(self.maximum, int(length.max()))) if length.numel() else 1
-        valid = valid_entities(length, longest)
-        padding = ~valid.unsqueeze(-1)
-        # Padding may hold anything, NaN included, so it is replaced rather than multiplied away.
-        rows = entities[..., :longest, :].masked_fill(padding, 0)
+        rows, valid = crop_entities(entities, length, self.maximum)
         hidden = self.inputs(with_type_flags(rows, self.types) if self.types else as_float(rows))
         hidden = hidden + self.attention(self.attention_norm(hidden), valid)
         hidden = hidden + self.mix(self.mix_norm(hidden))
-        embedding = self.outputs(hidden).masked_fill(padding, 0.0)
+        embedding = self.outputs(hidden).masked_fill(~valid.unsqueeze(-1), 0.0)
         pooled = embedding.sum(-2) / length.clamp(1, self.maximum).unsqueeze(-1)
         return pooled, EncodedEntities(embedding, valid)
 
 
 class Encoder(nn.Module):
-    """All parts of an observation; vectors are concatenated as they are."""
+    """Encodes all parts of an observation; vectors are passed through."""
 
     def __init__(self, parts: Mapping[str, Part], sizes: EncoderSizes) -> None:
         super().__init__()
@@ -141,7 +145,7 @@ class Encoder(nn.Module):
 
 
 def check_vocabulary(name: str, numbers: tuple[int, ...], size: int) -> None:
-    """Numbers in [0, size), each once, at least one."""
+    """Raise unless there is at least one number, all are in [0, size) and none is repeated."""
     if not numbers:
         raise ValueError(f"{name} is empty; leave it out to know all {size}")
     if len(set(numbers)) < len(numbers):
@@ -153,7 +157,7 @@ def check_vocabulary(name: str, numbers: tuple[int, ...], size: int) -> None:
 
 
 class KnownTypes(nn.Module):
-    """From the numbers of entity types to places in an embedding. Place 0 is for all unknown ones."""
+    """Maps entity types to indices of an embedding. Index 0 stands for all unknown types."""
 
     place: Tensor
 
@@ -175,10 +179,10 @@ class KnownTypes(nn.Module):
 
 
 class KnownActions(nn.Module):
-    """A choice among `num` options of which only some are known, and have a score.
+    """A choice among `num` options of which only the known ones have a score.
 
-    Options outside the vocabulary are never chosen, except where no known one is legal: there all legal
-    ones are equally likely, so that an agent that meets such a state plays on.
+    Unknown options are never chosen unless no known one is legal. Then all legal options are equally likely,
+    so that the agent can play on.
     """
 
     number: Tensor
@@ -191,7 +195,7 @@ class KnownActions(nn.Module):
     def decide(
         self, name: str, scores: Tensor, legal: Tensor | None, in_use: Tensor | None, chooser: Chooser
     ) -> Decision:
-        """`scores` [..., known] are those of the known options."""
+        """`scores` [..., known] are the logits of the known options."""
         number = self.number if self.number.dim() == 1 else self.number.unsqueeze(-2)
         number = number.expand(scores.shape)
         logits = scores.new_full((*scores.shape[:-1], self.num), LOWEST).scatter(-1, number, scores)

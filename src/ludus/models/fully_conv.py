@@ -11,14 +11,11 @@ from torch import Tensor, nn
 from ludus.data.specs import Part, Planes, Point, Pointer, SeatKind
 from ludus.models.decisions import Decision, decide
 from ludus.models.encoders import Encoded, EncodedEntities, Encoder, EncoderSizes
-from ludus.models.heads import ActionHeads, Question
+from ludus.models.heads import HEAD_GAIN, ActionHeads, Question
 from ludus.models.network_policy import Critic, NetworkPolicy
 from ludus.models.operators import ACTIVATIONS, MLP, Activation, Conv2d, Linear, Memory
 from ludus.models.policy import ValueScale
 from ludus.models.tensors import as_float
-
-_HEAD_GAIN = 0.01
-"""Small, so that a fresh policy is close to uniform."""
 
 MapSize = tuple[int, int]
 """Height and width in places."""
@@ -107,8 +104,8 @@ class MapPointHead(nn.Module):
         self.inputs = Linear(tower.channels, tower.channels)
         self.context = Linear(size, tower.channels, bias=False)
         # Without a score that all places of a cell share, each would learn from its own draws only.
-        self.scores = Linear(tower.channels, 1, gain=_HEAD_GAIN)
-        self.within = Linear(tower.channels, stride * stride, gain=_HEAD_GAIN) if stride > 1 else None
+        self.scores = Linear(tower.channels, 1, gain=HEAD_GAIN)
+        self.within = Linear(tower.channels, stride * stride, gain=HEAD_GAIN) if stride > 1 else None
 
     def forward(self, question: Question) -> Decision:
         assert question.entities is not None

@@ -1,4 +1,4 @@
-"""The heads of a network, decided in order: each sees the features and what earlier heads decided."""
+"""Action heads, which decide in order: each reads the features and the decisions of earlier heads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ludus.models.decisions import (
 from ludus.models.encoders import Encoded, EncodedEntities
 from ludus.models.operators import ACTIVATIONS, LOWEST, Activation, Embedding, Linear
 
-_HEAD_GAIN = 0.01
+HEAD_GAIN = 0.01
 """Small, so that a fresh policy is close to uniform."""
 _FLAT_POINTS = 256
 """Maps with more places than this are scored as a product of rows and columns."""
@@ -33,7 +33,7 @@ _KEY_SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a head decides about."""
+    """The input of a head."""
 
     name: str
     features: Tensor
@@ -49,12 +49,12 @@ class Question:
         return logits if self.temperature == 1.0 else logits / self.temperature
 
     def at(self, rows: Tensor) -> Question:
-        """The question to some of the rows, all of which use the head."""
-        around = self.entities
+        """The input for some rows, all of which use the head."""
+        seen = self.entities
         return replace(
             self,
             features=self.features[rows],
-            entities=None if around is None else EncodedEntities(around.embedding[rows], around.valid[rows]),
+            entities=None if seen is None else EncodedEntities(seen.embedding[rows], seen.valid[rows]),
             legal=None if self.legal is None else self.legal[rows],
             in_use=None,
             chooser=self.chooser.at(rows),
@@ -68,7 +68,7 @@ class ChoiceHead(nn.Module):
 
     def __init__(self, spec: Choice, size: int) -> None:
         super().__init__()
-        self.scores = Linear(size, spec.num, gain=_HEAD_GAIN)
+        self.scores = Linear(size, spec.num, gain=HEAD_GAIN)
 
     def forward(self, question: Question) -> Decision:
         logits = self.scores(question.features)
@@ -76,7 +76,7 @@ class ChoiceHead(nn.Module):
 
 
 class ChoiceEmbedding(nn.Module):
-    """What later heads see of a choice."""
+    """The input of later heads from a choice."""
 
     def __init__(self, spec: Choice, size: int) -> None:
         super().__init__()
@@ -88,17 +88,17 @@ class ChoiceEmbedding(nn.Module):
 
 
 class PointHead(nn.Module):
-    """A score for each place: one by one on small maps, as a low-rank product on large ones."""
+    """A score for each place: separate on small maps, a low-rank product of rows and columns on large ones."""
 
     def __init__(self, spec: Point, size: int) -> None:
         super().__init__()
         self.factored = spec.height * spec.width > _FLAT_POINTS
         if self.factored:
-            gain = math.sqrt(_HEAD_GAIN)
+            gain = math.sqrt(HEAD_GAIN)
             self.rows = Linear(size, _POINT_RANK * spec.height, gain=gain)
             self.columns = Linear(size, _POINT_RANK * spec.width, gain=gain)
         else:
-            self.scores = Linear(size, spec.height * spec.width, gain=_HEAD_GAIN)
+            self.scores = Linear(size, spec.height * spec.width, gain=HEAD_GAIN)
 
     def forward(self, question: Question) -> Decision:
         if self.factored:
@@ -113,7 +113,7 @@ class PointHead(nn.Module):
 
 
 class PointEmbedding(nn.Module):
-    """What later heads see of a place: its row and its column."""
+    """The input of later heads from a place: embeddings of its row and column."""
 
     def __init__(self, spec: Point, size: int) -> None:
         super().__init__()
@@ -127,16 +127,16 @@ class PointEmbedding(nn.Module):
 
 
 class PointerHead(nn.Module):
-    """Scores entities by how well their keys answer a query made from the features.
+    """Scores entities by the product of their keys with a query made from the features.
 
-    With several picks the query changes with the entities picked so far.
+    With several picks the query depends on the entities picked so far.
     """
 
     def __init__(self, spec: Pointer, maximum: int, size: int, entity_size: int, activation: Activation) -> None:
         super().__init__()
         self.maximum = maximum
         self.picks = spec.picks
-        self.query = Linear(size, _KEY_SIZE, gain=_HEAD_GAIN)
+        self.query = Linear(size, _KEY_SIZE, gain=HEAD_GAIN)
         self.keys = Linear(entity_size, _KEY_SIZE, gain=1.0)
         if spec.picks > 1:
             self.activation = ACTIVATIONS[activation]
@@ -154,7 +154,7 @@ class PointerHead(nn.Module):
             legal = legal & question.legal
 
         def scores(query: Tensor) -> Tensor:
-            """[..., maximum]: the cropped entities are not valid, so they get the lowest score."""
+            """[..., maximum]: cropped entities are not valid and get the lowest score."""
             found = (keys @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(_KEY_SIZE)
             return functional.pad(found, (0, cropped), value=LOWEST)
 
@@ -170,7 +170,7 @@ class PointerHead(nn.Module):
 
 
 class PointerEmbedding(nn.Module):
-    """What later heads see of a pointer: the sum of the entities it picked."""
+    """The input of later heads from a pointer: the sum of the entities that it picked."""
 
     def __init__(self, spec: Pointer, maximum: int, size: int, entity_size: int) -> None:
         super().__init__()
@@ -188,14 +188,14 @@ class PointerEmbedding(nn.Module):
 
 
 def _sum_of(entities: EncodedEntities, chosen: Tensor) -> Tensor:
-    """[..., size]: the sum of the embeddings of the chosen ones; `chosen` covers also what was cropped."""
+    """[..., size]: the sum of the chosen embeddings. `chosen` also covers the cropped entities."""
     weights = chosen[..., : entities.valid.shape[-1]].to(entities.embedding.dtype)
     return (weights.unsqueeze(-2) @ entities.embedding).squeeze(-2)
 
 
 class ActionHeads(nn.Module):
-    """All heads of a kind of seat. A later head sees earlier decisions through a layer of its own, so
-    that what they mean can depend on the situation."""
+    """All heads of a kind of seat. Each later head reads earlier decisions through its own layer, so that
+    their meaning can depend on the features."""
 
     def __init__(self, kind: SeatKind, size: int, entity_size: int, activation: Activation) -> None:
         super().__init__()
@@ -214,25 +214,19 @@ class ActionHeads(nn.Module):
     def num_draws(self) -> int:
         return num_draws(self.specs)
 
-    def decide(
-        self,
-        features: Tensor,
-        encoded: Encoded,
-        legal: Mapping[str, Tensor],
-        chooser: Chooser,
-    ) -> Decisions:
+    def decide(self, features: Tensor, encoded: Encoded, legal: Mapping[str, Tensor], chooser: Chooser) -> Decisions:
         decided: dict[str, Decision] = {}
         in_use: dict[str, Tensor | None] = {}
         context = seen = features
         for index, (name, spec) in enumerate(self.specs.items()):
             if index:
                 seen = self.activation(self.mixes[index - 1](context))
-            around = encoded.entities[spec.into] if isinstance(spec, Pointer) else None
+            entities = encoded.entities[spec.into] if isinstance(spec, Pointer) else None
             used = in_use[name] = head_in_use(spec, decided, in_use)
-            decision: Decision = self.heads[index](Question(name, seen, around, legal.get(name), used, chooser))
+            decision: Decision = self.heads[index](Question(name, seen, entities, legal.get(name), used, chooser))
             decided[name] = decision
             if index < len(self.embeddings):
-                embedded: Tensor = self.embeddings[index](decision.action, around)
+                embedded: Tensor = self.embeddings[index](decision.action, entities)
                 context = context + (embedded if used is None else embedded * used.unsqueeze(-1))
         return Decisions(decided, in_use)
 

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.config import apply_encoded, decode
+from ludus.config import apply_encoded, apply_read, decode, read
 from ludus.data.records import (
     AnyEvent,
     LearnerProgress,
@@ -37,9 +38,10 @@ from ludus.league.payoff import PairRows, Payoff, pair_counts
 from ludus.league.quality import quality_rules
 from ludus.league.ratings import fit_elo
 from ludus.league.rules import LeagueRules
+from ludus.public_names import find_public
 from ludus.store.ledger import Ledger
-from ludus.store.run_folder import RunFolder
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.store.run_folder import RunFolder, RunFolderError
+from ludus.workers.config import EvaluationConfig
 
 Floats = NDArray[np.float64]
 
@@ -78,20 +80,25 @@ class Columns:
         self._length, self._new = length, []
 
 
+_BUILT_IN = "ludus.games.builtin."
+"""Games of Ludus itself, which need no library."""
 _OPPONENTS = ("evaluation", "evaluation.opponents")
 """Where the experiment names the bots that snapshots are measured against."""
 
 
 def league_of(game: GameSpec, rules: LeagueRules, evaluation: EvaluationConfig, seed: int) -> League:
     """Before its first event. The opponents of the evaluation are among its bots."""
-    bots = dict.fromkeys((*rules.bots, *evaluation.opponents))
     return League(
-        replace(rules, bots=tuple(bots)),
+        _with_opponents(rules, evaluation),
         num_teams=game.num_teams,
         seats_per_team=tuple(len(seats) for seats in game.seats_of_team),
         seed=seed,
         change_rules=apply_encoded,
     )
+
+
+def _with_opponents(rules: LeagueRules, evaluation: EvaluationConfig) -> LeagueRules:
+    return replace(rules, bots=tuple(dict.fromkeys((*rules.bots, *evaluation.opponents))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,16 +113,38 @@ class SavedLeague:
     def opponents(self) -> tuple[str, ...]:
         """The bots that every snapshot is measured against, by what the league has heard so far."""
         changes = {path: value for path, value in self.league.settings.items() if path in _OPPONENTS}
-        whole = apply_encoded({"evaluation": self.evaluation}, changes)
+        whole = apply_read({"evaluation": self.evaluation}, changes)
         return whole["evaluation"].opponents
 
 
 def read_league(folder: RunFolder) -> SavedLeague:
-    """The league that a run's ledger is folded into. Imports the code that its rules and its game name."""
+    """The league that a run's ledger is folded into. Imports nothing that the run names."""
     experiment = msgspec.json.decode(folder.facts.experiment)
-    parts = decode({name: experiment[name] for name in ("game", "league", "evaluation")})
-    league = league_of(parts["game"].spec, parts["league"], parts["evaluation"], experiment["seed"])
-    return SavedLeague(league=league, evaluation=parts["evaluation"])
+    parts = read({name: experiment[name] for name in ("league", "evaluation")})
+    rules, evaluation = parts["league"], parts["evaluation"]
+    if not isinstance(rules, LeagueRules) or not isinstance(evaluation, EvaluationConfig):
+        raise RunFolderError(f"{folder.path}: its league is code of its own, which reading a run does not run")
+    seats = _seats_per_team(folder, experiment)
+    league = League(
+        _with_opponents(rules, evaluation),
+        num_teams=len(seats),
+        seats_per_team=seats,
+        seed=experiment["seed"],
+        change_rules=apply_read,
+        checked=False,
+    )
+    return SavedLeague(league=league, evaluation=evaluation)
+
+
+def _seats_per_team(folder: RunFolder, experiment: dict[str, Any]) -> tuple[int, ...]:
+    """As `run.json` says; of a folder that does not say it, the game is asked if it is built in."""
+    if folder.facts.game is not None:
+        return folder.facts.game.seats_per_team
+    public = find_public(str(experiment["game"].get("type", "")))
+    if public is None or not public.address.startswith(_BUILT_IN):
+        raise RunFolderError(f"{folder.path / 'run.json'} does not say how many seats the teams of its game have")
+    game: GameSpec = decode(experiment["game"]).spec
+    return tuple(len(seats) for seats in game.seats_of_team)
 
 
 PURPOSES = ("training", "evaluation", "human")

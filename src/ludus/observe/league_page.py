@@ -82,7 +82,7 @@ def player_lines(fold: RunFold, summary: LeagueSummary) -> list[PlayerLine]:
                 score=score,
                 score_error=error,
                 tags=tags.get(player.id, []),
-                opponents=dict(league.opponent_law(player.id)) if player.learning else None,
+                opponents=dict(league.shown_law(player.id) or {}) if player.learning else None,
                 starts=[
                     PlayerStart(decisions=one.decisions, origin=one.donor or _player_of(one.model))
                     for one in league.lineage.descents.get(player.id, ())
@@ -326,11 +326,11 @@ def _hyper_parameters(experiment: Mapping[str, Any], settings: Mapping[str, Any]
 
 def _flatten(path: str, value: Any, into: dict[str, Any]) -> None:
     if isinstance(value, dict):
-        kind = str(value.get("$type", "")).rpartition(":")[2]
+        kind = str(value.get("type", "")).rpartition(":")[2]
         if kind:
             into[path] = kind
         for name, inner in value.items():
-            if name != "$type":
+            if name != "type":
                 _flatten(f"{path}.{name}", inner, into)
     else:
         into[path] = value

@@ -10,8 +10,6 @@ import csv
 import io
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +23,7 @@ from ludus.data.schedules import Speed
 from ludus.store.files import atomic_write
 from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
 from ludus.system.machine import install_command
+from ludus.system.process import PIPE, ChildProcess
 
 Row = Mapping[str, float | None]
 """Names and values of one moment; what is no number is None."""
@@ -112,7 +111,7 @@ class Sender:
         self._heard = b""
         self._again_at = 0.0
         self._failed = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._start()
 
     @property
@@ -123,9 +122,10 @@ class Sender:
         """Pass on what it says; start it again if it has died."""
         if self._process is not None:
             self._hear(self._process)
-            if self._process.poll() is None:
+            code = self._process.exit_code
+            if code is None:
                 return
-            self._fail(f"has ended with code {self._process.returncode}")
+            self._fail(f"has ended with code {code}")
             self._let_go(self._process)
             self._process = None
         elif time.monotonic() >= self._again_at:
@@ -135,13 +135,10 @@ class Sender:
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
         with suppress(OSError):
             process.stdin.close()  # it hands on the rest and ends
         try:
-            deadline = time.monotonic() + CLOSE_WITHIN_S + 2  # it knows the limit itself, and says what failed
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.02)
+            process.wait_end(CLOSE_WITHIN_S + 2)  # it knows the limit itself, and says what failed
             self._hear(process)
         finally:
             self._let_go(process)
@@ -150,17 +147,10 @@ class Sender:
         program = [sys.executable, "-m", "ludus.observe.sending", str(self._folder.path), self._outputs]
         try:
             with (self._folder.logs / "metrics.log").open("ab") as log:
-                process = subprocess.Popen(
-                    program,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C is for the training, which tells it when to end
-                )
+                process = ChildProcess(program, stdin=PIPE, stdout=PIPE, stderr=log)
         except OSError as error:
             self._fail(f"cannot be started: {error}")
             return
-        assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         self._process = process
 
@@ -171,18 +161,14 @@ class Sender:
             self._tell(f"metrics: the process of the outputs {how}; tried again every {RETRY_S:g} s")
         self._failed = True
 
-    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
+    def _let_go(self, process: ChildProcess) -> None:
         """It and all that it has started are gone after this."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
         for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
             with suppress(OSError):
                 pipe.close()
 
-    def _hear(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
+    def _hear(self, process: ChildProcess) -> None:
         with suppress(BlockingIOError):
             while content := os.read(process.stdout.fileno(), 65_536):
                 *lines, self._heard = (self._heard + content).split(b"\n")

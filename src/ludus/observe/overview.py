@@ -143,7 +143,7 @@ def _curves(metrics: MetricsTable, learners: Sequence[str]) -> list[Series]:
 
 def _kind(encoded: Any) -> str:
     """The class of an encoded part of an experiment."""
-    kind = encoded.get("$type", "") if isinstance(encoded, dict) else encoded
+    kind = encoded.get("type", "") if isinstance(encoded, dict) else encoded
     return str(kind or "").rpartition(":")[2]
 
 

@@ -16,8 +16,7 @@ from ludus.league.rules import LeagueRules
 from ludus.models.alphastar import AlphaStar
 from ludus.models.alphastar_encoder import Scatter
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 BOTS = ("builtin_terran_very_easy", "builtin_terran_easy", "builtin_terran_medium", "builtin_terran_hard")
 

@@ -1,113 +1,84 @@
-"""A run folder that cloning fills: a league of one learning player, whose models every command finds."""
+"""A cloning in its run folder: training, validation, checkpoints, and the league of one player.
+
+Every command finds the models of such a run as those of any other.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any, Protocol
 
-import msgspec
+import numpy as np
 
 from ludus.data.records import AnyEvent, LearnerProgress, ModelId, PlayerRemoved, RunStarted
-from ludus.data.replay import Outcome
 from ludus.data.trees import under
-from ludus.league.league import League
 from ludus.league.promotion import Snapshot
+from ludus.observe.metrics import RunMetrics
 from ludus.replays.cloning import Cloner, Validation
-from ludus.runtime.serial import FINISHED, run_serial
-from ludus.store.checkpoints import Checkpoint, Checkpoints
-from ludus.store.files import UNREADABLE, atomic_write
+from ludus.replays.cloning_plan import CloningPlan
+from ludus.runtime.assemble import CHECKPOINT, build_policies, new_league
+from ludus.runtime.rounds import FINISHED, run_serial
+from ludus.store.checkpoints import Checkpoint
 from ludus.store.model_pool import BEST
-from ludus.store.run_folder import RunFolder, RunFolderError
+from ludus.store.run_folder import RunFolder
 from ludus.workers.learner import put_into_pool
+from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import LearningWatch, Middleware, Progress, StopTraining, TrainingFailed
 
 BEST_VALIDATION = "best validation"
-"""Why a snapshot was frozen."""
+"""The reason of the snapshot."""
 TIME_IS_UP = "time is up"
 CLONING = "cloning"
-"""What a checkpoint says of how far the validation is."""
+"""The part of a checkpoint that holds the state of the validation."""
 NOTES = 1_000
-"""Lines of metrics over the whole budget; each is the mean over the updates since the one before."""
-_FILE = "cloning.json"
+"""Rows of metrics over the whole budget. Each row is the mean over the updates since the last one."""
 
 
-class CloningFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run folder keeps of how its player was cloned, besides the experiment."""
-
-    recipe: str
-    player: str
-    dataset: str
-    digest: str
-    """Of the dataset: going on with another one would not be the same cloning."""
-    outcome: Outcome | None
-    """The only outcome of the episodes that were trained on; None: all."""
-    network: tuple[str, ...]
-    """Settings that a league which begins with the player needs to have the same network and game."""
-    settings: msgspec.Raw
-    """`CloningSettings` as JSON."""
-
-    def write(self, folder: RunFolder) -> None:
-        content = msgspec.json.format(msgspec.json.encode(self), indent=2)
-        atomic_write(folder.path / _FILE, content + b"\n")
-
-    @classmethod
-    def read(cls, folder: RunFolder) -> CloningFacts:
-        try:
-            return msgspec.json.decode((folder.path / _FILE).read_bytes(), type=cls)
-        except FileNotFoundError:
-            raise RunFolderError(f"{folder.path} was not cloned: it has no {_FILE}") from None
-        except UNREADABLE as error:
-            raise RunFolderError(f"{folder.path / _FILE} is damaged: {error}") from error
-
-
-def is_cloned(folder: RunFolder) -> bool:
-    return (folder.path / _FILE).exists()
-
-
-class MetricsClient(Protocol):
-    """Where rows of metrics go."""
-
-    def append(self, row: Mapping[str, Any]) -> None: ...
-    def close(self) -> None: ...
+def new_cloner(plan: CloningPlan) -> Cloner:
+    experiment, settings = plan.experiment, plan.settings
+    seed = int(np.random.SeedSequence([experiment.seed, 0]).generate_state(1)[0])
+    trained = TrainedPlayer(
+        plan.facts.player,
+        build_policies(experiment, seed),
+        settings.loss,
+        settings.learner(experiment.learner),
+        seed=seed,
+    )
+    return Cloner(
+        trained, lambda: build_policies(experiment, seed), plan.training, plan.validation, budget=settings.budget
+    )
 
 
 class ClonedRun:
-    """Trains, validates, and keeps the best: in the pool as PLAYER@best, in the league as the one snapshot of
-    its player. `league` has heard all events of the ledger so far."""
+    """Trains, validates and keeps the best weights: in the pool as PLAYER@best, and in the league as the only
+    snapshot of the player."""
 
-    def __init__(
-        self,
-        cloner: Cloner,
-        folder: RunFolder,
-        league: League,
-        checkpoints: Checkpoints,
-        metrics: Callable[[], MetricsClient],
-        *,
-        validate_every: int,
-        most_refused: int,
-    ) -> None:
-        self.cloner = cloner
+    def __init__(self, plan: CloningPlan, folder: RunFolder) -> None:
+        self._league = new_league(plan.experiment)
+        with folder.ledger() as ledger:
+            for _, event in ledger.replay():
+                self._league.apply(event)
+        self.cloner = new_cloner(plan)
         self.folder = folder
         self.best = math.inf
         """The lowest validation loss so far."""
-        self._league = league
-        self._checkpoints = checkpoints
-        self._validate_every = validate_every
+        self._checkpoints = folder.checkpoints(CHECKPOINT)
+        self._validate_every = plan.settings.validate_every
         self._validated_at = 0
         self._noted_at = 0
         self._since_note: defaultdict[str, list[float]] = defaultdict(list)
         self._statistics: dict[str, float] = {}
-        self._watch_learning = LearningWatch(most_refused)
-        checkpoint = checkpoints.load_latest()
+        self._watch_learning = LearningWatch(plan.experiment.supervision.most_refused)
+        checkpoint = self._checkpoints.load_latest()
         if checkpoint is not None:
             self._load(checkpoint)
-        self._metrics = metrics()  # opened only now: a run that cannot go on is left as it is
+        # Opened only now: a run that cannot be resumed stays as it is.
+        self._metrics = RunMetrics(folder, plan.experiment.metrics)
         self._ledger = folder.ledger()
-        self._commit([RunStarted(league.starts), *league.initial_events()])
+        self._commit([RunStarted(self._league.starts), *self._league.initial_events()])
         if checkpoint is None:
             self.save()
 
@@ -122,8 +93,11 @@ class ClonedRun:
         minutes: float | None = None,
         middleware: Sequence[Middleware] = (),
     ) -> str:
-        """Train until the budget or the time is spent, or somebody stops it; says which. The state is saved
-        either way, and unless it was stopped, the last weights are validated and put into the pool."""
+        """Train until the budget or the time is spent or the run is stopped; return the reason.
+
+        The state is always saved. Unless the run was stopped, the last weights are validated and put into the
+        pool.
+        """
         deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
 
         def after_round(done: dict[str, Progress]) -> None:
@@ -148,7 +122,7 @@ class ClonedRun:
         return reason
 
     def numbers(self) -> dict[str, float]:
-        """How far it is, and its latest statistics."""
+        """Counters and the latest statistics."""
         return {
             "decisions": self.cloner.trained.decisions,
             "updates": self.cloner.trained.step,
@@ -160,8 +134,6 @@ class ClonedRun:
     def close(self) -> None:
         self._metrics.close()
         self._ledger.close()
-
-    # --- between updates ---
 
     def _see(self, done: Progress) -> None:
         for name, value in done.statistics.items():
@@ -175,7 +147,6 @@ class ClonedRun:
             raise
 
     def _note(self) -> None:
-        """A line of metrics."""
         self._noted_at = self.cloner.trained.decisions
         for name, values in self._since_note.items():
             is_count = name in ("skipped", "impossible")
@@ -184,20 +155,21 @@ class ClonedRun:
         self._metrics.append(self.numbers())
 
     def _validate(self) -> None:
-        """Measure, keep what is better than ever before, and save."""
+        """Validate, keep the weights if they are the best so far, and save."""
         self._validated_at = self.cloner.trained.decisions
         found = self.cloner.validate()
         if found is not None:
             measured = {"loss": found.loss, **found.statistics}
             self._statistics |= {f"{self.player}/validation.{name}": one for name, one in measured.items()}
         self._note()
-        self._commit([self._report()])
+        trained = self.cloner.trained
+        self._commit([LearnerProgress(self.player, trained.incarnation, trained.step, trained.decisions)])
         if found is None or found.loss < self.best:
             self._keep(found)
         self.save()
 
     def _keep(self, found: Validation | None) -> None:
-        """The weights of now are the best: a snapshot of them takes the place of the one before."""
+        """Replace the snapshot of the player by its current weights."""
         self.best = math.inf if found is None else found.loss
         models, league = self.folder.models, self._league
         put_into_pool(models, self.cloner.trained, None)
@@ -208,22 +180,16 @@ class ClonedRun:
         models.collect_garbage(keep_last=1)
 
     def _end(self) -> None:
-        """The last weights are the player's latest, be they the best or not."""
+        """Validate the last weights and put them into the pool as the player's latest."""
         if self.cloner.trained.decisions > self._validated_at:
             self._validate()
         put_into_pool(self.folder.models, self.cloner.trained, None)
         self.folder.models.collect_garbage(keep_last=1)
 
-    def _report(self) -> LearnerProgress:
-        trained = self.cloner.trained
-        return LearnerProgress(self.player, trained.incarnation, trained.step, trained.decisions)
-
     def _commit(self, events: Sequence[AnyEvent]) -> None:
         self._ledger.append(events)
         for event in events:
             self._league.apply(event)
-
-    # --- stopping and going on ---
 
     def save(self) -> None:
         arrays, facts = self.cloner.save()
@@ -246,5 +212,5 @@ class ClonedRun:
         known = [ModelId(self.player, standing.incarnation, standing.step or 0)]
         known += [one.model for one in self.folder.models.entries() if one.model.player == self.player]
         trained, newest = self.cloner.trained, max(known)
-        if trained.model < newest:  # it was killed: what it learns now may differ, and an id means one content
+        if trained.model < newest:  # it was killed; what it learns now may differ, so it needs new ids
             trained.incarnation = newest.incarnation + 1

@@ -1,4 +1,8 @@
-"""What `ludus clone` is going to do: checked as a whole before anything is written."""
+"""The plan of a cloning: an experiment with one player and the data that it learns from.
+
+`plan_new` and `plan_resumed` check everything before anything is written. `CloningFacts` is what the run folder
+keeps of the plan, beside the experiment.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,17 @@ from ludus.data.replay import OUTCOMES, Outcome
 from ludus.experiment import Experiment
 from ludus.league.rules import LeagueRules, Role
 from ludus.lookup import find_experiment, open_run, parse_settings
-from ludus.replays.cloned_run import CloningFacts
 from ludus.replays.cloning import CloningSettings, ReplayWindows, require_fit, vocabularies, windows_by_kind
 from ludus.replays.dataset import ReplayDataset
-from ludus.runtime.assemble import load_experiment, require_devices, require_metrics
-from ludus.store.run_folder import RunFolder
+from ludus.runtime.assemble import create_run, load_experiment, require_devices, require_metrics
+from ludus.store.files import UNREADABLE, atomic_write
+from ludus.store.run_folder import RunFolder, RunFolderError
 
 OWN = "cloning"
-"""What the paths of cloning's own settings begin with."""
+"""The first word of the paths of cloning's own settings."""
 EPOCHS = 10.0
 VALIDATIONS = 20
-"""Over the budget, unless told otherwise."""
+"""Validations over the budget, unless `validate_every` is set."""
 INSTEAD = {
     "budget": "--epochs or --steps",
     "learner.epochs": "--epochs",
@@ -37,24 +41,56 @@ INSTEAD = {
     "algorithm": "cloning.loss",
     "league": "--player, for its only player",
 }
-"""Settings of a recipe that cloning does not use -> what it has instead."""
+"""Settings of a recipe that cloning does not use, and what it has instead."""
 NETWORK = ("model", "game", "policies")
-"""Settings that a league which begins with the cloned player has to share."""
+"""Settings that a league which starts from the cloned player has to share."""
+_FILE = "cloning.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CloningRequest:
-    """What a person asked for."""
+    """The settings and the length of training that the user asks for."""
 
     settings: Sequence[str] = ()
     epochs: float | None = None
     steps: int | None = None
 
 
+class CloningFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How the player of a run folder was cloned, as `cloning.json`."""
+
+    recipe: str
+    player: str
+    dataset: str
+    digest: str
+    """Digest of the dataset. A run is not resumed with another one."""
+    outcome: Outcome | None
+    """Only episodes with this outcome are trained on; None: all."""
+    network: tuple[str, ...]
+    """Settings that give a league the same network and game."""
+    settings: msgspec.Raw
+    """`CloningSettings` as JSON."""
+
+    def write(self, folder: RunFolder) -> None:
+        content = msgspec.json.format(msgspec.json.encode(self), indent=2)
+        atomic_write(folder.path / _FILE, content + b"\n")
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> CloningFacts:
+        try:
+            return msgspec.json.decode((folder.path / _FILE).read_bytes(), type=cls)
+        except FileNotFoundError:
+            raise RunFolderError(f"{folder.path} was not cloned: it has no {_FILE}") from None
+        except UNREADABLE as error:
+            raise RunFolderError(f"{folder.path / _FILE} is damaged: {error}") from error
+
+
+def is_cloned(folder: RunFolder) -> bool:
+    return (folder.path / _FILE).exists()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CloningPlan:
-    """An experiment with one player, and the data that it learns from."""
-
     experiment: Experiment
     settings: CloningSettings
     facts: CloningFacts
@@ -62,13 +98,26 @@ class CloningPlan:
     validation: Mapping[int, ReplayWindows]
     description: str
     folder: RunFolder | None = None
-    """The run that it goes on with."""
+    """The run that is resumed."""
+
+    def write_to(self, path: Path | None) -> RunFolder:
+        """Create the run folder (None: the next free one under runs/)."""
+        experiment = self.experiment
+        path = path or RunFolder.name_new(f"{experiment.name}-clone")
+        return create_run(path, experiment)
+
+    def update(self, folder: RunFolder) -> RunFolder:
+        """Write what this plan changes in a locked run folder."""
+        if self.folder is not None and encode(self.experiment) != encode(load_experiment(folder)):
+            folder = folder.with_experiment(encode(self.experiment))
+        self.facts.write(folder)
+        return folder
 
 
 def plan_new(
     dataset: str, recipe: str, player: str, wish: CloningRequest, *, outcome: Outcome | None, cut: bool
 ) -> CloningPlan:
-    own, others = _parted(wish.settings)
+    own, others = _split(wish.settings)
     for path in others:
         for setting, better in INSTEAD.items():
             if path == setting or path.startswith(f"{setting}."):
@@ -99,7 +148,7 @@ def plan_new(
 def plan_resumed(run: str | None, dataset: str | None, wish: CloningRequest) -> CloningPlan:
     folder = open_run(run)
     facts = CloningFacts.read(folder)
-    own, others = _parted(wish.settings)
+    own, others = _split(wish.settings)
     for path in others:
         if not path.startswith("learner.") or path in INSTEAD:
             raise ConfigError(f"{path} stays as it is in {folder.path}; change it in another run")
@@ -163,8 +212,8 @@ def _find_episodes(path: str, outcome: Outcome | None) -> ReplayDataset:
     return dataset
 
 
-def _parted(settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Cloning's own settings, and those of the recipe."""
+def _split(settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split settings into cloning's own and those of the recipe."""
     given = parse_settings(settings)
     own = {path: text for path, text in given.items() if path.partition(".")[0] == OWN}
     return own, {path: text for path, text in given.items() if path not in own}

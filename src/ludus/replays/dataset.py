@@ -1,7 +1,4 @@
-"""A dataset of replays, read from memory-mapped files: random windows of episodes as batches.
-
-Files that were read before come from the page cache; nothing is loaded beforehand.
-"""
+"""Datasets of replays: random windows of episodes, read from memory-mapped files, as batches."""
 
 from __future__ import annotations
 
@@ -24,19 +21,224 @@ from ludus.data.specs import Entities, SeatKind, differences, kind_from_json, le
 from ludus.data.trees import Array, IntArray, Tree, under
 
 _LONG_ROW = 128
-"""Bytes from which on a window is copied as one piece; shorter rows of all windows are gathered at once."""
+"""Bytes of a row from which on each window is copied as one piece. Shorter rows are gathered at once."""
+
+
+class ReplayDataset:
+    """All episodes of a dataset, or some of them: `split` and `where` return views that share the files.
+
+    Several threads may read, each with its own generator.
+    """
+
+    def __init__(self, index: Index, path: Path, files: Mapping[str, Array], episodes: IntArray | None = None) -> None:
+        self.path = path
+        self._index = index
+        self._files = files
+        self._columns = {column.name: column for column in index.columns}
+        self.kind: SeatKind = kind_from_json(index.kind)
+        rows = self._read("episode.rows").astype(np.int64)
+        self._numbers = np.arange(len(rows)) if episodes is None else episodes
+        """Numbers of the episodes in this view."""
+        self._start = (np.cumsum(rows) - rows)[self._numbers]
+        self._rows = rows[self._numbers]
+
+    @classmethod
+    def open(cls, path: str | Path) -> ReplayDataset:
+        """Raises `DatasetError` if there is no dataset, or its index or the sizes of its files are wrong."""
+        folder = Path(path)
+        index = read_index(folder)
+        try:
+            kind_from_json(index.kind)
+        except (ValueError, TypeError, LookupError) as error:
+            raise DatasetError(f"{folder / INDEX} is damaged: its kind of seat is {error}") from error
+        return cls(index, folder, {column.name: _map(folder, column) for column in index.columns})
+
+    @property
+    def game(self) -> str:
+        return self._index.game
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of players, match-ups, maps and versions, by the numbers in `episodes`."""
+        return self._index.names
+
+    @property
+    def num_episodes(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def num_decisions(self) -> int:
+        return int(self.episodes.decisions.sum())
+
+    @cached_property
+    def episodes(self) -> Episodes:
+        found: dict[str, Any] = {
+            field.name: self._read(f"episode.{field.name}") if f"episode.{field.name}" in self._columns else None
+            for field in fields(Episodes)
+        }
+        return Episodes(**found).take(self._numbers)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the whole dataset, whichever episodes are in this view."""
+        return hashlib.sha256(msgspec.json.encode(self._index)).hexdigest()
+
+    def damaged(self) -> list[str]:
+        """Columns whose checksum is wrong. Reads everything."""
+        return [name for name, column in self._columns.items() if zlib.crc32(self._files[name].data) != column.crc]
+
+    def require_fit(self, kind: SeatKind, filled: Collection[str] = ()) -> None:
+        """Raises `DatasetError` with the first difference between the dataset and a kind of seat.
+
+        The dataset may lack observation parts in `filled`, which the caller adds, and further rewards:
+        `Batch.rewards` is None then.
+        """
+        for path, (here, there) in differences(self.kind, kind).items():
+            part, _, rest = path.partition(".")
+            if part == "rewards" or (part == "observation" and rest.partition(".")[0] in filled):
+                continue
+            values = f"{_said(here)} in the dataset and {_said(there)} in the game"
+            raise DatasetError(
+                f"{self.path} was made from {self.game} and does not fit {kind.name!r}: {path} is {values}"
+            )
+
+    def types(self, part: str) -> IntArray:
+        """The types of entity that occur in an `Entities` part, sorted."""
+        spec = self.kind.observation.parts.get(part)
+        if not isinstance(spec, Entities) or not spec.types:
+            raise DatasetError(f"{part!r} of {self.path} is not a list of entities with types")
+        name = f"observation.{part}"
+        lengths, starts = self._files[f"{name}_length"], self._files[f"{name}.start"]
+        found: set[int] = set()
+        for start, rows in zip(self._start.tolist(), self._rows.tolist(), strict=True):
+            last = start + rows - 1
+            begin, end = int(starts[start, 0]), int(starts[last, 0]) + int(lengths[last, 0])
+            found.update(np.unique(self._files[name][begin:end, 0]).astype(np.int64).tolist())
+        return np.array(sorted(found), np.int64)
+
+    def actions(self, head: str) -> IntArray:
+        """The values of a head in decisions that use it, sorted, without the -1 after the last pick."""
+        if head not in self.kind.action.heads:
+            heads = ", ".join(self.kind.action.heads)
+            raise DatasetError(f"{self.path} has no head {head!r}; there are {heads}")
+        rows = self._decision_rows
+        counts = np.ones(len(rows), np.bool_)
+        when = self.kind.action.heads[head].when
+        while when is not None:
+            counts &= np.isin(self._files[f"action.{when.head}"][rows, 0], when.values)
+            when = self.kind.action.heads[when.head].when
+        values = np.unique(self._files[f"action.{head}"][rows[counts]]).astype(np.int64)
+        return values[values >= 0]
+
+    def where(self, chosen: NDArray[np.bool_]) -> ReplayDataset:
+        """Only the episodes for which `chosen` [num_episodes] is true."""
+        return ReplayDataset(self._index, self.path, self._files, self._numbers[chosen])
+
+    def split(self, validation: float = 0.1, seed: int = 0) -> tuple[ReplayDataset, ReplayDataset]:
+        """Two views, for training and for validation. All seats of a game are in the same view, and each view
+        has a game if there are at least two."""
+        if not 0.0 <= validation < 1.0:
+            raise ValueError(f"validation must be at least 0 and below 1, got {validation}")
+        replays = np.unique(self.episodes.replay)
+        shuffled = np.random.default_rng(seed).permutation(replays)
+        least = int(validation > 0.0 and len(replays) > 1)
+        number = min(max(round(validation * len(replays)), least), len(replays) - 1)
+        held_out = np.isin(self.episodes.replay, shuffled[:number])
+        return self.where(~held_out), self.where(held_out)
+
+    def windows(self, rng: np.random.Generator, count: int, length: int) -> Batch:
+        """A batch of random windows of up to `length` decisions, [length + 1, count, ...].
+
+        A window lies within one episode; rows beyond its end are zero and not valid. `first` is true in row 0,
+        where memory starts from zero. `extra["episode"]` is the index of a window's episode in `episodes`.
+        The last row is for bootstraps, as in any batch. `log_prob`, `value` and `version` are None.
+        """
+        return self.read(rng, count, length).batch()
+
+    def read(self, rng: np.random.Generator, count: int, length: int) -> Windows:
+        """The same windows in stored form, which is several times smaller; `batch` expands them."""
+        return self.read_at(*self.draw(rng, count, length), length)
+
+    def draw(self, rng: np.random.Generator, count: int, length: int) -> tuple[IntArray, IntArray]:
+        """(episode, first decision) of random windows.
+
+        A window is equally likely to begin at any decision, or up to length - 1 decisions before the first,
+        and is then moved into the episode. All windows are thus as long as possible, and openings, where
+        memory really starts from zero, are drawn often.
+        """
+        if not self.num_episodes:
+            raise DatasetError(f"{self.path}: no episode to read windows from")
+        decisions = self.episodes.decisions.astype(np.int64)
+        until = np.cumsum(decisions + length - 1)
+        place = rng.integers(0, until[-1], count)
+        episode = np.searchsorted(until, place, side="right")
+        start = place - (until[episode] - decisions[episode])
+        return episode, np.clip(start, 0, np.maximum(decisions[episode] - length, 0))
+
+    def read_at(self, episode: IntArray, start: IntArray, length: int) -> Windows:
+        """Windows that begin at these decisions of these episodes (indices into `episodes`)."""
+        rows = np.minimum(self._rows[episode] - start, length + 1)
+        return copy_windows(
+            self._columns,
+            self._files,
+            first_row=self._start[episode] + start,
+            rows=rows,
+            decisions=np.minimum(self.episodes.decisions[episode] - start, length),
+            length=length,
+            episode=episode,
+        )
+
+    @cached_property
+    def _decision_rows(self) -> IntArray:
+        counts = self.episodes.decisions.astype(np.int64)
+        before = np.cumsum(counts) - counts
+        rows: IntArray = np.arange(counts.sum()) + np.repeat(self._start - before, counts)
+        return rows
+
+    def _read(self, name: str) -> Array:
+        return as_read(self._columns[name], self._files[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """Facts of the episodes of a dataset, by episode: one seat's view of one game."""
+
+    decisions: NDArray[np.int32]
+    """Decisions in the dataset."""
+    length: NDArray[np.int32]
+    """Decisions that the seat made, including those that were left out."""
+    seat: NDArray[np.int32]
+    outcome: NDArray[np.float32]
+    """1 won, 0 drawn (or a game of one team), -1 lost."""
+    score: NDArray[np.float32]
+    """Score of the seat's team."""
+    replay: NDArray[np.int32]
+    """Number of the replay, which all seats of a game share."""
+    player: NDArray[np.int32]
+    """Like `matchup`, `map` and `version`, an index into `ReplayDataset.names`."""
+    matchup: NDArray[np.int32]
+    map: NDArray[np.int32]
+    version: NDArray[np.int32]
+    build_order: NDArray[np.int16] | None
+    """[episodes, length]: what the seat built, -1 after the end; None if the game does not report it."""
+    built: NDArray[np.bool_] | None
+
+    def take(self, chosen: IntArray) -> Episodes:
+        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        taken: dict[str, Any] = {name: None if array is None else array[chosen] for name, array in arrays.items()}
+        return Episodes(**taken)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Windows:
-    """The rows of all windows one after the other, in the form of their columns' files."""
+    """The rows of all windows one after the other, in stored form."""
 
     columns: Mapping[str, Column]
     stored: Tree
     rows: IntArray
-    """[windows]: rows of each, a bootstrap row after its last decision included where there is one."""
+    """[windows]: rows of each window, including the bootstrap row after the last decision where there is one."""
     decisions: IntArray
-    """[windows]: how many of them are decisions to learn from."""
+    """[windows]: rows that are decisions."""
     length: int
     episode: IntArray
 
@@ -73,7 +275,7 @@ class Windows:
         )
 
     def _dense(self, name: str, places: IntArray) -> Array:
-        """[length + 1, windows, ...]; `places` of the rows, window by window."""
+        """[length + 1, windows, ...]; `places` are those of the stored rows in the dense array."""
         column, stored = self.columns[name], self.stored[name]
         shape = (len(self.rows), self.length + 1, *column.shape)
         if column.storage == "ragged":
@@ -100,7 +302,7 @@ def copy_windows(
     length: int,
     episode: IntArray,
 ) -> Windows:
-    """`rows[i]` rows from `first_row[i]` on, of every column of decisions."""
+    """Copy `rows[i]` rows from `first_row[i]` on, of every column except facts of episodes."""
     hidden = {start_name(name) for name, column in columns.items() if column.storage == "ragged"}
     chosen = {
         name: column for name, column in columns.items() if not name.startswith("episode.") and name not in hidden
@@ -128,226 +330,11 @@ def _copied(source: Array, begin: IntArray, sizes: IntArray) -> Array:
 
 
 def _copied_pieces(source: Array, pieces: list[tuple[int, int, int]]) -> Array:
-    """(from, to, end) of each piece: rows from `from` on go to rows `to` to `end`."""
+    """Copy pieces (begin, start, stop): source rows from `begin` on go to target rows `start` to `stop`."""
     target = np.empty((pieces[-1][2], source.shape[1]), source.dtype)
     for begin, start, stop in pieces:
         target[start:stop] = source[begin : begin + stop - start]
     return target
-
-
-@dataclass(frozen=True, slots=True)
-class Episodes:
-    """Facts of the episodes of a dataset, one entry each: one seat's view of one game."""
-
-    decisions: NDArray[np.int32]
-    """That the dataset has of it."""
-    length: NDArray[np.int32]
-    """Decisions that the seat made, those that were left out included."""
-    seat: NDArray[np.int32]
-    outcome: NDArray[np.float32]
-    """1 won, 0 drawn (or a game of one team), -1 lost."""
-    score: NDArray[np.float32]
-    """Of the seat's team."""
-    replay: NDArray[np.int32]
-    """Number of the replay it comes from: seats of one game share it."""
-    player: NDArray[np.int32]
-    """As `matchup`, `map` and `version`: a place in `ReplayDataset.names`."""
-    matchup: NDArray[np.int32]
-    map: NDArray[np.int32]
-    version: NDArray[np.int32]
-    build_order: NDArray[np.int16] | None
-    """[episodes, places]: what the seat built, -1 after the end; None if the game does not say."""
-    built: NDArray[np.bool_] | None
-
-    def take(self, chosen: IntArray) -> Episodes:
-        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, array in arrays.items():
-            arrays[name] = None if array is None else array[chosen]
-        return Episodes(**arrays)
-
-
-class ReplayDataset:
-    """All episodes of a dataset, or some of them: `split` and `where` give views that share the files.
-
-    Reading is safe from several threads, each with a generator of its own.
-    """
-
-    def __init__(self, index: Index, path: Path, files: Mapping[str, Array], episodes: IntArray | None = None) -> None:
-        self.path = path
-        self._index = index
-        self._files = files
-        self._columns = {column.name: column for column in index.columns}
-        self.kind: SeatKind = kind_from_json(index.kind)
-        rows = self._read("episode.rows").astype(np.int64)
-        self._numbers = np.arange(len(rows)) if episodes is None else episodes
-        """Of the episodes of this view."""
-        self._start = (np.cumsum(rows) - rows)[self._numbers]
-        self._rows = rows[self._numbers]
-
-    @classmethod
-    def open(cls, path: str | Path) -> ReplayDataset:
-        """Raises `DatasetError` if there is none, or it is damaged so that it shows at once."""
-        folder = Path(path)
-        index = read_index(folder)
-        try:
-            kind_from_json(index.kind)
-        except (ValueError, TypeError, LookupError) as error:
-            raise DatasetError(f"{folder / INDEX} is damaged: its kind of seat is {error}") from error
-        return cls(index, folder, {column.name: _map(folder, column) for column in index.columns})
-
-    # --- facts ---
-
-    @property
-    def game(self) -> str:
-        return self._index.game
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of players, match-ups, maps and versions, by the places that `episodes` gives."""
-        return self._index.names
-
-    @property
-    def num_episodes(self) -> int:
-        return len(self._numbers)
-
-    @property
-    def num_decisions(self) -> int:
-        return int(self.episodes.decisions.sum())
-
-    @cached_property
-    def episodes(self) -> Episodes:
-        found: dict[str, Any] = {
-            field.name: self._read(f"episode.{field.name}") if f"episode.{field.name}" in self._columns else None
-            for field in fields(Episodes)
-        }
-        return Episodes(**found).take(self._numbers)
-
-    @cached_property
-    def digest(self) -> str:
-        """Of all contents of the files, whichever episodes this view has of them."""
-        return hashlib.sha256(msgspec.json.encode(self._index)).hexdigest()
-
-    def damaged(self) -> list[str]:
-        """Columns whose bytes are no longer those that were written; reads everything."""
-        return [name for name, column in self._columns.items() if zlib.crc32(self._files[name].data) != column.crc]
-
-    def require_fit(self, kind: SeatKind, filled: Collection[str] = ()) -> None:
-        """Raises `DatasetError` with the first fact in which the dataset differs from a kind of seat.
-
-        Observation parts in `filled` may be missing from the dataset: the caller adds them. Further rewards
-        may be missing too: `Batch.rewards` is None then.
-        """
-        for path, (here, there) in differences(self.kind, kind).items():
-            part, _, rest = path.partition(".")
-            if part == "rewards" or (part == "observation" and rest.partition(".")[0] in filled):
-                continue
-            values = f"{_said(here)} in the dataset and {_said(there)} in the game"
-            raise DatasetError(
-                f"{self.path} was made from {self.game} and does not fit {kind.name!r}: {path} is {values}"
-            )
-
-    def types(self, part: str) -> IntArray:
-        """Which types of entity occur in an `Entities` part, in order."""
-        spec = self.kind.observation.parts.get(part)
-        if not isinstance(spec, Entities) or not spec.types:
-            raise DatasetError(f"{part!r} of {self.path} is not a list of entities with types")
-        name = f"observation.{part}"
-        lengths, starts = self._files[f"{name}_length"], self._files[f"{name}.start"]
-        found: set[int] = set()
-        for start, rows in zip(self._start.tolist(), self._rows.tolist(), strict=True):
-            last = start + rows - 1
-            begin, end = int(starts[start, 0]), int(starts[last, 0]) + int(lengths[last, 0])
-            found.update(np.unique(self._files[name][begin:end, 0]).astype(np.int64).tolist())
-        return np.array(sorted(found), np.int64)
-
-    def actions(self, head: str) -> IntArray:
-        """Which values a head takes where it counts, in order; without the -1 after the last pick."""
-        if head not in self.kind.action.heads:
-            heads = ", ".join(self.kind.action.heads)
-            raise DatasetError(f"{self.path} has no head {head!r}; there are {heads}")
-        rows = self._decision_rows
-        counts = np.ones(len(rows), np.bool_)
-        when = self.kind.action.heads[head].when
-        while when is not None:
-            counts &= np.isin(self._files[f"action.{when.head}"][rows, 0], when.values)
-            when = self.kind.action.heads[when.head].when
-        values = np.unique(self._files[f"action.{head}"][rows[counts]]).astype(np.int64)
-        return values[values >= 0]
-
-    # --- views ---
-
-    def where(self, chosen: NDArray[np.bool_]) -> ReplayDataset:
-        """Only the episodes for which `chosen` [num_episodes] is true."""
-        return ReplayDataset(self._index, self.path, self._files, self._numbers[chosen])
-
-    def split(self, validation: float = 0.1, seed: int = 0) -> tuple[ReplayDataset, ReplayDataset]:
-        """Two views, for training and for validation. All seats of one game are on the same side, and each
-        side has a game if there are two."""
-        if not 0.0 <= validation < 1.0:
-            raise ValueError(f"validation must be at least 0 and below 1, got {validation}")
-        replays = np.unique(self.episodes.replay)
-        shuffled = np.random.default_rng(seed).permutation(replays)
-        least = int(validation > 0.0 and len(replays) > 1)
-        number = min(max(round(validation * len(replays)), least), len(replays) - 1)
-        held_out = np.isin(self.episodes.replay, shuffled[:number])
-        return self.where(~held_out), self.where(held_out)
-
-    # --- windows ---
-
-    def windows(self, rng: np.random.Generator, count: int, length: int) -> Batch:
-        """A batch of random windows of up to `length` decisions, [length + 1, count, ...].
-
-        Each lies within one episode; rows beyond its end are zero and not valid. `first` is true in row 0:
-        memory starts from zero there. `extra["episode"]` is the place of a window's episode in `episodes`.
-        The last row is for bootstraps, as in any batch. There is no `log_prob`, `value` and `version`.
-        """
-        return self.read(rng, count, length).batch()
-
-    def read(self, rng: np.random.Generator, count: int, length: int) -> Windows:
-        """The same windows as they are stored, which is several times less to copy; `batch` expands them."""
-        return self.read_at(*self.draw(rng, count, length), length)
-
-    def draw(self, rng: np.random.Generator, count: int, length: int) -> tuple[IntArray, IntArray]:
-        """(episode, first decision) of random windows.
-
-        A window is equally likely to begin at any decision, or up to length - 1 decisions before the first;
-        then it is moved into the episode. So all windows are as long as can be, and the openings, where
-        memory truly starts from zero, are seen often.
-        """
-        if not self.num_episodes:
-            raise DatasetError(f"{self.path}: no episode to read windows from")
-        decisions = self.episodes.decisions.astype(np.int64)
-        until = np.cumsum(decisions + length - 1)
-        place = rng.integers(0, until[-1], count)
-        episode = np.searchsorted(until, place, side="right")
-        start = place - (until[episode] - decisions[episode])
-        return episode, np.clip(start, 0, np.maximum(decisions[episode] - length, 0))
-
-    def read_at(self, episode: IntArray, start: IntArray, length: int) -> Windows:
-        """Windows that begin at these decisions of these episodes (places in `episodes`)."""
-        rows = np.minimum(self._rows[episode] - start, length + 1)
-        return copy_windows(
-            self._columns,
-            self._files,
-            first_row=self._start[episode] + start,
-            rows=rows,
-            decisions=np.minimum(self.episodes.decisions[episode] - start, length),
-            length=length,
-            episode=episode,
-        )
-
-    # --- files ---
-
-    @cached_property
-    def _decision_rows(self) -> IntArray:
-        """The rows of all decisions of this view."""
-        counts = self.episodes.decisions.astype(np.int64)
-        before = np.cumsum(counts) - counts
-        rows: IntArray = np.arange(counts.sum()) + np.repeat(self._start - before, counts)
-        return rows
-
-    def _read(self, name: str) -> Array:
-        return as_read(self._columns[name], self._files[name])
 
 
 def read_index(folder: Path) -> Index:

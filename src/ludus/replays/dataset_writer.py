@@ -1,19 +1,18 @@
-"""Writes a dataset of replays: appends to its columns, then says in one piece how much of them counts.
+"""Writing of datasets: rows are appended to column files, then the index is replaced in one piece.
 
-Killed at any moment, it goes on where the index says, and the result is the same byte for byte.
+Only rows that the index counts exist. A writer that was killed resumes from the index, and the result is the same
+byte for byte.
 """
 
 from __future__ import annotations
 
-import fcntl
 import io
 import os
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,6 @@ from ludus.data.replay import (
     DatasetError,
     DecodedReplay,
     Episode,
-    EpisodeFilter,
-    EpisodeSource,
     Index,
     ReplayLine,
     as_read,
@@ -46,100 +43,13 @@ from ludus.data.replay import (
 from ludus.data.specs import SeatKind, kind_from_json, kind_to_json, length_name
 from ludus.data.trees import Array
 from ludus.replays.dataset import ReplayDataset, read_index
-from ludus.store.files import atomic_write, clean_temporaries, make_folder, sync_folder
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """The folder itself is locked; the system lets go when the process dies."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DatasetError(f"{folder} is being written by another process") from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def begun(folder: Path, fresh: Index) -> Index:
-    """The index of the dataset in a folder, a new one if there is none, with the files as long as it says."""
-    clean_temporaries(folder)
-    if not (folder / INDEX).exists():
-        if any(folder.iterdir()):
-            raise DatasetError(f"{folder} is neither empty nor a dataset; choose another folder")
-        atomic_write(folder / INDEX, msgspec.json.encode(fresh))
-    index = read_index(folder)
-    _require_same(folder, index, fresh)
-    for column in (*index.columns, index.replays):
-        _cut(folder, column)
-    used = {column.file for column in index.columns}
-    for left in folder.glob("*.bin"):
-        if left.name not in used:
-            left.unlink()  # written for an index that never came
-    return index
-
-
-def lines_column() -> Column:
-    return Column(name=REPLAYS, file=REPLAYS, storage="raw", dtype="uint8", shape=(), stored="uint8", width=1)
-
-
-def read_lines(folder: Path, column: Column) -> list[ReplayLine]:
-    if not column.items:
-        return []
-    content = (folder / column.file).read_bytes()[: column.num_bytes]
-    return [msgspec.json.decode(line, type=ReplayLine) for line in content.splitlines()]
-
-
-def _cut(folder: Path, column: Column) -> None:
-    """Take away what was written behind the committed end."""
-    path = folder / column.file
-    size = path.stat().st_size if path.exists() else 0
-    if size < column.num_bytes:
-        raise DatasetError(f"{path} is cut short: {size} bytes, should be {column.num_bytes}; make it anew")
-    if size > column.num_bytes:
-        os.truncate(path, column.num_bytes)
-
-
-def _require_same(folder: Path, index: Index, fresh: Index) -> None:
-    for what in ("game", "kind", "settings"):
-        old, new = getattr(index, what), getattr(fresh, what)
-        if old != new:
-            raise DatasetError(f"{folder} was begun with other {what}: {_change(old, new)}; choose another folder")
-
-
-def _change(old: Any, new: Any) -> str:
-    if isinstance(old, dict):
-        name = next(name for name in (*old, *new) if old.get(name) != new.get(name))
-        return f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
-    return f"it was {old!r} and is {new!r}"
-
-
-def require_columns(kind: SeatKind, episode: Episode) -> None:
-    """A source that gives other arrays than its kind says would spoil the files."""
-    specs, rows = column_specs(kind), len(episode.columns["reward"])
-    for name, spec in specs.items():
-        array = episode.columns.get(name)
-        if array is None or array.shape != (rows, *spec.shape) or array.dtype != spec.dtype:
-            given = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
-            raise DatasetError(
-                f"{episode.facts.replay}: column {name!r} should be {spec.dtype}{[rows, *spec.shape]}, got {given}"
-            )
-    for head in kind.action.heads:
-        values, options = episode.columns[f"action.{head}"], kind.num_options(head)
-        if values.size and not -1 <= values.min() <= values.max() < options:
-            raise DatasetError(
-                f"{episode.facts.replay}: column 'action.{head}' should be from -1 to {options - 1}, "
-                f"got {values.min()} to {values.max()}"
-            )
-
+from ludus.store.files import atomic_write, clean_temporaries, locked, make_folder, sync_folder
 
 COMMIT_BYTES = 32 << 20
-"""Bytes that are held back until they are written together."""
+"""Bytes that are buffered before they are written together."""
 COMMIT_REPLAYS = 256
 SPARE_BYTES = 16 << 20
-"""Of free disk space, left alone."""
+"""Disk space that is left free."""
 _PIECE_ROWS = 4096
 
 
@@ -152,8 +62,8 @@ def write_dataset(
     strategy: tuple[int, int] | None,
     settings: Mapping[str, Any],
 ) -> Iterator[DatasetWriter]:
-    """A new dataset, or one that was begun with the same kind of seat and settings. What was added is
-    committed at the end, unless that is an error."""
+    """Open a new dataset, or one that was begun with the same kind of seat and settings. Added replays are
+    committed at the end, unless an error ends the block."""
     path = Path(folder)
     make_folder(path)
     fresh = Index(
@@ -162,37 +72,35 @@ def write_dataset(
         kind=kind_to_json(kind),
         settings=dict(settings),
         columns=tuple(new_columns(kind, strategy)),
-        replays=lines_column(),
+        replays=_lines_column(),
     )
     with locked(path):
-        writer = DatasetWriter(path, begun(path, fresh))
+        writer = DatasetWriter(path, _begin(path, fresh))
         yield writer
         writer.commit()
         writer.write_strategies()
 
 
 class DatasetWriter:
-    """Adds replays to a dataset. `write_dataset` makes one."""
+    """Adds replays to a dataset. Open one with `write_dataset`."""
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.folder = folder
         self._index = index
         self._kind = kind_from_json(index.kind)
         self._columns = {column.name: column for column in index.columns}
-        self._waiting: dict[str, list[bytes]] = {name: [] for name in (*self._columns, REPLAYS)}
+        self._buffered: dict[str, list[bytes]] = {name: [] for name in (*self._columns, REPLAYS)}
         self._items = {column.name: column.items for column in index.columns}
-        """Stored rows, those that wait included."""
+        """Stored rows, including buffered ones."""
         self._names = {name: place for place, name in enumerate(index.names)}
-        self._lines = read_lines(folder, index.replays)
+        self._lines = _read_lines(folder, index.replays)
         self.done = {line.name for line in self._lines}
-        """Replays that need not be looked at again, those that were skipped included."""
+        """Replays that are not read again, including those that were skipped."""
         episodes = ReplayDataset.open(folder).episodes
         self.num_decisions = int(episodes.decisions.sum())
         self.num_decisions_made = int(episodes.length.sum())
-        """By the seats that were taken in, decisions that were left out included."""
+        """Decisions that the seats made, including those that were left out."""
         self._uncommitted = 0
-
-    # --- what is there ---
 
     @property
     def num_episodes(self) -> int:
@@ -200,52 +108,44 @@ class DatasetWriter:
 
     @property
     def num_bytes(self) -> int:
-        return self._waiting_bytes + self.committed_bytes
+        return self._buffered_bytes + self.committed_bytes
 
     @property
     def committed_bytes(self) -> int:
         return sum(column.num_bytes for column in (*self._columns.values(), self._index.replays))
 
     @property
-    def _waiting_bytes(self) -> int:
-        return sum(len(piece) for pieces in self._waiting.values() for piece in pieces)
+    def _buffered_bytes(self) -> int:
+        return sum(len(piece) for pieces in self._buffered.values() for piece in pieces)
 
     @property
     def lines(self) -> Sequence[ReplayLine]:
         return self._lines
 
     def dropped(self) -> Counter[str]:
-        """Seats that each filter has left out."""
-        total: Counter[str] = Counter()
-        for line in self._lines:
-            total.update(line.dropped)
-        return total
+        """Seats that were left out, by filter."""
+        return _total(line.dropped for line in self._lines)
 
     def left_out(self) -> Counter[str]:
-        """Actions that have no place in the dataset, by reason."""
-        total: Counter[str] = Counter()
-        for line in self._lines:
-            total.update(line.left_out)
-        return total
+        """Actions that the dataset cannot hold, by reason."""
+        return _total(line.left_out for line in self._lines)
 
     def skipped(self) -> dict[str, str]:
-        """Replays from which nothing could be taken, and why."""
+        """Replays that could not be read or played, with the reason."""
         latest = {line.name: line.skipped for line in self._lines}
         return {name: reason for name, reason in latest.items() if reason}
 
     def retry_skipped(self) -> None:
-        """Let replays that were skipped be added after all: they may have been mended since."""
+        """Let replays that were skipped be added after all: they may have been repaired since."""
         self.done.difference_update(self.skipped())
 
-    # --- adding ---
-
     def add(self, replay: DecodedReplay) -> None:
-        """Take in one replay. Raises `DatasetError` if there is no room on the disk."""
+        """Add one replay. Raises `DatasetError` if the disk is full."""
         if replay.name in self.done:
             raise DatasetError(f"{self.folder} has the replay {replay.name} already")
         for episode in replay.episodes:
-            require_columns(self._kind, episode)
-        self._know_values(replay.episodes)  # may commit: nothing of this replay must be waiting yet
+            _require_columns(self._kind, episode)
+        self._know_values(replay.episodes)  # may commit, so before anything of this replay is buffered
         number = len(self._lines)
         for episode in replay.episodes:
             self._append(episode, number)
@@ -256,11 +156,11 @@ class DatasetWriter:
             left_out=dict(replay.left_out),
             skipped=replay.skipped,
         )
-        self._waiting[REPLAYS].append(msgspec.json.encode(line) + b"\n")
+        self._buffered[REPLAYS].append(msgspec.json.encode(line) + b"\n")
         self._lines.append(line)
         self.done.add(replay.name)
         self._uncommitted += 1
-        if self._waiting_bytes >= COMMIT_BYTES or self._uncommitted >= COMMIT_REPLAYS:
+        if self._buffered_bytes >= COMMIT_BYTES or self._uncommitted >= COMMIT_REPLAYS:
             self.commit()
 
     def _append(self, episode: Episode, replay: int) -> None:
@@ -295,14 +195,14 @@ class DatasetWriter:
             self._put(column.name, as_stored(column, np.array(value, column.dtype)[None]))
 
     def _put(self, name: str, stored: Array) -> None:
-        self._waiting[name].append(stored.tobytes())
+        self._buffered[name].append(stored.tobytes())
         self._items[name] += len(stored)
 
     def _place(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
 
     def _know_values(self, episodes: Iterable[Episode]) -> None:
-        """Give every new value of a coded column its code; a column that has too many gets another form."""
+        """Give every new value of a coded column a code. A column with too many values is stored without codes."""
         for column in [column for column in self._columns.values() if column.storage == "codes"]:
             for episode in episodes:
                 more = new_codes(column, episode.columns[column.name])
@@ -333,16 +233,14 @@ class DatasetWriter:
     def _mapped(self, column: Column) -> Array:
         return np.memmap(self.folder / column.file, column.stored, "r", shape=(column.items, column.width))
 
-    # --- committing ---
-
     def commit(self) -> None:
-        """Everything that was added so far is there for good."""
+        """Write everything that was added so far to disk."""
         if not self._uncommitted:
             return
-        self._require_room(self._waiting_bytes)
+        self._require_room(self._buffered_bytes)
         for name, column in self._columns.items():
-            self._columns[name] = self._appended(column, self._waiting[name])
-        replays = self._appended(self._index.replays, self._waiting[REPLAYS])
+            self._columns[name] = self._appended(column, self._buffered[name])
+        replays = self._appended(self._index.replays, self._buffered[REPLAYS])
         sync_folder(self.folder)
         self._write_index(replays)
         self._uncommitted = 0
@@ -384,7 +282,7 @@ class DatasetWriter:
             )
 
     def write_strategies(self) -> None:
-        """What each episode's seat had built, in a file of its own for games that show such strategies."""
+        """Write the build orders of all episodes to a file for games that show them as strategies."""
         episodes = ReplayDataset.open(self.folder).episodes
         if episodes.build_order is None or episodes.built is None:
             return
@@ -393,59 +291,79 @@ class DatasetWriter:
         atomic_write(self.folder / STRATEGIES, content.getvalue())
 
 
-SAMPLE_REPLAYS = 32
-"""Replays with episodes from which the need for disk space is estimated."""
+def _begin(folder: Path, fresh: Index) -> Index:
+    """Read the index of a folder, or write a `fresh` one, and cut the files to the length that it states."""
+    clean_temporaries(folder)
+    if not (folder / INDEX).exists():
+        if any(folder.iterdir()):
+            raise DatasetError(f"{folder} is neither empty nor a dataset; choose another folder")
+        atomic_write(folder / INDEX, msgspec.json.encode(fresh))
+    index = read_index(folder)
+    _require_same(folder, index, fresh)
+    for column in (*index.columns, index.replays):
+        _cut(folder, column)
+    used = {column.file for column in index.columns}
+    for left in folder.glob("*.bin"):
+        if left.name not in used:
+            left.unlink()  # its writer died before it replaced the index
+    return index
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConversionProgress:
-    """How far a conversion is."""
-
-    replays: int
-    total: int
-    episodes: int
-    decisions: int
-    num_bytes: int
-    estimated_bytes: int
-    """Of the whole dataset, by what the replays so far take."""
+def _require_same(folder: Path, index: Index, fresh: Index) -> None:
+    for what in ("game", "kind", "settings"):
+        old, new = getattr(index, what), getattr(fresh, what)
+        if old != new:
+            raise DatasetError(f"{folder} was begun with other {what}: {_change(old, new)}; choose another folder")
 
 
-def convert(
-    source: EpisodeSource,
-    writer: DatasetWriter,
-    wanted: EpisodeFilter,
-    progress: Callable[[ConversionProgress], None] = lambda _: None,
-) -> None:
-    """Add all replays that the dataset does not have yet. Raises `DatasetError` if they will not fit on the
-    disk: as soon as that can be estimated, and whenever it is about to happen."""
-    names = source.replays()
-    todo = [name for name in names if name not in writer.done]
-    before, bytes_before = len(names) - len(todo), writer.num_bytes
-    samples = 0
-    for number, replay in enumerate(source.decode(todo, wanted), 1):
-        writer.add(replay)
-        written = writer.num_bytes - bytes_before
-        estimate = bytes_before + written * len(todo) // number
-        samples += bool(replay.episodes)
-        if (replay.episodes and samples == SAMPLE_REPLAYS) or number == len(todo):
-            _require_room(writer, estimate)
-        progress(
-            ConversionProgress(
-                replays=before + number,
-                total=len(names),
-                episodes=writer.num_episodes,
-                decisions=writer.num_decisions,
-                num_bytes=writer.num_bytes,
-                estimated_bytes=estimate,
+def _change(old: Any, new: Any) -> str:
+    if isinstance(old, dict):
+        name = next(name for name in (*old, *new) if old.get(name) != new.get(name))
+        return f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
+    return f"it was {old!r} and is {new!r}"
+
+
+def _cut(folder: Path, column: Column) -> None:
+    path = folder / column.file
+    size = path.stat().st_size if path.exists() else 0
+    if size < column.num_bytes:
+        raise DatasetError(f"{path} is cut short: {size} bytes, should be {column.num_bytes}; make it anew")
+    if size > column.num_bytes:
+        os.truncate(path, column.num_bytes)
+
+
+def _lines_column() -> Column:
+    return Column(name=REPLAYS, file=REPLAYS, storage="raw", dtype="uint8", shape=(), stored="uint8", width=1)
+
+
+def _read_lines(folder: Path, column: Column) -> list[ReplayLine]:
+    if not column.items:
+        return []
+    content = (folder / column.file).read_bytes()[: column.num_bytes]
+    return [msgspec.json.decode(line, type=ReplayLine) for line in content.splitlines()]
+
+
+def _require_columns(kind: SeatKind, episode: Episode) -> None:
+    """Check the arrays of a source against its kind of seat: wrong ones would corrupt the files."""
+    specs, rows = column_specs(kind), len(episode.columns["reward"])
+    for name, spec in specs.items():
+        array = episode.columns.get(name)
+        if array is None or array.shape != (rows, *spec.shape) or array.dtype != spec.dtype:
+            given = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+            raise DatasetError(
+                f"{episode.facts.replay}: column {name!r} should be {spec.dtype}{[rows, *spec.shape]}, got {given}"
             )
-        )
+    for head in kind.action.heads:
+        values, options = episode.columns[f"action.{head}"], kind.num_options(head)
+        if values.size and not -1 <= values.min() <= values.max() < options:
+            raise DatasetError(
+                f"{episode.facts.replay}: column 'action.{head}' should be from -1 to {options - 1}, "
+                f"got {values.min()} to {values.max()}"
+            )
 
 
-def _require_room(writer: DatasetWriter, estimate: int) -> None:
-    free = shutil.disk_usage(writer.folder).free
-    needed = estimate - writer.committed_bytes
-    if needed + SPARE_BYTES > free:
-        raise DatasetError(
-            f"{writer.folder}: by the replays so far, the dataset needs about {needed >> 20} MiB more and "
-            f"{free >> 20} MiB are free; choose fewer replays, or a folder on a larger disk"
-        )
+def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return total

@@ -1,4 +1,4 @@
-"""Replays played again, many at a time, and what chosen seats saw and did meanwhile."""
+"""Playback: replays are played again at several tables, and watched seats record what they see and do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlaybackError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeatPlan:
-    """A seat to be watched, and which of its decisions are kept."""
+    """A seat to watch, and which of its decisions to keep."""
 
     seat: int
     kept: NDArray[np.bool_]
@@ -29,7 +29,7 @@ class SeatPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeatView:
-    """What a watched seat saw and did; see `data.episodes.Episode`."""
+    """The observations and actions of a watched seat; see `data.replay.Episode`."""
 
     seat: int
     columns: Tree
@@ -39,7 +39,7 @@ class SeatView:
 
 
 class Playback:
-    """Tables at which replays are played again. Feed a free table with `start`, then `step` all."""
+    """Tables that play replays again. Give a free table a replay with `start`, then `step` all tables."""
 
     def __init__(self, game: GameBatch) -> None:
         self.game = game
@@ -49,7 +49,6 @@ class Playback:
 
     @property
     def free(self) -> list[int]:
-        """Tables without a replay."""
         return [table for table, playing in enumerate(self._tables) if playing is None]
 
     def start(self, table: int, replay: Replay, plans: Sequence[SeatPlan]) -> None:
@@ -61,7 +60,7 @@ class Playback:
         self._tables[table] = playing
 
     def step(self) -> dict[int, tuple[SeatView, ...] | PlaybackError]:
-        """One step of all tables; what came of those whose replay is at its end, or has gone wrong."""
+        """Step all tables. Returns, by table, the views of a replay that has ended or the error that ended it."""
         view = self.game.view
         ended: dict[int, tuple[SeatView, ...] | PlaybackError] = {}
         for table, playing in enumerate(self._tables):
@@ -87,7 +86,7 @@ class Playback:
 
 
 class _Table:
-    """One replay on its way."""
+    """The replay that one table plays."""
 
     def __init__(self, spec: GameSpec, replay: Replay, plans: Sequence[SeatPlan]) -> None:
         require_same_game(spec, replay)
@@ -95,7 +94,7 @@ class _Table:
         self._spec = spec
         step, self._seat = replay.decisions()
         self._until = np.searchsorted(step, np.arange(replay.num_steps + 1)).tolist()
-        """Decisions before each step."""
+        """By step: number of decisions before it."""
         self._heads = [{head: packed.array() for head, packed in heads.items()} for heads in replay.action]
         kind_of = np.array(spec.seats)[self._seat]
         place = np.zeros(len(kind_of), np.int64)
@@ -114,7 +113,7 @@ class _Table:
         self._step = 0
 
     def decide(self, table: int, game: GameBatch, actions: Actions) -> None:
-        """Write the actions of this step, and keep what the watched seats see."""
+        """Write the actions of this step, and record the observations of watched seats."""
         if self._step >= self._replay.num_steps:
             raise PlaybackError(f"it goes on after its {self._replay.num_steps} recorded steps")
         start, stop = self._until[self._step], self._until[self._step + 1]
@@ -175,7 +174,7 @@ class _Stream:
         self._clock[self._row] = game.view.clock[table]
 
     def credit(self, table: int, game: GameBatch) -> None:
-        """Reward before the first decision is nobody's."""
+        """Add the reward of this step to the latest kept decision."""
         if self._row < 0:
             return
         self._columns["reward"][self._row] += game.view.reward[table, self._seat]
@@ -190,7 +189,7 @@ class _Stream:
             self._look(table, game, self._rows)
             for name, array in columns.items():
                 if name.startswith("legal."):
-                    array[self._rows] = False  # nobody decides here
+                    array[self._rows] = False  # a bootstrap row has no decision
             columns["elapsed"][self._rows] = 1
         return SeatView(
             seat=self._seat,
@@ -207,14 +206,14 @@ class _Stream:
             self._columns[f"legal.{name}"][row] = array[table, self._column]
 
     def _elapsed(self, end: int) -> IntArray:
-        """Time from each kept decision to the next; decisions left out in between count."""
+        """Time from each kept decision to the next, across those that were left out."""
         if self._timed:
             return np.diff(np.append(self._clock, end))
         return np.diff(np.append(np.flatnonzero(self._kept), len(self._kept)))
 
 
 def decisions_of_seat(spec: GameSpec, replay: Replay, seat: int) -> Tree:
-    """Head -> the actions of one seat, in order, if the replay is one of this game."""
+    """The actions of one seat in order, by head. The replay must be one of this game."""
     kind = spec.seats[seat]
     _, seats = replay.decisions()
     own = seats[np.isin(seats, spec.seats_of_kind[kind])] == seat

@@ -1,4 +1,4 @@
-"""Games of replays: how one is written down, and how it is made again without trusting the file."""
+"""The game of a replay: how it is recorded, and how it is made again without trusting the file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from ludus.config import apply_overrides, decode, encode
 from ludus.config.annotations import UnknownPathError
+from ludus.config.conversion import TYPE_TAG
 from ludus.data.addresses import address_of
 from ludus.data.replay import Replay
 from ludus.games import builtin
@@ -26,7 +27,7 @@ def find_game(address: str, settings: tuple[str, ...]) -> GameSource:
     with loading(address):
         source = resolve(address)
     overrides = parse_settings(settings)
-    if isinstance(source, Isolated):  # of the game where it is played; of the isolation where it is not
+    if isinstance(source, Isolated):  # options that the isolation does not have are those of the game
         own = {field.name for field in fields(source)}
         known = {name: name if name.partition(".")[0] in own else f"options.+{name}" for name in overrides}
         overrides = {known[name]: value for name, value in overrides.items()}
@@ -37,12 +38,12 @@ def find_game(address: str, settings: tuple[str, ...]) -> GameSource:
         raise UnknownPathError(f"{error}{longer and f', or write {longer}'}", error.path) from None
     if address.partition(":")[0] in ADAPTERS:
         with loading(address):
-            _ = made.spec  # whether a library has the game, and takes the options, may show only now
+            _ = made.spec  # some libraries check the name of a game and its options only here
     return made
 
 
 def _with_option(address: str, name: str, value: str) -> str:
-    """The address that says it too; empty if options are no part of such addresses."""
+    """The address with this option; empty if addresses of this kind have no options."""
     if address.startswith(REMOTE):
         return f"{address}{'&' if '?' in address else '?'}{name}={value}"
     if address.startswith("openspiel:"):
@@ -51,16 +52,8 @@ def _with_option(address: str, name: str, value: str) -> str:
     return ""
 
 
-def size(num_bytes: int) -> str:
-    """In words."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:,.1f} {name}"
-    return f"{num_bytes / 2**10:,.1f} KiB"
-
-
 def game_address(source: GameSource) -> tuple[str, dict[str, Any]]:
-    """How a game is called in a replay, and its options. No folder is named."""
+    """The address of a game and its options as a replay names them, without folders."""
     if isinstance(source, Isolated):
         return _without_folder(source.game), dict(source.options)
     maker: Any = source.factory if isinstance(source, Lifted) else type(source)
@@ -78,8 +71,8 @@ def game_address(source: GameSource) -> tuple[str, dict[str, Any]]:
 
 
 def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> GameSource:
-    """The game that a replay names, if it came with ludus or is the `trusted` one: a file must not choose
-    what code is run. Raises ValueError."""
+    """Make the game that a replay names. Raises ValueError unless the game came with Ludus or is the `trusted`
+    one: a file must not choose which code runs."""
     if not _is_plain(replay.options):
         raise ValueError(f"its options for {replay.game} are not plain values")
     prefix, _, name = replay.game.partition(":")
@@ -88,20 +81,20 @@ def make_recorded_game(replay: Replay, trusted: GameSource | None = None) -> Gam
         raise ValueError(f"its options name another game than {replay.game}")
     own = trusted if trusted is not None and game_address(trusted)[0] == replay.game else None
     known = [entry.address for entry in list_games() if entry.library is None]
-    # With a colon, what a library is given may be the address of any code.
+    # With a colon, the name that a library is given may be the address of any code.
     of_library = adapter is not None and ":" not in name
     if not (own is not None or of_library or replay.game in known):
         raise ValueError(f"it is of {replay.game}, which did not come with ludus: name it with --game if you trust it")
     try:
         made = with_options(own if own is not None else resolve(replay.game), replay.options)
-        _ = made.spec  # options that the game does not take may show only now
+        _ = made.spec  # some games check their options only here
     except Exception as error:
         raise ValueError(f"its game cannot be made: {error}") from error
     return made
 
 
 def with_options(source: GameSource, options: Mapping[str, Any]) -> GameSource:
-    """The game with these options, as plain values that are checked against their types."""
+    """The game with these options, given as plain values that are checked against their types."""
     made: Any = source
     if isinstance(made, Lifted):
         return replace(made, factory=partial(made.factory, **options)) if options else made
@@ -117,7 +110,7 @@ def _without_folder(address: str) -> str:
 
 
 def _options(source: GameSource) -> dict[str, Any]:
-    """As plain values, all of them: what is usual may change."""
+    """All options as plain values, including defaults, which may change."""
     made: Any = source
     if isinstance(made, Lifted) or not is_dataclass(made):
         return {}
@@ -126,9 +119,9 @@ def _options(source: GameSource) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Nothing in it is the address of code."""
+    """Whether a value contains no address of code."""
     if isinstance(value, dict):
-        return all(not str(key).startswith("$") and _is_plain(item) for key, item in value.items())
+        return all(not str(key).startswith("$") and key != TYPE_TAG and _is_plain(item) for key, item in value.items())
     if isinstance(value, list | tuple):
         return all(_is_plain(item) for item in value)
     return True

@@ -1,4 +1,4 @@
-"""The program of a worker process: `python -m ludus.runtime LAUNCH`, started by `LocalTraining` only."""
+"""The program of a worker process: `python -m ludus.runtime LAUNCH`, started by a `Launcher` only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludus.models.tensors import staging_memory
 from ludus.runtime.actor_process import ControlMatchClient, run_actor
 from ludus.runtime.assemble import build_policies
 from ludus.runtime.learner_process import LearnerProcess, run_follower
-from ludus.runtime.serial import STOPPED
+from ludus.runtime.rounds import STOPPED
 from ludus.runtime.shared_parts import BUFFER_TIMES, WAIT_S, open_parts
 from ludus.store.files import StoreError
 from ludus.store.model_pool import ModelPoolError
@@ -47,7 +47,7 @@ def run_buffer_worker(launch: Launch) -> None:
         parts.players,
         experiment.learner.recompute,
         build=build,
-        board=parts.board,
+        weights=parts.weights,
         device=device,
         wake=wake,
     )
@@ -55,7 +55,7 @@ def run_buffer_worker(launch: Launch) -> None:
     asked = signals[launch.index]
     recomputing, waiting = range(len(BUFFER_TIMES))
     while True:
-        began = parts.hearts[launch.index] = time.monotonic()
+        began = parts.heartbeats[launch.index] = time.monotonic()
         if control.poll(0):
             raise PeerGone("nothing is said without being asked: the controller is gone")
         done = worker.done
@@ -75,7 +75,7 @@ DEVICE = "actor.inference_device"
 
 
 def run_policy_worker(launch: Launch) -> None:
-    """The main loop: wait until all who ask have asked or the first has waited long enough, then answer."""
+    """The main loop: wait until all actors have asked or the first has waited long enough, then answer."""
     experiment, folder, parts, signals, control = open_parts(launch)
     config = experiment.actor
     device = find_device(config.inference_device, DEVICE)
@@ -83,15 +83,15 @@ def run_policy_worker(launch: Launch) -> None:
     def build() -> tuple[Policy, ...]:
         return tuple(placed(policy, device, DEVICE) for policy in build_policies(experiment, experiment.seed))
 
-    shelf = PlayerCache(
+    players = PlayerCache(
         build=build,
-        board=parts.board,
+        weights=parts.weights,
         frozen=ControlMatchClient(control, folder.models),
         bots={},
         capacity=config.models_in_memory * launch.sharing,  # as many as the actors would keep
     )
     worker = PolicyWorker(
-        InlineInference(shelf, [policy.num_draws for policy in parts.policies]),
+        InlineInference(players, [policy.num_draws for policy in parts.policies]),
         parts.requests,
         parts.policies,
         delay_s=config.inference_delay_ms / 1000,
@@ -102,7 +102,7 @@ def run_policy_worker(launch: Launch) -> None:
     step = wrap(worker, experiment.middleware)
     asked = signals[launch.index]
     while True:
-        parts.hearts[launch.index] = time.monotonic()
+        parts.heartbeats[launch.index] = time.monotonic()
         if control.poll(0):
             raise PeerGone("nothing is said without being asked: the controller is gone")
         patience = worker.patience(time.monotonic())

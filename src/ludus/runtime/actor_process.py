@@ -1,4 +1,4 @@
-"""The actor as a process: plays, unless the learner is too far behind."""
+"""The actor as a process: it plays, unless the learner is too far behind."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ludus.data.records import Match, ModelId, Result
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.experiment import Experiment
 from ludus.games.game import Bot
-from ludus.runtime.assemble import build_policies
-from ludus.runtime.serial import STOPPED
+from ludus.runtime.assemble import inline_inference, new_actor, share_of_batch
+from ludus.runtime.rounds import STOPPED
 from ludus.runtime.shared_parts import WAIT_S, SharedParts, open_parts
 from ludus.store.model_pool import ModelPool
 from ludus.system.process import PeerGone, receive, send
 from ludus.system.shared_memory import Heap, Signal
-from ludus.workers.actor import Actor, StepTimes
+from ludus.workers.actor import StepTimes
 from ludus.workers.buffer import ActorLead
-from ludus.workers.inference import ActingRows, Inference, InferenceResult, InlineInference
+from ludus.workers.inference import ActingRows, Inference, InferenceResult
 from ludus.workers.messages import (
     FindFrozen,
     FromActor,
@@ -37,7 +37,7 @@ from ludus.workers.messages import (
     ToActor,
     VoidMatch,
 )
-from ludus.workers.player_cache import PlayerCache, WeightStore
+from ludus.workers.player_cache import WeightStore
 from ludus.workers.policy_worker import RequestArea
 from ludus.workers.worker import StopTraining, wrap
 
@@ -52,7 +52,7 @@ class RemoteInference:
         self,
         area: RequestArea,
         *,
-        board: WeightStore,
+        weights: WeightStore,
         learning: Sequence[str],
         bots: Mapping[str, Bot],
         draws: Sequence[int],
@@ -64,7 +64,7 @@ class RemoteInference:
         """`find_frozen`: player -> id of its pinned weights; `draws`: per kind of seat, the uniform numbers
         that one row uses up; `show_life` is called now and then while it waits."""
         self._area = area
-        self._board = board
+        self._weights = weights
         self._learning = learning
         self._bots = bots
         self._draws = draws
@@ -73,7 +73,7 @@ class RemoteInference:
         self._woken = woken
         self._show_life = show_life
         self._models: dict[str, ModelId] = {}
-        """What the learning players decide with."""
+        """The weights that the learning players decide with."""
 
     def bot(self, player: str) -> Bot | None:
         return self._bots.get(player)
@@ -84,7 +84,7 @@ class RemoteInference:
     def refresh(self) -> None:
         """The policy worker renews the weights; here only their names change."""
         for player in self._learning:
-            newest = self._board.newest(player)
+            newest = self._weights.newest(player)
             if newest is not None:
                 self._models[player] = newest
 
@@ -119,7 +119,7 @@ PASTIME = -1
 
 
 class RingTrajectoryClient:
-    """An actor's way to the learner: slot numbers through a ring."""
+    """Sends an actor's trajectories to the learner: slot numbers through a ring in shared memory."""
 
     def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lag: int) -> None:
         self._parts = parts
@@ -149,10 +149,10 @@ class NothingToPlay(Exception):  # noqa: N818 - the end of an actor, not an erro
 
 
 class ControlMatchClient:
-    """An actor's way to the controller: asks and waits for the answer.
+    """An actor's client of the controller: sends a request and waits for the answer.
 
-    An actor that is to leave gets no more matches. Its tables go on together, so those that have nothing to
-    play while others finish play a pastime: a match that trains nobody and that nobody hears of.
+    An actor that is to leave gets no more matches. Its tables are stepped together, so tables that have finished
+    play a pastime until all have: a match that trains no player and is not reported.
     """
 
     def __init__(self, control: Connection, models: ModelPool, show_life: Callable[[], None] = lambda: None) -> None:
@@ -217,37 +217,29 @@ class ControlMatchClient:
 def _new_inference(
     experiment: Experiment,
     parts: SharedParts,
-    desk: ControlMatchClient,
+    client: ControlMatchClient,
     signals: Sequence[Signal],
     actor: int,
     show_life: Callable[[], None],
 ) -> Inference:
-    """The actor's own models, or a way to the policy worker."""
-    bots, draws = experiment.grouped_game.bots(), [policy.num_draws for policy in parts.policies]
-    if experiment.actor.inference == "worker":
-        return RemoteInference(
-            parts.requests[actor],
-            board=parts.board,
-            learning=parts.players,
-            bots=bots,
-            draws=draws,
-            find_frozen=lambda player: desk.find_frozen(player).model,
-            wake_worker=signals[parts.num_places],
-            woken=signals[actor],
-            show_life=show_life,
-        )
-    shelf = PlayerCache(
-        build=lambda: build_policies(experiment, experiment.seed),
-        board=parts.board,
-        frozen=desk,
-        bots=bots,
-        capacity=experiment.actor.models_in_memory,
+    """The actor's own models, or the policy worker's."""
+    if experiment.actor.inference == "inline":
+        return inline_inference(experiment, parts.weights, client)
+    return RemoteInference(
+        parts.requests[actor],
+        weights=parts.weights,
+        learning=parts.players,
+        bots=experiment.grouped_game.bots(),
+        draws=[policy.num_draws for policy in parts.policies],
+        find_frozen=lambda player: client.find_frozen(player).model,
+        wake_worker=signals[parts.num_places],
+        woken=signals[actor],
+        show_life=show_life,
     )
-    return InlineInference(shelf, draws)
 
 
 class Stopwatch:
-    """Writes down what an actor does with its time; the actor itself knows what its steps took."""
+    """Writes into shared memory how an actor spends its time."""
 
     def __init__(self, written: Array, steps: StepTimes) -> None:
         """`written`: [ACTOR_TIMES] in shared memory."""
@@ -256,17 +248,17 @@ class Stopwatch:
         self._now = time.monotonic()
 
     def stepped(self) -> None:
-        """A step has just ended, or something short."""
+        """A step has just ended."""
         steps = self._steps
         self._written[:3] += steps.game, steps.inference, self._passed() - steps.game - steps.inference
         steps.game = steps.inference = 0.0
 
     def waited(self) -> None:
-        """For the learner, since the last call of anything here."""
+        """The actor has waited for the learner since the last call."""
         self._written[3] += self._passed()
 
-    def rested(self) -> None:
-        """Because all rest: that is nobody's time."""
+    def paused(self) -> None:
+        """The run was paused since the last call: this time does not count."""
         self._passed()
 
     def _passed(self) -> float:
@@ -275,29 +267,26 @@ class Stopwatch:
 
 
 def run_actor(launch: Launch) -> None:
-    """The main loop of an actor process: play, unless the learner is too far behind or all rest."""
+    """The main loop of an actor process: play, unless the learner is too far behind or the run is paused."""
     experiment, folder, parts, signals, control = open_parts(launch)
     wake_learner = signals[parts.learner_of(launch.index)]
     ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lag=experiment.learner.lag)
 
     def show_life() -> None:
-        parts.hearts[launch.index] = time.monotonic()
+        parts.heartbeats[launch.index] = time.monotonic()
         if control.poll(0):
             raise PeerGone("nothing is said without being asked: the controller is gone")
 
-    def share(sharing: int) -> int:
-        return max(1, experiment.learner.batch_size // sharing)
-
-    desk = ControlMatchClient(control, folder.models, show_life)
-    actor = Actor(
+    client = ControlMatchClient(control, folder.models, show_life)
+    actor = new_actor(
+        experiment,
         name=f"actor-{launch.index}",
-        game=experiment.grouped_game.tables(experiment.actor.num_tables),
-        config=experiment.actor,
-        desk=desk,
-        inference=_new_inference(experiment, parts, desk, signals, launch.index, show_life),
+        client=client,
+        inference=_new_inference(experiment, parts, client, signals, launch.index, show_life),
         pools=parts.pools,
         trajectories=ring,
-        hand_over_after=share(launch.sharing),
+        sharing=launch.sharing,
+        on_policy=experiment.learner.lag == 0,
         seed=int(
             np.random.SeedSequence([experiment.seed, launch.index, launch.start, launch.attempt]).generate_state(1)[0]
         ),
@@ -307,7 +296,7 @@ def run_actor(launch: Launch) -> None:
     times = Stopwatch(parts.actor_times[launch.index], actor.times)
     parts.present[launch.index] = True
     heap = Heap()
-    while not desk.has_left:
+    while not client.has_left:
         _, kinds, slots = parts.decode(parts.free[launch.index].take())
         for kind in range(len(parts.pools)):
             actor.recorder.free(kind, slots[kinds == kind])
@@ -316,7 +305,7 @@ def run_actor(launch: Launch) -> None:
         times.stepped()
         if parts.paused[0]:
             signals[launch.index].wait(WAIT_S)
-            times.rested()
+            times.paused()
             continue
         if ring.is_too_far_ahead() or not actor.recorder.has_room:
             wake_learner.notify()
@@ -327,8 +316,8 @@ def run_actor(launch: Launch) -> None:
             dropped = actor.recorder.dropped_reward
             step()
             parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
-            if desk.sharing:
-                actor.hand_over_after = share(desk.sharing)
+            if client.sharing:
+                actor.hand_over_after = share_of_batch(experiment, client.sharing)
         except NothingToPlay:
             break
         except StopTraining as request:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from ludus.config import ConfigError, decode
+from ludus.config import ConfigError, decode, encode
+from ludus.data.checks import unknown
 from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.tree import ForgetfulSeatError
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Experiment
 from ludus.league.league import League
-from ludus.league.players import unknown
 from ludus.models.policy import (
     NoSuchDeviceError,
     Policy,
@@ -27,19 +28,31 @@ from ludus.models.policy import (
 )
 from ludus.observe.league_fold import league_of
 from ludus.runtime.edits import EditContext
-from ludus.runtime.settings import configured
+from ludus.runtime.settings import configured, effective
 from ludus.store.checkpoints import Checkpoint
+from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, UnknownModel
-from ludus.store.run_folder import RunFolder, RunFolderError
+from ludus.store.run_folder import GameFacts, RunFolder, RunFolderError
 from ludus.system.network import NoSuchInterfaceError, find_interface
+from ludus.workers.actor import Actor
 from ludus.workers.buffer import Buffer
 from ludus.workers.buffer_worker import Recomputing, recomputed_arrays
-from ludus.workers.evaluator import ExactGame, Probs
+from ludus.workers.controller import Controller, LearnerClient
+from ludus.workers.evaluator import EvaluationBook, Evaluator, ExactGame, Probs
+from ludus.workers.inference import Inference, InlineInference
 from ludus.workers.learner import Learner
 from ludus.workers.messages import HostedPlayer
-from ludus.workers.player_cache import SeatedPlayer, WeightStore, is_model_name, resolve_player
+from ludus.workers.player_cache import (
+    FrozenModels,
+    PlayerCache,
+    SeatedPlayer,
+    WeightStore,
+    is_model_name,
+    resolve_player,
+)
 from ludus.workers.ranks import ALONE, LOOPBACK, Ranks
-from ludus.workers.seat_recorder import StreamNumbers
+from ludus.workers.seat_recorder import StreamNumbers, TrajectoryClient
+from ludus.workers.seating import MatchClient
 from ludus.workers.trained_player import TrainedPlayer
 
 CHECKPOINT = "run"
@@ -57,17 +70,45 @@ def build_policies(experiment: Experiment, seed: int) -> tuple[Policy, ...]:
     )
 
 
-def draws_per_row(experiment: Experiment) -> list[int]:
-    """Per kind of seat, the uniform numbers that a policy uses up for one row."""
-    return [policy.num_draws for policy in build_policies(experiment, experiment.seed)]
-
-
 def load_experiment(folder: RunFolder) -> Experiment:
     """The experiment that is written in a run folder. Imports the code that it names."""
     experiment = decode(msgspec.json.decode(folder.facts.experiment))
     if not isinstance(experiment, Experiment):
         raise TypeError(f"{folder.path} holds a {type(experiment).__name__}, not an Experiment")
     return experiment
+
+
+def load_league(folder: RunFolder, experiment: Experiment) -> League:
+    """The league of a run: the events of its ledger, folded."""
+    league = new_league(experiment)
+    with folder.ledger(read_only=True) as ledger:
+        for _, event in ledger.replay():
+            league.apply(event)
+    return league
+
+
+def load_state(folder: RunFolder) -> tuple[Experiment, League]:
+    """The experiment of a run, with the settings that were changed since it began, and its league."""
+    written = load_experiment(folder)
+    league = load_league(folder, written)
+    return effective(written, league), league
+
+
+def create_run(path: str | Path, experiment: Experiment, command: Sequence[str] | None = None) -> RunFolder:
+    """A new run folder for an experiment, with what readers need to know of its game."""
+    return RunFolder.create(
+        path, encode(experiment), seed=experiment.seed, command=command, game=game_facts(experiment)
+    )
+
+
+def game_facts(experiment: Experiment) -> GameFacts:
+    spec = experiment.game.spec
+    return GameFacts(
+        name=spec.name,
+        seats_per_team=tuple(len(seats) for seats in spec.seats_of_team),
+        zero_sum=spec.zero_sum,
+        bots=tuple(experiment.grouped_game.bots()),
+    )
 
 
 def learning_players(league: League) -> dict[str, HostedPlayer]:
@@ -221,7 +262,7 @@ def new_learner(
         players=players,
         buffers=buffers,
         pools=pools,
-        board=board,
+        weights=board,
         models=models,
         budget=experiment.budget,
         configured=lambda settings: configured(experiment, settings),
@@ -231,39 +272,88 @@ def new_learner(
 
 
 def load_learner(learner: Learner, hosted: Mapping[str, HostedPlayer], checkpoint: Checkpoint | None) -> None:
-    """Players as the checkpoint has them; who joined later begins with the model that it joined with."""
+    """Load the players from the checkpoint; those that joined later start with the model that they joined
+    with. All continue at least under the incarnation of `hosted`."""
     known = checkpoint.facts["learner"] if checkpoint is not None else {}
     if checkpoint is not None:
         learner.load(under("learner/", checkpoint.arrays), known)
     for player, one in hosted.items():
         if one.start is not None and player not in known:
             learner.start_from(player, ModelId.parse(one.start), one.value_only)
+        trained = learner.players[player]
+        trained.incarnation = max(trained.incarnation, one.incarnation)
 
 
-def surroundings(written: Experiment, folder: RunFolder) -> EditContext:
-    """What edits of a run need; `written` is the experiment as its folder has it."""
+def new_controller(
+    experiment: Experiment, folder: RunFolder, league: League, ledger: Ledger, learner: LearnerClient
+) -> Controller:
+    """A controller for a league that has seen the whole ledger; `experiment`: with all changes so far."""
+    return Controller(
+        league=league,
+        ledger=ledger,
+        models=folder.models,
+        learner=learner,
+        evaluator=Evaluator(experiment.evaluation, league),
+        evaluations=EvaluationBook(folder),
+        episodes_per_table=experiment.actor.episodes_per_table,
+    )
+
+
+def inline_inference(experiment: Experiment, weights: WeightStore, frozen: FrozenModels) -> InlineInference:
+    """Inference with models that an actor holds itself."""
+    players = PlayerCache(
+        build=lambda: build_policies(experiment, experiment.seed),
+        weights=weights,
+        frozen=frozen,
+        bots=experiment.grouped_game.bots(),
+        capacity=experiment.actor.models_in_memory,
+    )
+    return InlineInference(players, [policy.num_draws for policy in build_policies(experiment, experiment.seed)])
+
+
+def new_actor(
+    experiment: Experiment,
+    *,
+    name: str,
+    client: MatchClient,
+    inference: Inference,
+    pools: tuple[SlotPool, ...],
+    trajectories: TrajectoryClient,
+    seed: int,
+    on_policy: bool,
+    sharing: int = 1,
+    slots: Sequence[range] | None = None,
+) -> Actor:
+    """An actor of a run. `sharing`: actors that share a batch; `slots`: the trajectory slots that it may use,
+    by kind of seat, None for all."""
+    return Actor(
+        name=name,
+        game=experiment.grouped_game.tables(experiment.actor.num_tables),
+        config=experiment.actor,
+        client=client,
+        inference=inference,
+        pools=pools,
+        trajectories=trajectories,
+        hand_over_after=share_of_batch(experiment, sharing),
+        on_policy=on_policy,
+        seed=seed,
+        slots=slots,
+    )
+
+
+def share_of_batch(experiment: Experiment, sharing: int) -> int:
+    """Decisions that each of so many actors hands over for one batch."""
+    return max(1, experiment.learner.batch_size // sharing)
+
+
+def edit_context(written: Experiment, folder: RunFolder) -> EditContext:
+    """`written`: the experiment as the run folder has it."""
     return EditContext(
         written=written,
         models=folder.models,
         build_policies=lambda: build_policies(written, written.seed),
         check=require_value_parameters,
     )
-
-
-class Training(Protocol):
-    """A run that is going on, in whichever runtime."""
-
-    experiment: Experiment
-    folder: RunFolder
-    league: League
-
-    def run(self, watch: Callable[[Training], None] | None = None) -> str:
-        """Train until the budget is spent or somebody stops it; the state is saved either way."""
-
-    def numbers(self) -> dict[str, float]:
-        """How far the run is, and the latest statistics of its learners."""
-
-    def close(self) -> None: ...
 
 
 def load_players(

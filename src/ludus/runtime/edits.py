@@ -1,4 +1,4 @@
-"""What an edit does to a league: the same whether it trains or not."""
+"""Edits of a league, the same for a run that trains and one that is stopped; and orders to one that trains."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ludus.data.checks import unknown
 from ludus.data.records import (
     RECORDED,
     AddPlayer,
@@ -32,7 +33,7 @@ from ludus.data.records import (
 )
 from ludus.experiment import Experiment
 from ludus.league.league import League, later_settings
-from ludus.league.players import BY_HAND, FROZEN, MAX_ID_LENGTH, SCRIPTED, unknown
+from ludus.league.players import BY_HAND, FROZEN, MAX_ID_LENGTH, SCRIPTED
 from ludus.models.policy import Policy, load_weights
 from ludus.runtime.settings import checked_settings, effective, require_trainable, with_settings
 from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
@@ -42,7 +43,7 @@ from ludus.workers.player_cache import resolve_player
 
 
 class Orders:
-    """Of one process that trains a run, from its start on."""
+    """Orders to a process that trains: pause, continue, stop."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -52,7 +53,7 @@ class Orders:
         self._at_once = False
 
     def obey(self, order: Order) -> str:
-        """Says what happens now."""
+        """Take an order. Returns what happens now, for the command that asked."""
         match order:
             case Pause():
                 was, self.paused = self.paused, True
@@ -96,9 +97,9 @@ class EditContext:
 class Editor:
     """Does edits by committing events through the controller."""
 
-    def __init__(self, controller: Controller, surroundings: EditContext) -> None:
+    def __init__(self, controller: Controller, context: EditContext) -> None:
         self._controller = controller
-        self._around = surroundings
+        self._context = context
 
     @property
     def _league(self) -> League:
@@ -107,7 +108,7 @@ class Editor:
     @property
     def now(self) -> Experiment:
         """The experiment with all changes so far."""
-        return effective(self._around.written, self._league)
+        return effective(self._context.written, self._league)
 
     @property
     def learning(self) -> set[str]:
@@ -142,7 +143,7 @@ class Editor:
         known = {*trial.players, *awaited, *(event.player for event in joining)}
         joining += [
             PlayerAdded(player=bot, role=SCRIPTED)
-            for bot in effective(self._around.written, trial).evaluation.opponents
+            for bot in effective(self._context.written, trial).evaluation.opponents
             if bot not in known
         ]
         for event in joining:
@@ -169,7 +170,7 @@ class Editor:
             raise ValueError(f"player id {edit.player!r} was given already; ids are never used again")
         if edit.role in (FROZEN, SCRIPTED) and edit.settings:
             raise ValueError(f"settings are for players that learn, and {edit.role} ones do not")
-        if edit.role != SCRIPTED and edit.player in self._around.written.grouped_game.bots():
+        if edit.role != SCRIPTED and edit.player in self._context.written.grouped_game.bots():
             raise ValueError(f"{edit.player!r} is a bot of the game; give the player another name")
         event = PlayerAdded(player=edit.player, role=edit.role, reason=BY_HAND)
         if edit.role == SCRIPTED:
@@ -200,7 +201,7 @@ class Editor:
         return msgspec.structs.replace(event, model=str(model), parent=parent)
 
     def _require_bot(self, edit: AddPlayer) -> None:
-        bots = self._around.written.grouped_game.bots()
+        bots = self._context.written.grouped_game.bots()
         if edit.player not in bots:
             raise ValueError(unknown("bot", edit.player, bots))
         if edit.source is not None:
@@ -234,9 +235,9 @@ class Editor:
         """The model that is meant; a learning player's is put into the pool as it is now."""
         if source in self._league.standings:
             return self._controller.publish(source), "live"
-        model, variant = resolve_player(self._league, self._around.models, source)
+        model, variant = resolve_player(self._league, self._context.models, source)
         try:
-            load_weights(self._around.build_policies(), self._around.models.fetch(model, variant))
+            load_weights(self._context.build_policies(), self._context.models.fetch(model, variant))
         except ValueError as error:
             raise ValueError(f"{source} does not fit the networks of this run: {error}") from error
         return model, variant
@@ -269,13 +270,13 @@ class Editor:
         for event in events:
             trial.apply(event)
         trial.check_players()
-        require_trainable(self._around.written, trial)
-        self._around.check(effective(self._around.written, trial))
+        require_trainable(self._context.written, trial)
+        self._context.check(effective(self._context.written, trial))
         return trial
 
     def _commit(self, events: Sequence[AnyEvent]) -> None:
         trial = self._tried(events)
-        for bot in effective(self._around.written, trial).evaluation.opponents:
+        for bot in effective(self._context.written, trial).evaluation.opponents:
             if bot in trial.players and bot not in trial.candidates:
                 raise ValueError(f"snapshots cannot be measured against {bot!r}: it has left the league")
         self._controller.edit(events)

@@ -1,4 +1,4 @@
-"""Faults of workers: what happened, to whom, and what was done about it. Each is one visible row."""
+"""Faults of workers: what happened, to which worker, and what was done about it. Each is one row of a file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 from ludus.data.trees import Array
 from ludus.store.run_folder import MetricsFile
 from ludus.system.process import WorkerProcess
+from ludus.workers.config import Supervision
 from ludus.workers.messages import OTHER_CODE
-from ludus.workers.worker import Supervision, TrainingFailed
+from ludus.workers.worker import TrainingFailed
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""What ends a process by somebody else's will. That is no failure of its own and is never given up on."""
+"""Signals that somebody else sends. A worker ended by one has not failed and is always started again."""
 LONGEST_REASON = 400
 LAST_WORDS_S = 1.0
 """A worker that has closed its connection is about to end: its exit code says why."""
@@ -25,7 +26,7 @@ LAST_WORDS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What befell a worker."""
+    """A failure of a worker."""
 
     kind: str
     """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk,
@@ -34,7 +35,7 @@ class Fault:
 
     @property
     def own(self) -> bool:
-        """Its own failure: what keeps failing is not started for ever."""
+        """The worker's own failure: one that fails again and again is given up."""
         return self.kind not in ("killed", "damaged_model", "node_lost")
 
     def __str__(self) -> str:
@@ -101,13 +102,13 @@ stopped, or the machine slept; meanwhile nobody who waited for it could show lif
 
 @dataclass
 class WorkerSlot:
-    """A place for an actor or the policy worker; processes come and go."""
+    """A slot for an actor or a helper; processes come and go."""
 
     name: str
     index: int
     """Its number in shared memory."""
     taken: bool = False
-    """Somebody works here, or is started again; no match, no memory and no start for others."""
+    """A worker runs here or is to be started; other slots get no match, no memory and no start."""
     leave_by: float | None = None
     """Its actor gets no more matches; those that it has not ended by then (monotonic) are void."""
     given_up: bool = False
@@ -120,7 +121,7 @@ class WorkerSlot:
     start_at: float = 0.0
     """Not before this time (monotonic) is it started again."""
     started: float = 0.0
-    """When its process was (Unix time)."""
+    """When its process was started (Unix time)."""
 
     def failed(self, rules: Supervision, decisions: int) -> None:
         """Count a failure; the next start waits twice as long as the one before. `decisions`: learned from
@@ -129,8 +130,8 @@ class WorkerSlot:
         self.learned_at_failure = decisions
         self.start_at = time.monotonic() + rules.back_off_s * 2 ** (self.failures - 1)
 
-    def empty(self) -> None:
-        """Nobody works here any more."""
+    def clear(self) -> None:
+        """Its worker has left for good."""
         self.taken, self.leave_by, self.start_at, self.failures = False, None, 0.0, 0
 
     def forgive(self, decisions: int) -> None:
@@ -141,17 +142,17 @@ class WorkerSlot:
 
 
 class Heartbeats:
-    """How long workers have been silent, by the hearts that they keep in shared memory."""
+    """How long workers have been silent, by the times that they write into shared memory."""
 
-    def __init__(self, hearts: Array, hung_after_s: float) -> None:
-        self._hearts = hearts
+    def __init__(self, times: Array, hung_after_s: float) -> None:
+        self._times = times
         self._hung_after_s = hung_after_s
         self._looked = self._awake_since = time.monotonic()
 
     def started(self, worker: int) -> None:
         """A process that has just been started is given time to show its first sign."""
         grace = max(0.0, START_UP_S - self._hung_after_s)
-        self._hearts[worker] = time.monotonic() + grace
+        self._times[worker] = time.monotonic() + grace
 
     def look(self) -> None:
         """Call it in every round."""
@@ -160,9 +161,9 @@ class Heartbeats:
             self._awake_since = now
         self._looked = now
 
-    def last_sign(self, worker: int) -> float:
-        return float(self._hearts[worker])
+    def last(self, worker: int) -> float:
+        return float(self._times[worker])
 
     def is_hung(self, worker: int) -> bool:
-        since = max(float(self._hearts[worker]), self._awake_since)
+        since = max(float(self._times[worker]), self._awake_since)
         return self._looked - since > self._hung_after_s

@@ -26,9 +26,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from torch import Tensor
 
 from ludus.config import encode
+from ludus.data.checks import unknown
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
-from ludus.league.players import unknown
 from ludus.models.policy import join_kinds, weights_of
 from ludus.runtime.assemble import build_policies
 from ludus.store.checkpoints import Arrays, architecture_digest, canonical

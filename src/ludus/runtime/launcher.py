@@ -1,10 +1,11 @@
-"""Shared memory for the workers of a run, and the processes that are started on it."""
+"""Launchers: shared memory for the workers of a run, and the processes that are started on it."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -28,12 +29,12 @@ _ROLES = {POLICY_WORKER: "policy", BUFFER_WORKER: "buffer"}
 
 
 def rank_name(rank: int) -> str:
-    """Of a rank of the learner."""
+    """The name of a rank of the learner."""
     return LEARNER if rank == 0 else f"{LEARNER}-{rank}"
 
 
 class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is to be, and what it begins with."""
+    """What a launcher needs to start a worker."""
 
     name: str
     index: int
@@ -44,13 +45,51 @@ class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
     spent: int
 
 
-class Launcher:
-    """Numbers of workers: the places of the actors from 0 on, then the policy worker, then the ranks of the
-    learner, of which rank 0 is started first, then the buffer worker."""
+class Launcher(Protocol):
+    """Starts workers on memory that they share: on this machine, or on the nodes of a cluster.
+
+    Workers are numbered: the slots of the actors from 0 on, then the policy worker, then the ranks of the
+    learner, of which rank 0 is started first, then the buffer worker.
+    """
 
     parts: SharedParts
     inference: InferenceStatistics
-    life: Heartbeats
+    heartbeats: Heartbeats
+
+    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
+        """Lay out shared memory for these players and slots for actors, as if it had never been used; no
+        worker may be alive. Of the slots only those that are `taken` take up memory."""
+
+    @property
+    def room(self) -> int:
+        """How many actors there can be at present, on all machines together."""
+
+    def has_room(self, index: int) -> bool:
+        """Whether the worker of this number can be started now: on a cluster it may have to wait."""
+
+    def reserve(self, slots: Iterable[int]) -> None:
+        """Get memory for these slots too; `MemoryError` if there is not enough."""
+
+    def spawn(self, order: SpawnOrder) -> WorkerProcess: ...
+
+    def pause(self, paused: bool) -> None:
+        """Pause or continue all workers."""
+
+    def left(self, index: int) -> None:
+        """The actor of this slot has ended in good order."""
+
+    def look(self) -> Sequence[tuple[str, Fault]]:
+        """Called in every round. Returns faults of nodes, by their names, that have ended no worker."""
+
+    def close(self) -> None: ...
+
+
+class LocalLauncher:
+    """A `Launcher` of processes of this machine."""
+
+    parts: SharedParts
+    inference: InferenceStatistics
+    heartbeats: Heartbeats
 
     def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
         self._experiment = experiment
@@ -62,17 +101,15 @@ class Launcher:
         self._signals: list[Signal] = []
         self._laid_out_for: tuple[list[str], int] | None = None
         self._reserved: set[int] = set()
-        """Places whose memory is there."""
+        """Slots that have their memory."""
 
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_places: int, taken: Collection[int]) -> None:
-        """Shared memory for these players and places, as if nobody had used it; no worker may be alive. Of
-        the places only those that are `taken` take up memory."""
-        wanted = (list(players), num_places)
+    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
+        wanted = (list(players), num_slots)
         if self._laid_out_for == wanted:
             self.reserve(taken)
-            for place in self._reserved:
-                self.parts.ready[place].clear()
-                self.parts.free[place].clear()
+            for slot in self._reserved:
+                self.parts.ready[slot].clear()
+                self.parts.free[slot].clear()
             self.parts.used[...] = 0
             if self.parts.recomputing is not None:
                 self.parts.recomputing.clear()
@@ -88,36 +125,32 @@ class Launcher:
         self._reserved = set(taken)
         self.parts.present[list(taken)] = True  # they begin together: the learner waits for all of them
         self.inference = InferenceStatistics(self.parts.inference_counters)
-        self.life = Heartbeats(self.parts.hearts, self._experiment.supervision.hung_after_s)
-        self._signals = [Signal.create() for _ in self.parts.hearts]
+        self.heartbeats = Heartbeats(self.parts.heartbeats, self._experiment.supervision.hung_after_s)
+        self._signals = [Signal.create() for _ in self.parts.heartbeats]
         self._laid_out_for = wanted
 
     @property
     def signals(self) -> Sequence[Signal]:
-        """By number of worker: what wakes it."""
+        """The signal that wakes each worker, by its number."""
         return self._signals
 
     @property
     def room(self) -> int:
-        """How many actors there can be at present, wherever they are."""
         return sys.maxsize
 
     def has_room(self, index: int) -> bool:
-        """Whether the worker of this number can be started now: on a cluster it may have to wait."""
         return True
 
-    def reserve(self, places: Iterable[int]) -> None:
-        """Get memory for these places too; `MemoryError` if there is not enough."""
+    def reserve(self, slots: Iterable[int]) -> None:
         assert self._region is not None
-        for place in sorted({*places} - self._reserved):
-            self._region.reserve(self.parts.for_place[place])
-            self._reserved.add(place)
+        for slot in sorted({*slots} - self._reserved):
+            self._region.reserve(self.parts.for_place[slot])
+            self._reserved.add(slot)
 
     def left(self, index: int) -> None:
-        """The actor of this place has ended in good order; here it has said so itself."""
+        """Here the actor has said so in shared memory itself."""
 
     def pause(self, paused: bool) -> None:
-        """Let all workers rest, or go on."""
         self.parts.paused[...] = paused
         for signal in self._signals:
             signal.notify()
@@ -154,7 +187,7 @@ class Launcher:
             *links,
             *(fd for signal in self._signals for fd in signal.fds),
         }
-        self.life.started(index)
+        self.heartbeats.started(index)
         with child, self._logs.output(order.name) as output:
             process = WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
         if rank >= 0:
@@ -162,8 +195,7 @@ class Launcher:
         return process
 
     def look(self) -> Sequence[tuple[str, Fault]]:
-        """Call it in every round. Gives faults of nodes, by their names, that have ended no worker."""
-        self.life.look()
+        self.heartbeats.look()
         self._logs.look()
         return ()
 

@@ -17,7 +17,7 @@ from ludus.experiment import Experiment
 from ludus.models.policy import has_gpu_each
 from ludus.runtime.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.runtime.faults import START_UP_S
-from ludus.runtime.serial import STOPPED
+from ludus.runtime.rounds import STOPPED
 from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, open_parts
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import PeerGone, receive, send
@@ -117,7 +117,7 @@ def open_rank(launch: Launch) -> Rank:
     intake = TrajectoryReader(parts, signals, launch.index)
 
     def show_life() -> None:
-        parts.hearts[launch.index] = time.monotonic()
+        parts.heartbeats[launch.index] = time.monotonic()
 
     ranks: Ranks = ALONE
     if parts.num_ranks > 1:
@@ -133,7 +133,7 @@ def open_rank(launch: Launch) -> Rank:
         experiment,
         launch.players,
         parts.pools,
-        parts.board,
+        parts.weights,
         experiment.models.open(folder),
         intake.give_back,
         parts.num_places,
@@ -143,10 +143,8 @@ def open_rank(launch: Launch) -> Rank:
     )
     learner.present = parts.present
     load_learner(learner, launch.players, folder.checkpoints(CHECKPOINT).load_latest())
-    for player, hosted in launch.players.items():
-        trained = learner.players[player]
-        trained.incarnation = max(trained.incarnation, hosted.incarnation)
-        trained.after_gradient_step = show_life
+    for player in launch.players:
+        learner.players[player].after_gradient_step = show_life
     learner.compare()
     links = [Connection(fd) for fd in launch.rank_fds]
     return Rank(experiment, folder, parts, signals, control, links, learner, intake, show_life)
@@ -301,7 +299,7 @@ def run_follower(launch: Launch) -> None:
         if learner.progress >= 1.0:
             learner.discard()
         intake.settle(learner)
-        leader.tell(learner.standing())
+        leader.tell(learner.buffer_status())
         poll.poll(WAIT_S * 1000)
         woken.wait(0)
         if rank.control.poll(0):

@@ -1,68 +1,182 @@
-"""The serial runtime: every worker in one process, one step after the other. Deterministic, and a debugger
-can step through it."""
+"""The serial runtime: every worker in one process, one step after the other. Deterministic, and a debugger can
+step through it."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from ludus.workers.worker import Middleware, Progress, StopTraining, Worker, wrap
-
-FINISHED = "finished"
-INTERRUPTED = "interrupted"
-TIME_LIMIT = "time limit reached"
-STOPPED = "stopped by middleware"
-
-
-def run_serial(
-    workers: Sequence[Worker],
-    *,
-    middleware: Sequence[Middleware] = (),
-    finished: Callable[[], bool],
-    after_round: Callable[[dict[str, Progress]], None],
-) -> str:
-    """Step the workers in turn until `finished` (asked before every step), a `StopTraining` or a signal.
-
-    Returns why it ended: "finished", "interrupted", or the text of the `StopTraining`. A signal lets the
-    round end first. A `StopTraining` ends it at once, but still between two steps: order the workers so
-    that those in front are idle until the last one has stepped, and going on from the first is exact.
-    `after_round` may put other workers into the list.
-    """
-    with stop_signals() as stopped:
-        while not finished():
-            if stopped():
-                return INTERRUPTED
-            done: dict[str, Progress] = {}
-            try:
-                for worker in tuple(workers):
-                    if finished():
-                        break
-                    done[worker.name] = wrap(worker, middleware)()
-                after_round(done)
-            except StopTraining as request:
-                return str(request) or STOPPED
-    return FINISHED
+from ludus.config import encode
+from ludus.data.trees import under
+from ludus.experiment import Experiment
+from ludus.models.policy import use_threads
+from ludus.runtime.assemble import CHECKPOINT, inline_inference, load_learner, new_actor, new_learner, new_pools
+from ludus.runtime.coordinator import Coordinator, Update
+from ludus.runtime.rounds import step_in_turn
+from ludus.runtime.status import ServiceStatus, no_services
+from ludus.store.checkpoints import Checkpoint
+from ludus.store.run_control import LOOK_EVERY_S, Bottleneck, WorkerStatus
+from ludus.store.run_folder import RunFolder
+from ludus.workers.actor import Actor
+from ludus.workers.config import Supervision
+from ludus.workers.controller import Controller
+from ludus.workers.learner import Learner
+from ludus.workers.messages import HostedPlayer
+from ludus.workers.player_cache import LocalWeights
+from ludus.workers.worker import Worker
 
 
-@contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM ask for an end in good order; a SIGINT after that ends at once. SIGTERM does not,
-    however often it comes: schedulers send it several times to be sure, and SIGKILL if they mean it."""
-    seen: list[int] = []
+class SerialWorkers:
+    """One learner and one actor that take turns in this process."""
 
-    def remember(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) > 1 and number == signal.SIGINT:
-            raise KeyboardInterrupt
+    saves_tables = True
+    restarts = 0
 
-    try:
-        before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever started it must stop it by middleware
-        before = {}
-    try:
-        yield lambda: bool(seen)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def __init__(self, experiment: Experiment, folder: RunFolder) -> None:
+        """`experiment`: as the run folder has it."""
+        use_threads(1)
+        self._experiment = experiment
+        self._folder = folder
+        self._checkpoints = folder.checkpoints(CHECKPOINT)
+        self._dropped_reward = 0.0
+        """Of actors that have ended."""
+        self._actor: Actor | None = None
+        self.learner: Learner
+        self.paused = False
+
+    @property
+    def actor(self) -> Actor:
+        assert self._actor is not None
+        return self._actor
+
+    # --- starting ---
+
+    def start_learner(
+        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+    ) -> None:
+        experiment = self._experiment
+        self._weights = LocalWeights()
+        self._pools = new_pools(experiment, len(players))
+        self.learner = new_learner(
+            replace(experiment, learner=replace(experiment.learner, schedule="sync")),
+            players,
+            self._pools,
+            self._weights,
+            experiment.models.open(self._folder),
+            lambda kind, slots: self.actor.recorder.free(kind, slots),
+            spent=spent,
+        )
+        load_learner(self.learner, players, checkpoint)
+
+    def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
+        """It has loaded its checkpoint already."""
+
+    def start_actors(self, controller: Controller, experiment: Experiment, tables: Checkpoint | None) -> None:
+        self._controller = controller
+        self._actor = new_actor(
+            self._experiment,
+            name="actor",
+            client=controller,
+            inference=inline_inference(self._experiment, self._weights, controller),
+            pools=self._pools,
+            trajectories=self.learner,
+            seed=self._experiment.seed,
+            on_policy=True,
+        )
+        if tables is not None:
+            self._actor.load(under("actor/", tables.arrays), tables.facts["actor"])
+            self.learner.load_buffers(tables.facts["buffers"])
+        for player in self.learner.players:
+            self.learner.publish(player)
+
+    # --- running ---
+
+    def run_round(self, finished: Callable[[], bool], *, training: bool) -> Sequence[Update]:
+        if self.paused:
+            time.sleep(LOOK_EVERY_S)
+            return ()
+        workers: Sequence[Worker] = (self.learner, self._controller, self.actor) if training else (self.actor,)
+        batches = self.learner.batches
+        done = step_in_turn(workers, self._experiment.middleware, finished)
+        if self.learner.batches == batches:  # middleware may add statistics without a batch
+            return ()
+        return (Update(self.learner.decisions, done[self.learner.name].statistics),)
+
+    def configure(self, experiment: Experiment) -> None:
+        """The learner and the controller are told by the editor; the actor has no live settings."""
+
+    def require_room(self, experiment: Experiment) -> None:
+        """The number of actors does not matter here."""
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+
+    def numbers(self) -> dict[str, float]:
+        dropped = 0.0 if self._actor is None else self._actor.recorder.dropped_reward
+        return {
+            "updates": sum(trained.step for trained in self.learner.players.values()),
+            "dropped_reward": self._dropped_reward + dropped,
+        }
+
+    def status(self) -> tuple[Sequence[WorkerStatus], Bottleneck | None]:
+        return (), None
+
+    # --- saving and ending ---
+
+    def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
+        """A clean checkpoint holds the tables too, so that a resume continues exactly here; after any other
+        one a resume starts new matches."""
+        arrays, facts = self.learner.save()
+        saved = {f"learner/{name}": array for name, array in arrays.items()}
+        all_facts: dict[str, Any] = {"learner": facts, "events": num_events}
+        if clean:
+            actor_arrays, all_facts["actor"] = self.actor.save()
+            all_facts["buffers"] = self.learner.save_buffers()
+            all_facts["experiment"] = self._fingerprint()
+            saved |= {f"actor/{name}": array for name, array in actor_arrays.items()}
+        self._checkpoints.save(self.learner.decisions, saved, all_facts)
+
+    def can_continue(self, checkpoint: Checkpoint) -> bool:
+        facts = checkpoint.facts
+        return (
+            self._experiment.game.spec.repeatable
+            and "actor" in facts
+            and bool(facts["experiment"] == self._fingerprint())
+        )
+
+    def _fingerprint(self) -> str:
+        """The tables of a checkpoint fit only the experiment that they were played under. How long it runs and
+        where its metrics go does not matter to them."""
+        without = replace(
+            self._experiment,
+            budget=1,
+            checkpoint_every=1,
+            middleware=(),
+            supervision=Supervision(),
+            trial=None,
+            time_limit_h=1.0,
+            actors=None,
+            metrics=(),
+        )
+        settings = encode(without)
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+    def end(self) -> None:
+        if self._actor is not None:
+            self._dropped_reward += self._actor.recorder.dropped_reward
+            self._actor.close()
+            self._actor = None
+
+    def close(self) -> None:
+        self.end()
+
+
+def serial_training(
+    experiment: Experiment, folder: RunFolder, *, service_status: ServiceStatus = no_services
+) -> Coordinator[SerialWorkers]:
+    """A training in this process, which can be repeated exactly."""
+    return Coordinator(experiment, folder, lambda *_: SerialWorkers(experiment, folder), service_status=service_status)

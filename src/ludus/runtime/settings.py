@@ -9,12 +9,13 @@ from typing import Any
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.config import ConfigError, apply_encoded, apply_overrides, encode, paths
-from ludus.config.annotations import is_component, live_fields, nearest
+from ludus.config.annotations import is_component, live_fields
 from ludus.config.changes import ADD
+from ludus.data.checks import nearest
 from ludus.data.records import Settings
 from ludus.experiment import Experiment
 from ludus.league.league import LEAGUE_PATH, League, later_settings
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 OF_ONE_PLAYER = ("learner.", "algorithm.")
 """How the paths begin that a learning player may have its own value of."""

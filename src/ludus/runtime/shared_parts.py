@@ -77,15 +77,15 @@ class SharedParts:
         self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
         self.policies = build_policies(experiment, experiment.seed)
         """Per kind of seat, one that shows the shapes; nobody acts with it."""
-        weights = {
+        shapes = {
             f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
             for policy in self.policies
             for name, tensor in policy.state_dict().items()
         }
-        on_board = list(self.players)
+        published = list(self.players)
         if with_buffer_worker and TEACHER in experiment.learner.recompute:
-            on_board += map(teacher_of, self.players)
-        self.board = SharedWeights(new, dict.fromkeys(on_board, weights))
+            published += map(teacher_of, self.players)
+        self.weights = SharedWeights(new, dict.fromkeys(published, shapes))
         self.recomputing: RecomputeRequests | None = None
         """What the learner asks the buffer worker, if there is one."""
         if with_buffer_worker:
@@ -104,7 +104,7 @@ class SharedParts:
         self.dropped_reward = new((num_places,), np.float64)
         """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
         self.buffer_times = new((len(BUFFER_TIMES),), np.float64)
-        self.hearts = new((num_places + 1 + self.num_ranks + 1,), np.float64)
+        self.heartbeats = new((num_places + 1 + self.num_ranks + 1,), np.float64)
         """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
         buffer worker."""
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
@@ -193,7 +193,7 @@ class Followers:
         self.links = list(links)
         self._patience_s = patience_s
         self._orders = 0
-        self._standings: dict[int, BufferStatus] = {}
+        self._statuses: dict[int, BufferStatus] = {}
 
     def order(self, order: ToRank) -> None:
         """Let all do this, as this rank does it now."""
@@ -201,15 +201,15 @@ class Followers:
         for link in self.links:
             _say(link, order)
 
-    def standings(self) -> list[BufferStatus]:
+    def statuses(self) -> list[BufferStatus]:
         """Of the ranks that have obeyed all orders; nothing is known of the others for now."""
         self.take_in()
-        return [one for one in self._standings.values() if one.orders == self._orders]
+        return [one for one in self._statuses.values() if one.orders == self._orders]
 
     def wait(self) -> None:
         """Until all orders are obeyed."""
         deadline = time.monotonic() + self._patience_s
-        while len(self.standings()) < len(self.links):
+        while len(self.statuses()) < len(self.links):
             if time.monotonic() > deadline:
                 raise RankLost(f"another rank of the learner did not answer for {self._patience_s:.0f} s")
             for link in self.links:
@@ -219,7 +219,7 @@ class Followers:
     def take_in(self) -> None:
         for number, link in enumerate(self.links):
             while link.poll(0):
-                self._standings[number] = _hear(link, BufferStatus)
+                self._statuses[number] = _hear(link, BufferStatus)
 
 
 class Leader:
@@ -236,12 +236,12 @@ class Leader:
         self._obeyed += order is not None
         return order
 
-    def tell(self, standing: BufferStatus) -> None:
+    def tell(self, status: BufferStatus) -> None:
         """After all orders so far are obeyed; said only if it is news."""
-        standing = msgspec.structs.replace(standing, orders=self._obeyed)
-        if standing != self._told:
-            _say(self.link, standing)
-            self._told = standing
+        status = msgspec.structs.replace(status, orders=self._obeyed)
+        if status != self._told:
+            _say(self.link, status)
+            self._told = status
 
 
 def _say(link: Connection, message: msgspec.Struct) -> None:

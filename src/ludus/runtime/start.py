@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from types import TracebackType
+from typing import Self, TextIO
 
 from ludus.config import ConfigError
 from ludus.data.records import AnyEdit, LearnerProgress, ModelId, PlayerReset, Settings
@@ -15,12 +18,13 @@ from ludus.league.league import League
 from ludus.league.players import check_player_id
 from ludus.runtime.assemble import (
     CHECKPOINT,
-    Training,
     build_policies,
+    edit_context,
     load_experiment,
+    new_controller,
     new_league,
-    surroundings,
 )
+from ludus.runtime.coordinator import Training
 from ludus.runtime.edits import REFUSALS, Editor
 from ludus.runtime.imported_models import (
     Fit,
@@ -32,19 +36,17 @@ from ludus.runtime.imported_models import (
     require_fit,
     require_same_networks,
 )
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.processes import default_actors, local_training
+from ludus.runtime.serial import serial_training
 from ludus.runtime.services import listening_host, require_resources, run_services, workers_of
 from ludus.runtime.settings import effective
-from ludus.runtime.status import Beside
-from ludus.runtime.training import LocalTraining, default_actors
+from ludus.runtime.status import ServiceStatus
 from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
 from ludus.store.model_pool import ModelPool
 from ludus.store.run_control import EditAnswer
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
-from ludus.workers.controller import Controller
-from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.learner import put_into_pool
 from ludus.workers.trained_player import TrainedPlayer
 
@@ -85,10 +87,10 @@ def training_of(
             yield training
 
 
-def _here(experiment: Experiment, folder: RunFolder, num_actors: int | None, beside: Beside) -> Training:
+def _here(experiment: Experiment, folder: RunFolder, num_actors: int | None, service_status: ServiceStatus) -> Training:
     if experiment.runtime == "serial":
-        return SerialTraining(experiment, folder, beside=beside)
-    return LocalTraining(experiment, folder, num_actors or default_actors(experiment), beside=beside)
+        return serial_training(experiment, folder, service_status=service_status)
+    return local_training(experiment, folder, num_actors or default_actors(experiment), service_status=service_status)
 
 
 @contextmanager
@@ -99,19 +101,19 @@ def _on_cluster(
 
     with ExitStack() as stack:
         stack.callback(join(address, num_actors, experiment.services))
-        from ludus.runtime.ray.launcher import train_on_cluster
+        from ludus.runtime.ray.launcher import ray_training
         from ludus.runtime.ray.service_starter import RayServiceStarter
 
         cluster = experiment.cluster
-        posts = RayServiceStarter(folder, silent_after_s=cluster.silent_after_s, shared_folder=cluster.shared_folder)
+        starter = RayServiceStarter(folder, silent_after_s=cluster.silent_after_s, shared_folder=cluster.shared_folder)
         listening = listening_host(experiment, address)
-        host = stack.enter_context(run_services(experiment, folder, listening, posts))
-        yield train_on_cluster(
+        host = stack.enter_context(run_services(experiment, folder, listening, starter))
+        yield ray_training(
             experiment,
             folder,
             num_actors=num_actors,
-            taken=posts.taken,
-            beside=lambda: workers_of(host),
+            taken=starter.taken,
+            service_status=lambda: workers_of(host),
         )
 
 
@@ -264,16 +266,48 @@ def edit_stopped(folder: RunFolder, edit: AnyEdit) -> EditAnswer:
         for _, event in ledger.replay():
             league.apply(event)
         now = effective(written, league)
-        controller = Controller(
-            league=league,
-            ledger=ledger,
-            models=folder.models,
-            learner=StoppedLearner(now, folder, league),
-            evaluator=Evaluator(now.evaluation, league),
-            evaluations=EvaluationBook(folder),
-            episodes_per_table=now.actor.episodes_per_table,
-        )
+        controller = new_controller(now, folder, league, ledger, StoppedLearner(now, folder, league))
         try:
-            return EditAnswer(done=Editor(controller, surroundings(written, folder)).do(edit))
+            return EditAnswer(done=Editor(controller, edit_context(written, folder)).do(edit))
         except REFUSALS as error:
             return EditAnswer(refused=str(error))
+
+
+FIRST_LINE_S, LINE_EVERY_S = 1.0, 5.0
+"""Seconds until the first line of progress, and between two lines."""
+
+
+class ProgressLines:
+    """Prints a line about a training now and then; call it after every round."""
+
+    def __init__(self, training: Training, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._training = training
+        self._quiet = quiet
+        self._stream = stream
+        self._began = time.monotonic()
+        self._first = training.numbers()["decisions"]
+        self._due = self._began + FIRST_LINE_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to release."""
+
+    def __call__(self, training: Training) -> None:
+        now = time.monotonic()
+        if not self._quiet and now >= self._due:
+            self._due = now + LINE_EVERY_S
+            print(self._line(now), file=self._stream, flush=True)
+
+    def _line(self, now: float) -> str:
+        numbers, budget = self._training.numbers(), self._training.experiment.budget
+        decisions = numbers["decisions"]
+        rate = (decisions - self._first) / max(now - self._began, 1e-9)
+        left = f"{max(budget - decisions, 0) / rate / 60:,.1f} min left" if rate else "? left"
+        return (
+            f"{min(decisions / budget, 1.0):6.1%}  {decisions:>12,.0f} decisions  {rate:>8,.0f}/s  "
+            f"{numbers['matches']:>6,.0f} matches  {left}"
+        )

@@ -1,4 +1,4 @@
-"""What a run says about itself every few seconds, for `ludus status`."""
+"""The status file of a run, written every few seconds for `ludus status`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ludus.observe.run_state import find_bottleneck
 from ludus.runtime.edits import Orders
 from ludus.runtime.faults import WorkerSlot
 from ludus.runtime.launcher import BUFFER_WORKER, LEARNER
-from ludus.runtime.serial import FINISHED, INTERRUPTED
+from ludus.runtime.rounds import FINISHED, INTERRUPTED
 from ludus.runtime.shared_parts import ACTOR_TIMES, BUFFER_TIMES, LEARNER_TIMES
 from ludus.runtime.supervisor import WorkerGroup
 from ludus.store.run_control import PUBLISH_EVERY_S, Bottleneck, RunStatus, WorkerStatus, write_status
@@ -29,7 +29,7 @@ STATES = {FINISHED: "finished", INTERRUPTED: "stopped"}
 
 
 class Watched(Protocol):
-    """The part of a training that is looked at."""
+    """The part of a training that its status tells of."""
 
     experiment: Experiment
     folder: RunFolder
@@ -37,30 +37,29 @@ class Watched(Protocol):
     def numbers(self) -> dict[str, float]: ...
 
 
-Beside = Callable[[], Sequence[WorkerStatus]]
-"""How the processes are that run beside the workers: services."""
+ServiceStatus = Callable[[], Sequence[WorkerStatus]]
+"""The status of the services that run beside the workers."""
 
 
-def nobody() -> Sequence[WorkerStatus]:
+def no_services() -> Sequence[WorkerStatus]:
     return ()
 
 
 class StatusWriter:
-    """Call `publish` in every round; it writes when it is time."""
+    """Writes the status file. `publish` is called in every round and writes when it is time."""
 
     def __init__(
         self,
         training: Watched,
         orders: Orders,
         look: Callable[[], tuple[Sequence[WorkerStatus], Bottleneck | None]],
-        beside: Beside = nobody,
+        service_status: ServiceStatus = no_services,
     ) -> None:
-        """`look` is called once for every time that something is written: who works, and what holds them
-        up."""
+        """`look` returns the workers and what holds them up; it is called once per file."""
         self._training = training
         self._orders = orders
         self._look = look
-        self._beside = beside
+        self._service_status = service_status
         self._started = time.time()
         self._written = -PUBLISH_EVERY_S
         self._speed = Speed()
@@ -71,10 +70,10 @@ class StatusWriter:
             self._written = now
             workers, bottleneck = self._look()
             state = "paused" if self._orders.paused else "training"
-            self._write(state, (*workers, *self._beside()), bottleneck)
+            self._write(state, (*workers, *self._service_status()), bottleneck)
 
     def end(self, reason: str) -> None:
-        """The run has ended: nobody works any more."""
+        """The run has ended: it has no workers any more."""
         self._write(STATES.get(reason, reason), (), None)
 
     def _write(self, state: str, workers: Sequence[WorkerStatus], bottleneck: Bottleneck | None) -> None:
@@ -112,10 +111,10 @@ class _Moment(NamedTuple):
 
 
 class WorkerGroupStatus:
-    """Looks at the workers of a run now and then: each look tells what was since one some seconds ago."""
+    """The status of worker processes, and the shares of their time over the last seconds."""
 
-    def __init__(self, crew: WorkerGroup, experiment: Experiment, folder: RunFolder) -> None:
-        self._crew = crew
+    def __init__(self, group: WorkerGroup, experiment: Experiment, folder: RunFolder) -> None:
+        self._group = group
         self._experiment = experiment
         self._folder = folder
         self._moments: deque[_Moment] = deque()
@@ -129,7 +128,7 @@ class WorkerGroupStatus:
             {kind: float(np.mean([one[kind] for one in actors])) for kind in ACTOR_TIMES} if actors else {},
             next((one.shares for one in workers if one.name == LEARNER), {}),
             next((one.shares for one in workers if one.name == BUFFER_WORKER), {}),
-            num_actors=self._crew.sharing,
+            num_actors=self._group.sharing,
             schedule=self._experiment.learner.schedule,
             central=self._experiment.actor.inference == "worker",
             run=str(self._folder.path),
@@ -137,52 +136,52 @@ class WorkerGroupStatus:
         return workers, bottleneck
 
     def _workers(self) -> Iterator[WorkerStatus]:
-        crew, then, now = self._crew, self._moments[0], self._moments[-1]
-        if crew.learner is not None:
+        group, then, now = self._group, self._moments[0], self._moments[-1]
+        if group.learner is not None:
             yield WorkerStatus(
                 name=LEARNER,
                 state="working",
-                pid=crew.learner.pid,
-                node=crew.learner.node or self._node,
-                started=crew.learner_started,
-                restarts=crew.learner_starts - 1,
+                pid=group.learner.pid,
+                node=group.learner.node or self._node,
+                started=group.learner_started,
+                restarts=group.learner_starts - 1,
                 shares=_shares(LEARNER_TIMES, now.learner - then.learner),
             )
-        for follower in crew.followers:
+        for follower in group.followers:
             yield WorkerStatus(
                 name=follower.name,
                 state="working",
                 pid=follower.pid,
                 node=follower.node or self._node,
-                started=crew.learner_started,
-                restarts=crew.learner_starts - 1,
+                started=group.learner_started,
+                restarts=group.learner_starts - 1,
             )
-        present = crew.launcher.parts.present
-        for place in (*crew.helpers, *crew.actors):
-            if not place.taken and not place.given_up:
+        present = group.launcher.parts.present
+        for slot in (*group.helpers, *group.actors):
+            if not slot.taken and not slot.given_up:
                 continue
-            is_actor = place not in crew.helpers
-            process = place.process
+            is_actor = slot not in group.helpers
+            process = slot.process
             yield WorkerStatus(
-                name=place.name,
-                state=_state(place, is_ready=not is_actor or bool(present[place.index])),
+                name=slot.name,
+                state=_state(slot, is_ready=not is_actor or bool(present[slot.index])),
                 pid=None if process is None else process.pid,
                 node=(None if process is None else process.node) or self._node,
-                started=place.started,
-                restarts=max(0, place.attempts - 1),
-                shares=self._shares_of(place),
+                started=slot.started,
+                restarts=max(0, slot.attempts - 1),
+                shares=self._shares_of(slot),
             )
 
-    def _shares_of(self, place: WorkerSlot) -> dict[str, float]:
+    def _shares_of(self, slot: WorkerSlot) -> dict[str, float]:
         then, now = self._moments[0], self._moments[-1]
-        if place is self._crew.policy_worker:
+        if slot is self._group.policy_worker:
             return {}
-        if place is self._crew.buffer_worker:
+        if slot is self._group.buffer_worker:
             return _shares(BUFFER_TIMES, now.buffer - then.buffer)
-        return _shares(ACTOR_TIMES, (now.actors - then.actors)[place.index])
+        return _shares(ACTOR_TIMES, (now.actors - then.actors)[slot.index])
 
     def _remember(self) -> None:
-        parts, moments = self._crew.launcher.parts, self._moments
+        parts, moments = self._group.launcher.parts, self._moments
         times = (parts.actor_times, parts.learner_times, parts.buffer_times)
         now = _Moment(time.monotonic(), *(one.copy() for one in times))
         if moments and ((now.actors < moments[-1].actors).any() or (now.learner < moments[-1].learner).any()):
@@ -199,9 +198,9 @@ def _shares(kinds: tuple[str, ...], seconds: Array) -> dict[str, float]:
     return {kind: round(float(one) / total, 4) for kind, one in zip(kinds, seconds, strict=True)}
 
 
-def _state(place: WorkerSlot, *, is_ready: bool) -> str:
-    if place.given_up:
+def _state(slot: WorkerSlot, *, is_ready: bool) -> str:
+    if slot.given_up:
         return "quarantined"
-    if place.process is None or not is_ready:
+    if slot.process is None or not is_ready:
         return "starting"
-    return "leaving" if place.leave_by is not None else "working"
+    return "leaving" if slot.leave_by is not None else "working"

@@ -1,56 +1,48 @@
-"""Keeps the crew of a run as it should be: replaces who dies or hangs, lets actors join and leave."""
+"""Supervision of worker processes: replaces those that die or hang, and scales the number of actors."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ludus.runtime.faults import Fault, FaultLog, WorkerSlot, death_of
 from ludus.runtime.launcher import BUFFER_WORKER, POLICY_WORKER, Launcher, SpawnOrder, rank_name
 from ludus.runtime.learner_client import LearnerGone, RemoteLearner
 from ludus.system.process import WorkerProcess
+from ludus.workers.config import Supervision
 from ludus.workers.controller import Controller
 from ludus.workers.messages import Forget, HostedPlayer
-from ludus.workers.worker import Supervision, TrainingFailed
+from ludus.workers.worker import TrainingFailed
 
-LEAST_PLACES = 16
-
-
-def default_places(num_actors: int) -> int:
-    """Places for actors that a run has: a place that nobody takes costs next to nothing."""
-    return max(LEAST_PLACES, 2 * num_actors)
+MIN_SLOTS = 16
+SCALED_DOWN = "scaled down"
+"""Why a match is void whose actor had to leave before its end."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Begin:
-    """What all workers begin with."""
-
-    start: int
-    """How often the run was started."""
-    players: Mapping[str, HostedPlayer]
-    spent: int
-    """Decisions of players that have left."""
+def default_slots(num_actors: int) -> int:
+    """Slots for actors of a run: a slot that is not taken costs next to nothing."""
+    return max(MIN_SLOTS, 2 * num_actors)
 
 
 class WorkerGroup:
-    """Has a fixed number of places for actors. How many are taken may change while the others play."""
+    """The processes of a run. The number of slots for actors is fixed; actors may take and leave them while
+    others play."""
 
     def __init__(
         self,
         launcher: Launcher,
-        num_places: int,
+        num_slots: int,
         *,
         num_ranks: int,
         with_policy_worker: bool,
         with_buffer_worker: bool,
     ) -> None:
         self.launcher = launcher
-        self.actors = [WorkerSlot(f"actor-{index}", index) for index in range(num_places)]
-        self.policy_worker = WorkerSlot(POLICY_WORKER, num_places, taken=with_policy_worker)
+        self.actors = [WorkerSlot(f"actor-{index}", index) for index in range(num_slots)]
+        self.policy_worker = WorkerSlot(POLICY_WORKER, num_slots, taken=with_policy_worker)
         """Stays empty where actors run the policies themselves."""
-        number = num_places + 1 + num_ranks
+        number = num_slots + 1 + num_ranks
         self.buffer_worker = WorkerSlot(BUFFER_WORKER, number, taken=with_buffer_worker)
         """Stays empty where nothing is recomputed, or the learner does it."""
         self.learner: WorkerProcess | None = None
@@ -59,25 +51,26 @@ class WorkerGroup:
         self.learner_starts = 0
         self.learner_started = 0.0
         """Unix time."""
-        self.begin: Begin
+        self._players: Mapping[str, HostedPlayer] = {}
+        self._start = self._spent = 0
 
     @property
-    def all_places(self) -> tuple[WorkerSlot, ...]:
+    def slots(self) -> tuple[WorkerSlot, ...]:
         return (*self.actors, *self.helpers)
 
     @property
     def helpers(self) -> tuple[WorkerSlot, ...]:
-        """Places of workers that hold nothing of their own: they are replaced, and the others go on."""
+        """Slots of workers without state of their own: they are replaced while the others go on."""
         return (self.policy_worker, self.buffer_worker)
 
     @property
     def staying(self) -> list[WorkerSlot]:
-        """Places of the actors that share a batch: taken, and nobody is about to leave."""
-        return [place for place in self.actors if place.taken and place.leave_by is None]
+        """Slots of the actors that share a batch: taken, and not about to leave."""
+        return [slot for slot in self.actors if slot.taken and slot.leave_by is None]
 
     @property
     def leaving(self) -> list[WorkerSlot]:
-        return [place for place in self.actors if place.taken and place.leave_by is not None]
+        return [slot for slot in self.actors if slot.taken and slot.leave_by is not None]
 
     @property
     def sharing(self) -> int:
@@ -85,18 +78,20 @@ class WorkerGroup:
         return max(1, len(self.staying))
 
     def free(self, count: int) -> list[WorkerSlot]:
-        """Places that so many more actors would take: fewer, if there are no more for now."""
-        return [place for place in self.actors if not place.taken and not place.given_up][: max(0, count)]
+        """At most `count` slots that further actors can take now."""
+        return [slot for slot in self.actors if not slot.taken and not slot.given_up][: max(0, count)]
 
     # --- processes ---
 
-    def lay_out(self, players: Mapping[str, HostedPlayer]) -> None:
-        """Shared memory for all who are here; nobody may be alive. Who was about to leave has left."""
-        for place in self.leaving:
-            place.empty()
-        for place in self.all_places:
-            place.start_at = 0.0
-        self.launcher.lay_out(players, len(self.actors), [place.index for place in self.staying])
+    def prepare(self, players: Mapping[str, HostedPlayer], *, start: int, spent: int) -> None:
+        """Lay out shared memory for the next generation of workers; no worker may be alive. Actors that were
+        about to leave have left."""
+        for slot in self.leaving:
+            slot.clear()
+        for slot in self.slots:
+            slot.start_at = 0.0
+        self._players, self._start, self._spent = players, start, spent
+        self.launcher.lay_out(players, len(self.actors), [slot.index for slot in self.staying])
 
     def start_learner(self) -> WorkerProcess:
         self.learner_starts += 1
@@ -109,40 +104,39 @@ class WorkerGroup:
         return first
 
     def start_due(self) -> None:
-        """Start the workers whose places are empty and who have waited long enough."""
+        """Start the workers of empty slots whose back-off is over."""
         now = time.monotonic()
-        for place in self.all_places:
-            due = place.taken and place.process is None and place.start_at <= now
-            if due and self.launcher.has_room(place.index):
-                place.attempts += 1
-                place.started = time.time()
-                place.process = self._spawn(place.name, place.index, place.attempts)
+        for slot in self.slots:
+            due = slot.taken and slot.process is None and slot.start_at <= now
+            if due and self.launcher.has_room(slot.index):
+                slot.attempts += 1
+                slot.started = time.time()
+                slot.process = self._spawn(slot.name, slot.index, slot.attempts)
 
     def _spawn(self, name: str, index: int, attempt: int) -> WorkerProcess:
-        begin = self.begin
         return self.launcher.spawn(
             SpawnOrder(
                 name=name,
                 index=index,
                 attempt=attempt,
-                start=begin.start,
+                start=self._start,
                 sharing=self.sharing,
-                players=dict(begin.players),
-                spent=begin.spent,
+                players=dict(self._players),
+                spent=self._spent,
             )
         )
 
-    def end(self, place: WorkerSlot) -> WorkerProcess:
-        """End the process at a place, now."""
-        process, place.process = place.process, None
+    def end(self, slot: WorkerSlot) -> WorkerProcess:
+        """End the process of a slot now."""
+        process, slot.process = slot.process, None
         assert process is not None
         process.kill()
         return process
 
     def kill_all(self) -> None:
-        for place in self.all_places:
-            if place.process is not None:
-                self.end(place)
+        for slot in self.slots:
+            if slot.process is not None:
+                self.end(slot)
         for follower in self.followers:
             follower.kill()
         self.followers = []
@@ -151,181 +145,168 @@ class WorkerGroup:
             self.learner = None
 
     def working(self) -> Iterator[tuple[WorkerSlot, WorkerProcess]]:
-        """Who has a process now, besides the learner."""
-        for place in self.all_places:
-            if place.process is not None:
-                yield place, place.process
-
-
-SCALED_DOWN = "scaled down"
-"""Why a match is void whose actor had to leave before its end."""
-
-
-@dataclass
-class Tally:
-    """What is counted over all starts of the workers."""
-
-    restarts: int = 0
-    episodes: int = 0
+        """Slots with a process; the learner has none."""
+        for slot in self.slots:
+            if slot.process is not None:
+                yield slot, slot.process
 
 
 class Supervisor:
-    """From one start of all workers to the next."""
+    """Keeps a worker group running and at its size."""
 
-    def __init__(
-        self,
-        *,
-        crew: WorkerGroup,
-        controller: Controller,
-        learner: RemoteLearner,
-        rules: Supervision,
-        faults: FaultLog,
-        logs: Path,
-        tally: Tally,
-    ) -> None:
-        self._crew = crew
+    _controller: Controller
+    _learner: RemoteLearner
+    _rules: Supervision
+
+    def __init__(self, group: WorkerGroup, faults: FaultLog, logs: Path) -> None:
+        self._group = group
+        self._faults = faults
+        self._logs = logs
+        self.paused = False
+        self.restarts = 0
+
+    def supervise(self, controller: Controller, learner: RemoteLearner, rules: Supervision) -> None:
+        """Take over a new generation of workers."""
         self._controller = controller
         self._learner = learner
         self._rules = rules
-        self._faults = faults
-        self._logs = logs
-        self._tally = tally
         self.paused = False
 
-    # --- who dies ---
+    # --- failures ---
 
-    def look_after(self) -> None:
-        """Replace who has died or shows no life, and end who had to leave and has not."""
-        for node, fault in self._crew.launcher.look():
+    def replace_failed(self) -> None:
+        """Replace workers that have died or hang, and end actors that had to leave and have not."""
+        for node, fault in self._group.launcher.look():
             self._faults.note(fault, node, "sent again when a worker asks for it")
-        life = self._crew.launcher.life
+        heartbeats = self._group.launcher.heartbeats
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
-        for place, process in self._crew.working():
-            is_actor = place not in self._crew.helpers
+        for slot, process in self._group.working():
+            is_actor = slot not in self._group.helpers
             if process.exit_code is not None and not process.control.poll(0):
-                self.replace(place, death_of(process, "env_crash" if is_actor else "worker_crash"))
-            elif life.is_hung(place.index):
-                self.replace(place, Fault("env_hang" if is_actor else "worker_hang", hung))
-            elif place.leave_by is not None and time.monotonic() > place.leave_by and not self.paused:
-                self._end_leaving(place, None)
+                self.replace(slot, death_of(process, "env_crash" if is_actor else "worker_crash"))
+            elif heartbeats.is_hung(slot.index):
+                self.replace(slot, Fault("env_hang" if is_actor else "worker_hang", hung))
+            elif slot.leave_by is not None and time.monotonic() > slot.leave_by and not self.paused:
+                self._end_leaving(slot, None)
         self._learner.check()
-        silent = [worker for worker in self._crew.launcher.parts.learners if life.is_hung(worker)]
+        silent = [worker for worker in self._group.launcher.parts.learners if heartbeats.is_hung(worker)]
         if silent:
-            longest = min(silent, key=life.last_sign)  # other ranks only wait for it
-            rank = longest - self._crew.launcher.parts.learners.start
-            raise LearnerGone(Fault("worker_hang", f"{rank_name(rank)}: {hung}" if rank else hung))
+            longest = min(silent, key=heartbeats.last)  # other ranks only wait for it
+            rank = longest - self._group.launcher.parts.learners.start
+            reason = f"{rank_name(rank)}: {hung}" if rank else hung
+            raise LearnerGone(Fault("worker_hang", reason), self._learner.pid)
 
-    def replace(self, place: WorkerSlot, fault: Fault) -> None:
-        if place in self._crew.helpers:
-            self._replace_helper(place, fault)
-        elif place.leave_by is not None:
-            self._end_leaving(place, fault)
+    def replace(self, slot: WorkerSlot, fault: Fault) -> None:
+        if slot in self._group.helpers:
+            self._replace_helper(slot, fault)
+        elif slot.leave_by is not None:
+            self._end_leaving(slot, fault)
         else:
-            self._replace_actor(place, fault)
+            self._replace_actor(slot, fault)
 
-    def _replace_actor(self, place: WorkerSlot, fault: Fault) -> None:
-        """Void what the actor held, let the learner forget it, and start another, sooner or later."""
-        process = self._crew.end(place)
-        matches = self._controller.void(place.name, str(fault))
+    def _replace_actor(self, slot: WorkerSlot, fault: Fault) -> None:
+        """Void the actor's matches, let the learner forget it, and start another after the back-off."""
+        process = self._group.end(slot)
+        matches = self._controller.void(slot.name, str(fault))
         removed = self._controller.remove_damaged() if fault.kind == "damaged_model" else []
         if fault.own or (fault.kind == "damaged_model" and not removed):  # else only its node cannot read it
-            place.failed(self._rules, self._learner.decisions)
-        given_up = place.failures >= self._rules.quarantine_after
+            slot.failed(self._rules, self._learner.decisions)
+        given_up = slot.failures >= self._rules.quarantine_after
         then = "quarantined" if given_up else "started again"
-        self._faults.note(fault, place.name, then, pid=process.pid, matches=matches)
+        self._faults.note(fault, slot.name, then, pid=process.pid, matches=matches)
         for one in removed:
             self._faults.note(Fault("damaged_model", one.reason), one.player, "left the league")
         if given_up:
-            self._quarantine(place, fault)
+            self._quarantine(slot, fault)
         else:
-            self._tally.restarts += 1
-        gone = given_up or not self._crew.launcher.has_room(place.index)
-        self._learner.ask(Forget(place.index, gone))
+            self.restarts += 1
+        gone = given_up or not self._group.launcher.has_room(slot.index)
+        self._learner.ask(Forget(slot.index, gone))
 
-    def _quarantine(self, place: WorkerSlot, fault: Fault) -> None:
-        """Its game fails again and again: go on without it, if anybody else plays."""
+    def _quarantine(self, slot: WorkerSlot, fault: Fault) -> None:
+        """Its game fails again and again: continue without it, if another actor is left."""
         failed = (
-            f"{place.name} failed {place.failures} times without finishing a match, at last with "
-            f"{fault.reason} (see {self._logs / f'{place.name}.log'})"
+            f"{slot.name} failed {slot.failures} times without finishing a match, at last with "
+            f"{fault.reason} (see {self._logs / f'{slot.name}.log'})"
         )
-        place.empty()
-        place.given_up = True
-        if not self._crew.staying:
+        slot.clear()
+        slot.given_up = True
+        if not self._group.staying:
             raise TrainingFailed(f"no actor is left: {failed}")
 
-    def _replace_helper(self, place: WorkerSlot, fault: Fault) -> None:
-        """Start another: it finds what was asked and not answered in shared memory."""
-        process = self._crew.end(place)
+    def _replace_helper(self, slot: WorkerSlot, fault: Fault) -> None:
+        """Start another: it finds the unanswered requests in shared memory."""
+        process = self._group.end(slot)
         if fault.own:
-            place.failed(self._rules, self._learner.decisions)
-        given_up = place.failures >= self._rules.most_failures
+            slot.failed(self._rules, self._learner.decisions)
+        given_up = slot.failures >= self._rules.most_failures
         then = "the run ends" if given_up else "started again"
-        self._faults.note(fault, place.name, then, pid=process.pid)
+        self._faults.note(fault, slot.name, then, pid=process.pid)
         if given_up:
             raise TrainingFailed(
-                f"the {place.name.replace('-', ' ')} failed {place.failures} times without a match being "
-                f"finished, at last with {fault.reason} (see {self._logs / f'{place.name}.log'})"
+                f"the {slot.name.replace('-', ' ')} failed {slot.failures} times without a match being "
+                f"finished, at last with {fault.reason} (see {self._logs / f'{slot.name}.log'})"
             )
-        self._tally.restarts += 1
+        self.restarts += 1
 
-    # --- who joins and leaves ---
+    # --- scaling ---
 
     def resize(self, num_actors: int) -> None:
-        """Have so many actors, less those that were given up. Who joins disturbs nobody; who leaves gets no
-        more matches and ends those that it has."""
-        given_up = sum(place.given_up for place in self._crew.actors)
-        staying = self._crew.staying
+        """Scale to `num_actors`, not counting actors that were abandoned. New actors disturb no other; actors
+        that leave get no more matches and finish those that they have."""
+        given_up = sum(slot.given_up for slot in self._group.actors)
+        staying = self._group.staying
         wanted = max(1, num_actors - given_up)
-        for place in sorted(staying, key=lambda place: place.process is None)[wanted:]:
-            if place.process is None:
-                place.empty()
-                self._learner.ask(Forget(place.index))  # who takes turns with it waits no longer
+        for slot in sorted(staying, key=lambda slot: slot.process is None)[wanted:]:
+            if slot.process is None:
+                slot.clear()
+                self._learner.ask(Forget(slot.index))  # actors that take turns with it wait no longer
             else:
-                place.leave_by = time.monotonic() + self._rules.leave_within_s
-        for place in self._crew.free(wanted - len(staying)):
+                slot.leave_by = time.monotonic() + self._rules.leave_within_s
+        for slot in self._group.free(wanted - len(staying)):
             try:
-                self._crew.launcher.reserve([place.index])
+                self._group.launcher.reserve([slot.index])
             except MemoryError as error:  # a node has joined, and the learner's has no room for what it sends
-                place.given_up = True
-                self._faults.note(Fault("no_memory", str(error)), place.name, "the run goes on with fewer")
+                slot.given_up = True
+                self._faults.note(Fault("no_memory", str(error)), slot.name, "the run goes on with fewer")
                 break
-            if place.attempts:  # what an earlier actor has left here
-                self._learner.ask(Forget(place.index))
-            place.taken = True
+            if slot.attempts:  # what an earlier actor has left here
+                self._learner.ask(Forget(slot.index))
+            slot.taken = True
 
     def require_room(self, num_actors: int) -> None:
-        """Get the memory for actors that are to join; `ValueError` if they cannot."""
-        places = len(self._crew.actors)
-        if num_actors > places:
+        """Reserve memory for actors that are to join; `ValueError` if there is none."""
+        num_slots = len(self._group.actors)
+        if num_actors > num_slots:
             raise ValueError(
-                f"actors={num_actors}, but this run has {places} places for actors; to have more, stop it "
+                f"actors={num_actors}, but this run has {num_slots} places for actors; to have more, stop it "
                 f"and go on with `ludus train --resume --actors {num_actors}`"
             )
-        joining = self._crew.free(num_actors - len(self._crew.staying))
+        joining = self._group.free(num_actors - len(self._group.staying))
         try:
-            self._crew.launcher.reserve([place.index for place in joining])
+            self._group.launcher.reserve([slot.index for slot in joining])
         except MemoryError as error:
             raise ValueError(f"no memory for {num_actors} actors: {error}") from None
 
-    def rest(self, paused: bool) -> None:
-        """Let all rest, or go on; a rest takes no time from who is about to leave."""
-        self._crew.launcher.pause(paused)
+    def pause(self, paused: bool) -> None:
+        """Pause or continue all workers; a pause takes no time from actors that are about to leave."""
+        self._group.launcher.pause(paused)
         if self.paused and not paused:
-            for place in self._crew.leaving:
-                place.leave_by = time.monotonic() + self._rules.leave_within_s
+            for slot in self._group.leaving:
+                slot.leave_by = time.monotonic() + self._rules.leave_within_s
         self.paused = paused
 
-    def let_go(self, place: WorkerSlot) -> None:
-        """Its actor has ended all its matches. What it has handed over is used as any other's."""
-        self._crew.end(place)
-        self._crew.launcher.left(place.index)
-        place.empty()
+    def release(self, slot: WorkerSlot) -> None:
+        """Its actor has finished all its matches. What it has handed over is used as any other's."""
+        self._group.end(slot)
+        self._group.launcher.left(slot.index)
+        slot.clear()
 
-    def _end_leaving(self, place: WorkerSlot, fault: Fault | None) -> None:
-        """Its actor was to leave, and has died meanwhile or takes too long."""
-        process = self._crew.end(place)
-        matches = self._controller.void(place.name, SCALED_DOWN if fault is None else str(fault))
+    def _end_leaving(self, slot: WorkerSlot, fault: Fault | None) -> None:
+        """End an actor that was to leave, and has died meanwhile or takes too long."""
+        process = self._group.end(slot)
+        matches = self._controller.void(slot.name, SCALED_DOWN if fault is None else str(fault))
         if fault is not None:
-            self._faults.note(fault, place.name, "it was leaving", pid=process.pid, matches=matches)
-        place.empty()
-        self._learner.ask(Forget(place.index))
+            self._faults.note(fault, slot.name, "it was leaving", pid=process.pid, matches=matches)
+        slot.clear()
+        self._learner.ask(Forget(slot.index))

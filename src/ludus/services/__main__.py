@@ -18,7 +18,8 @@ from ludus.services.registry import Instance, Registry, here, listen_tcp, listen
 from ludus.services.remote_registry import ANNOUNCE_EVERY_S, open_registry
 from ludus.services.server import Server
 from ludus.services.starter import BEAT_EVERY_S, FAILED_TO_START, ServiceLaunch, ServiceNews
-from ludus.system.process import end_with_parent, settle_in
+from ludus.system.guard import end_with_parent
+from ludus.system.process import settle_in
 
 
 def main(launch: ServiceLaunch) -> None:

@@ -14,7 +14,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """On which terms a method is called."""
+    """How a method may be called."""
 
     reply: bool = True
     batch: int = 1

@@ -1,7 +1,7 @@
-"""Starts the processes of services, and keeps them running from a thread of its own.
+"""The service host: starts the processes of services and keeps them running from a thread of its own.
 
-Of a thread, so that it works alike in every runtime: whatever the controller is busy with, a service that
-dies is replaced. No process outlives the host, however that ends.
+Because of the thread, a service that dies is replaced whatever the controller is busy with, in every runtime. No
+process outlives the host, however the host ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from ludus.services.endpoints import ServiceError
 from ludus.services.registry import FileRegistry, Registry
@@ -28,7 +27,7 @@ START_UP_S = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstanceStatus:
-    """How one process of a service is."""
+    """The state of one service process."""
 
     name: str
     state: str
@@ -40,7 +39,7 @@ class InstanceStatus:
     """Unix time."""
     restarts: int
     address: str
-    """Where it can be called; empty: it cannot yet."""
+    """Where it can be called; empty: it is not ready."""
 
 
 @dataclass(eq=False)
@@ -55,9 +54,9 @@ class ProcessSlot:
     """The same as Unix time."""
     starts: int = 0
     beat: float = 0.0
-    """When it last showed life."""
+    """Time of its last heartbeat."""
     address: str = ""
-    """Where it can be called; empty: it cannot yet."""
+    """Where it can be called; empty: it is not ready."""
     last_words: str = ""
     """Why it could not start."""
     failures: int = 0
@@ -72,7 +71,7 @@ class ProcessSlot:
         self.running = self.starter.start(self.service, self.name, self.described)
 
     def hear(self) -> None:
-        """Signs of life that have come in."""
+        """Take in its heartbeats."""
         assert self.running is not None
         for said in self.running.hear():
             self.beat = time.monotonic()
@@ -80,7 +79,7 @@ class ProcessSlot:
             self.last_words += said.failed
 
     def problem(self) -> str | None:
-        """What is wrong with its process, if anything is."""
+        """Why its process has to be replaced; None: it works."""
         assert self.running is not None
         if self.running.lost is not None:
             return self.running.lost
@@ -98,7 +97,7 @@ class ProcessSlot:
 
     @property
     def status(self) -> InstanceStatus:
-        """May be asked for in any thread: whoever has the place is looked at once."""
+        """Safe in any thread: `running` is read once."""
         running, address = self.running, self.address
         if running is None:
             state = "ended" if self.given_up else "starting"
@@ -127,18 +126,17 @@ def _signal_name(number: int) -> str:
 BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 30.0
 STEADY_S = 60.0
-"""Who has run for so long is forgiven its failures."""
+"""Failures are forgotten once a process has run for this long."""
 LOOK_EVERY_S = 0.1
 _NAP_S = 0.01
-"""Between looks at those that start."""
+"""Between checks of starting processes."""
 
 Note = Callable[[str, str, str, int], None]
 """(instance, what happened, what was done about it, pid)"""
 
 
 class ServiceHost:
-    """Runs the services while it is open; `with ServiceHost(...)` starts them and waits until all can be
-    called."""
+    """Runs services as a context manager, which starts them and waits until all of them can be called."""
 
     def __init__(
         self,
@@ -154,9 +152,9 @@ class ServiceHost:
         note: Note = lambda instance, what, then, pid: None,
         elsewhere: Starter | None = None,
     ) -> None:
-        """`registry_address` is what processes find the registry by, `folder` is for sockets, `run` marks the
-        lines of the logs, `host` is the address of this machine to listen at where unix sockets do not do.
-        `elsewhere`: where services run that say what they need; None: here, as the others."""
+        """Processes find the registry at `registry_address`. `folder` is for sockets, `run` marks the lines of the
+        logs, and `host` is the address to listen at if unix sockets do not suffice. `elsewhere` starts the services
+        that name resources; None: they run here, like the others."""
         self._services = services
         here = LocalStarter(
             registry_address,
@@ -170,7 +168,7 @@ class ServiceHost:
             name: elsewhere if elsewhere is not None and one.resources is not None else here
             for name, one in services.items()
         }
-        self._places = [
+        self._slots = [
             ProcessSlot(name, instance_name(name, number), described, starters[name])
             for name, described in services.items()
             for number in range(described.count)
@@ -186,12 +184,12 @@ class ServiceHost:
         opened: list[Starter] = []
         try:
             for starter in self._starters:
-                named = {place.service for place in self._places if place.starter is starter}
+                named = {slot.service for slot in self._slots if slot.starter is starter}
                 starter.open({name: self._services[name] for name in self._services if name in named})
                 opened.append(starter)
-            for place in self._places:
-                self._registry.declare(place.service)
-                place.start()
+            for slot in self._slots:
+                self._registry.declare(slot.service)
+                slot.start()
             self._wait_until_ready()
         except BaseException:
             self._starters = opened
@@ -200,42 +198,40 @@ class ServiceHost:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._watch.join()
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of the processes that run now, by name of the instance."""
+        """Process numbers of the running instances, by name."""
         return {one.name: one.pid for one in self.status if one.pid is not None}
 
     @property
     def status(self) -> list[InstanceStatus]:
-        """Of all, those included that have ended."""
-        return [place.status for place in self._places]
+        """The state of all instances, including those that have ended."""
+        return [slot.status for slot in self._slots]
 
-    def _kill(self, place: ProcessSlot, within_s: float = 0.0) -> None:
-        running, place.running, place.address = place.running, None, ""
+    def _kill(self, slot: ProcessSlot, within_s: float = 0.0) -> None:
+        running, slot.running, slot.address = slot.running, None, ""
         assert running is not None
         pid, host = running.pid, running.host
         running.kill(within_s)
-        for instance in self._registry.find(place.service) if pid is not None else ():
-            if instance.name == place.name and instance.pid == pid and instance.host == host:
+        for instance in self._registry.find(slot.service) if pid is not None else ():
+            if instance.name == slot.name and instance.pid == pid and instance.host == host:
                 self._registry.withdraw(instance)
 
     def _wait_until_ready(self) -> None:
-        while waiting := [place for place in self._places if not place.address]:
-            for place in waiting:
-                problem = place.problem()
-                place.hear()  # after that: its last words are there once it has ended
+        while waiting := [slot for slot in self._slots if not slot.address]:
+            for slot in waiting:
+                problem = slot.problem()
+                slot.hear()  # after that: its last words are there once it has ended
                 if problem is not None:
-                    problem = place.problem() or problem
-                    log = self._log_folder / f"service-{place.name}.log"
-                    has_run = place.running is not None and place.running.pid is not None
+                    problem = slot.problem() or problem
+                    log = self._log_folder / f"service-{slot.name}.log"
+                    has_run = slot.running is not None and slot.running.pid is not None
                     raise ServiceError(
-                        f"service {place.service!r} ({place.described.address}) {problem}"
+                        f"service {slot.service!r} ({slot.described.address}) {problem}"
                         + (f" (see {log})" if has_run else "")
                     )
             time.sleep(_NAP_S)
@@ -244,7 +240,7 @@ class ServiceHost:
         try:
             self._look_after()
         finally:
-            # In this thread: with it the kernel would end the processes that it has started, without a word.
+            # In this thread: the kernel kills the processes that a thread has started when the thread ends.
             self._end()
 
     def _look_after(self) -> None:
@@ -253,61 +249,61 @@ class ServiceHost:
             now = time.monotonic()
             for starter in self._starters:
                 starter.look()
-            for place in self._places:
+            for slot in self._slots:
                 if now - looked > 10 * LOOK_EVERY_S + 1.0:
-                    place.beat = now  # we were asleep ourselves: nobody else is to blame
+                    slot.beat = now  # this process was suspended itself
                 try:
-                    self._look_at(place, now)
+                    self._look_at(slot, now)
                 except Exception as error:  # a registry that is away must not end the watch
-                    print(f"services: {place.name}: {error}", file=sys.stderr)
+                    print(f"services: {slot.name}: {error}", file=sys.stderr)
             looked = now
 
-    def _look_at(self, place: ProcessSlot, now: float) -> None:
-        if place.running is None:
-            if not place.given_up and now >= place.start_at:
-                place.start()
+    def _look_at(self, slot: ProcessSlot, now: float) -> None:
+        if slot.running is None:
+            if not slot.given_up and now >= slot.start_at:
+                slot.start()
             return
-        if place.running.waits_for:
-            place.beat = now  # once the run goes on without it, it may wait as long as it takes
-        place.hear()
-        problem = place.problem()
+        if slot.running.waits_for:
+            slot.beat = now  # once the run has begun, it may wait without a limit
+        slot.hear()
+        problem = slot.problem()
         if problem is None:
             return
-        place.hear()  # its last words are there once it has ended
-        problem = place.problem() or problem
-        pid = place.running.pid or 0
-        if now - place.started > STEADY_S:
-            place.failures = 0
-        place.failures += 1
-        pause = min(BACK_OFF_S * 2 ** (place.failures - 1), LONGEST_BACK_OFF_S)
-        place.start_at = now + pause
-        place.given_up = not place.described.restart
-        self._kill(place)
-        then = "not started again (restart is off)" if place.given_up else f"started again in {pause:g} s"
-        self._note(place.name, problem, then, pid)
+        slot.hear()  # its last words are there once it has ended
+        problem = slot.problem() or problem
+        pid = slot.running.pid or 0
+        if now - slot.started > STEADY_S:
+            slot.failures = 0
+        slot.failures += 1
+        pause = min(BACK_OFF_S * 2 ** (slot.failures - 1), LONGEST_BACK_OFF_S)
+        slot.start_at = now + pause
+        slot.given_up = not slot.described.restart
+        self._kill(slot)
+        then = "not started again (restart is off)" if slot.given_up else f"started again in {pause:g} s"
+        self._note(slot.name, problem, then, pid)
 
     def _end(self) -> None:
-        """Ask all to end, then make sure of it."""
-        running = [place for place in self._places if place.running is not None]
-        for place in running:
-            assert place.running is not None
-            place.running.leave()
+        """Ask all to end, then kill those that do not."""
+        running = [slot for slot in self._slots if slot.running is not None]
+        for slot in running:
+            assert slot.running is not None
+            slot.running.leave()
         until = time.monotonic() + STOP_WITHIN_S
-        for place in running:
+        for slot in running:
             with suppress(ServiceError):
-                self._kill(place, max(0.0, until - time.monotonic()))
+                self._kill(slot, max(0.0, until - time.monotonic()))
         for starter in self._starters:
             starter.close()
 
 
 @contextmanager
 def serving(services: Mapping[str, UserService], folder: str | Path, host: str = "") -> Iterator[FileRegistry]:
-    """Services outside of a run, for a look or a measurement: gives the registry to be handed to `Solver`.
-    Sockets and logs go into the folder; with a `host`, they listen there on TCP."""
-    place = Path(folder).resolve()
-    registry = FileRegistry(place / "services")
-    logs = place / "logs"
+    """Run services outside of a run, for a trial or a measurement; yields the registry for `Solver`. Sockets and logs
+    go into the folder; with a `host`, the services listen there on TCP."""
+    path = Path(folder).resolve()
+    registry = FileRegistry(path / "services")
+    logs = path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     address = f"file:{registry.folder}"
-    with ServiceHost(services, registry, address, folder=registry.folder, logs=logs, run=place.name, host=host):
+    with ServiceHost(services, registry, address, folder=registry.folder, logs=logs, run=path.name, host=host):
         yield registry

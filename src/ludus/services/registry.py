@@ -1,4 +1,4 @@
-"""Who serves what, and where: services are found by name in a registry."""
+"""Registries: they hold which process serves which service, and its address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ludus.services.endpoints import ServiceError
 REGISTRY_VARIABLE = "LUDUS_SERVICES"
 """The environment variable by which workers find the registry of their run."""
 TOKEN_VARIABLE = "LUDUS_SERVICES_TOKEN"
-"""And the token, where that registry is on TCP."""
+"""The environment variable with its token, if the registry is on TCP."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -27,29 +27,29 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
     service: str
     name: str
-    """Of the instance, such as `reward-0`; whoever takes its place has the same."""
+    """Of the instance, such as `reward-0`. A process that replaces it keeps the name."""
     address: str
     """unix:PATH or tcp:HOST:PORT"""
     host: str
-    """The machine: a unix socket can be reached from there only."""
+    """The machine. A unix socket can be reached from there only."""
     pid: int
 
 
 class Registry(Protocol):
-    """Where instances are announced and found. Entries may be of processes that have just died."""
+    """Instances are announced and found here. An entry may belong to a process that has just died."""
 
     @property
     def token(self) -> str:
-        """What instances that listen on TCP want to hear; empty: nothing."""
+        """Instances on TCP reject callers without it; empty: they accept everyone."""
 
     def declare(self, service: str) -> None:
-        """There will be instances of it: who asks for it waits, instead of being told that there is none."""
+        """There will be instances of it: callers wait for one, instead of failing."""
 
     def announce(self, instance: Instance) -> None:
-        """In place of an earlier one of the same name."""
+        """Replaces an earlier instance of the same name."""
 
     def withdraw(self, instance: Instance) -> None:
-        """Nothing happens if another has taken its place."""
+        """Does nothing if another instance has replaced it."""
 
     def find(self, service: str) -> list[Instance]: ...
 
@@ -83,8 +83,8 @@ class MemoryRegistry:
 
 
 class FileRegistry:
-    """A registry as files in a folder, for processes of one machine or with a shared disk: a folder for each
-    service, a file for each instance."""
+    """A registry as files, for processes of one machine or with a shared disk: a folder for each service, a file for
+    each instance."""
 
     def __init__(self, folder: str | Path, token: str = "") -> None:
         self.folder = Path(folder)
@@ -125,7 +125,7 @@ def _read(path: Path) -> Instance | None:
 
 
 def check_service_name(name: str) -> str:
-    """It names files and folders."""
+    """Raises ValueError for a name that cannot name a file."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot name a service: use letters, digits, _ . and -, at most 64 of them")
     return name
@@ -141,7 +141,7 @@ def can_reach(instance: Instance) -> bool:
 
 
 def registry_address(environment: Mapping[str, str]) -> str:
-    """As `ludus train` has told its workers."""
+    """The address that `ludus train` has given to its workers."""
     address = environment.get(REGISTRY_VARIABLE, "")
     if not address:
         raise ServiceError(
@@ -172,7 +172,7 @@ def listen_unix(path: Path) -> tuple[socket.socket, str]:
 
 
 def listen_tcp(host: str, token: str) -> tuple[socket.socket, str]:
-    """A socket at a free port of `host`, and its address. Other machines are let in by token only."""
+    """A socket at a free port of `host`, and its address. Other machines need a token."""
     if not token and not is_loopback(host):
         raise ValueError(f"refused to listen on {host} without a token: other machines could connect")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -182,27 +182,27 @@ def listen_tcp(host: str, token: str) -> tuple[socket.socket, str]:
 
 def connect(address: str, timeout_s: float) -> socket.socket:
     """Raises OSError with the address in it."""
-    kind, _, place = address.partition(":")
+    kind, _, path = address.partition(":")
     try:
         if kind == "unix":
-            link = socket.socket(socket.AF_UNIX)
+            connected = socket.socket(socket.AF_UNIX)
             try:
-                link.settimeout(timeout_s)
-                with _short(Path(place)) as short:
-                    link.connect(short)
+                connected.settimeout(timeout_s)
+                with _short(Path(path)) as short:
+                    connected.connect(short)
             except BaseException:
-                link.close()
+                connected.close()
                 raise
         elif kind == "tcp":
-            host, _, port = place.rpartition(":")
-            link = socket.create_connection((host, int(port)), timeout=timeout_s)
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            host, _, port = path.rpartition(":")
+            connected = socket.create_connection((host, int(port)), timeout=timeout_s)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         else:
             raise ValueError(f"{address!r} is no address of a service: unix:PATH or tcp:HOST:PORT")
     except OSError as error:
         raise OSError(error.errno, f"cannot connect: {error.strerror or error}", address) from error
-    return link
+    return connected
 
 
 def is_loopback(host: str) -> bool:
@@ -213,7 +213,7 @@ def is_loopback(host: str) -> bool:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """The path, or a shorter way to it: run folders lie deeper than the name of a socket may be long."""
+    """The path, or a shorter one to the same file: the names of sockets are limited, and run folders lie deep."""
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         yield str(path)
         return

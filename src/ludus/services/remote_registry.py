@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 
+from ludus.services.connection import InstanceConnection, NotSent, PendingCall, lost
 from ludus.services.endpoints import CallFailed, ServiceError, TimeLimit, service
-from ludus.services.link import InstanceConnection, NotSent, PendingCall, lost
 from ludus.services.registry import TOKEN_VARIABLE, FileRegistry, Instance, MemoryRegistry, Registry
 
 FORGET_AFTER_S = 30.0
-"""An instance that has not been announced again for so long is gone with its machine."""
+"""An instance that has not been announced for this long is taken for lost with its machine."""
 ANNOUNCE_EVERY_S = 5.0
 PATIENCE_S = 10.0
 
 
 class RegistryService:
-    """What other machines ask. Whoever is announced must be announced again and again."""
+    """The registry as a service for other machines. Instances have to be announced again and again."""
 
     def __init__(self, forget_after_s: float = FORGET_AFTER_S) -> None:
         self._known = MemoryRegistry()
@@ -58,7 +58,7 @@ class RemoteRegistry:
         self.token = token
         self._instance = Instance(service="registry", name="registry", address=address, host="", pid=0)
         self._lock = threading.Lock()
-        self._link: InstanceConnection | None = None
+        self._connection: InstanceConnection | None = None
 
     def declare(self, service: str) -> None:
         self._ask("declare", service)
@@ -77,12 +77,12 @@ class RemoteRegistry:
 
     def close(self) -> None:
         with self._lock:
-            if self._link is not None:
-                self._link.close()
-            self._link = None
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
 
     def _ask(self, method: str, *args: Any) -> Any:
-        """Twice at most: all that can be asked may be done twice."""
+        """Try twice at most: every method is idempotent."""
         call = PendingCall(method, args, {}, time.monotonic() + PATIENCE_S)
         try:
             self._connected().send(call)
@@ -100,25 +100,25 @@ class RemoteRegistry:
 
     def _connected(self) -> InstanceConnection:
         with self._lock:
-            if self._link is None or not self._link.is_open:
+            if self._connection is None or not self._connection.is_open:
                 try:
-                    self._link = InstanceConnection(self._instance, self.token, _give_up, PATIENCE_S)
+                    self._connection = InstanceConnection(self._instance, self.token, _give_up, PATIENCE_S)
                 except OSError as error:
                     raise ServiceError(f"the registry of services cannot be reached: {error}") from error
-            return self._link
+            return self._connection
 
 
-def _give_up(link: InstanceConnection, calls: list[PendingCall]) -> None:
+def _give_up(connection: InstanceConnection, calls: list[PendingCall]) -> None:
     for call in calls:
         if call.answer.set_running_or_notify_cancel():
-            call.answer.set_exception(lost(call, link.problem))
+            call.answer.set_exception(lost(call, connection.problem))
 
 
 def open_registry(address: str) -> Registry:
     """`file:FOLDER`, or `tcp:HOST:PORT` with the token of the environment."""
-    kind, _, place = address.partition(":")
-    if kind == "file" and place:
-        return FileRegistry(place, os.environ.get(TOKEN_VARIABLE, ""))
-    if kind == "tcp" and place:
+    kind, _, where = address.partition(":")
+    if kind == "file" and where:
+        return FileRegistry(where, os.environ.get(TOKEN_VARIABLE, ""))
+    if kind == "tcp" and where:
         return RemoteRegistry(address, os.environ.get(TOKEN_VARIABLE, ""))
     raise ServiceError(f"{address!r} is no registry of services: file:FOLDER or tcp:HOST:PORT")

@@ -1,4 +1,4 @@
-"""What each process of a service needs of the machine that it runs on."""
+"""Declarations of services and of the resources that their processes need."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ludus.services.registry import check_service_name
 from ludus.system.machine import usable_cores, usable_memory, visible_gpus
 
 RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_mb"}
-"""Names that Ray has for what has a field here."""
+"""Ray's own names, and the fields here that stand for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resources:
-    """For one process of a service: as many of them as `count` says are needed."""
+    """The needs of one process of a service."""
 
     cpus: float = 0.0
-    """Cores that are left to it, and threads that its numpy and torch use; 0: whatever the others leave."""
+    """Cores that are reserved for it, and threads of its numpy and torch; 0: none are reserved."""
     gpus: float = 0.0
-    """GPUs that it sees, and no other service does; below 1: a share of one. 0: it sees all of them."""
+    """GPUs that it sees and no other service does; below 1: a share of one; 0: it sees all of them."""
     memory_mb: float = 0.0
-    """Memory that the machine must have for it, in millions of bytes."""
+    """Memory that is reserved for it, in millions of bytes."""
     custom: Mapping[str, float] = field(default_factory=dict)
     """Resources by which nodes of a Ray cluster are told apart, by name; a single machine has all of them."""
 
@@ -41,7 +41,7 @@ class Resources:
                 raise ValueError(f"resources.custom: {name!r} must be above 0 and finite, got {amount:g}")
 
     def __str__(self) -> str:
-        """As in 2 cpus, 1 gpus, 500 memory_mb."""
+        """Such as `2 cpus, 1 gpus, 500 memory_mb`."""
         amounts = {"cpus": self.cpus, "gpus": self.gpus, "memory_mb": self.memory_mb, **self.custom}
         return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount) or "nothing"
 
@@ -58,23 +58,22 @@ class UserService:
     count: int = 1
     """Processes, each with an object of its own."""
     options: Mapping[str, Option] = field(default_factory=dict)
-    """What the class is made with, by name."""
+    """Keyword arguments of the class."""
     resources: Resources | None = None
-    """What each process needs; None: nothing in particular. On a Ray cluster, processes that say what they
-    need go to a node that has it, the others run beside `ludus train`."""
+    """The needs of each process; None: nothing in particular. On a Ray cluster, processes with needs go to a node that
+    fulfils them, the others run beside `ludus train`."""
     restart: bool = True
     """Whether a process that has ended is started again, after a pause that doubles."""
     hung_after_s: float = 120.0
-    """A process that does nothing but one call for so long is ended. Calls of `async def` that wait do not
-    count."""
+    """A process that is busy with one call for this long is ended. Waiting calls of `async def` do not count."""
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"count must be at least 1, got {self.count}")
         if not 0 < self.hung_after_s < math.inf:
             raise ValueError(f"hung_after_s must be above 0 and finite, got {self.hung_after_s}")
-        place, colon, name = self.address.rpartition(":")
-        if not (place and colon and name):
+        module, colon, name = self.address.rpartition(":")
+        if not (module and colon and name):
             raise ValueError(f"address must be FILE.py:CLASS or PACKAGE.MODULE:CLASS, got {self.address!r}")
 
 
@@ -88,7 +87,7 @@ def cpus_of(services: Mapping[str, UserService]) -> float:
 
 
 def custom_of(services: Mapping[str, UserService]) -> dict[str, float]:
-    """The same of resources that have names of their own."""
+    """Custom resources that all processes together ask for."""
     found: dict[str, float] = {}
     for one in services.values():
         for name, amount in one.resources.custom.items() if one.resources is not None else ():
@@ -97,7 +96,7 @@ def custom_of(services: Mapping[str, UserService]) -> dict[str, float]:
 
 
 def bytes_of(services: Mapping[str, UserService]) -> int:
-    """The same of memory."""
+    """Memory that all processes together ask for."""
     asked = [(one.count, one.resources) for one in services.values()]
     return sum(count * math.ceil(1e6 * each.memory_mb) for count, each in asked if each is not None)
 
@@ -108,14 +107,14 @@ def check_services(services: Mapping[str, UserService]) -> None:
 
 
 def with_fixed_addresses(services: Mapping[str, UserService]) -> dict[str, UserService]:
-    """The same by addresses that hold in any folder. Raises ValueError if a file is not there."""
+    """The services with absolute paths. Raises ValueError if a file does not exist."""
     fixed = {}
     for name, one in services.items():
-        place, _, cls = one.address.rpartition(":")
-        if place.endswith(".py"):
-            if not Path(place).is_file():
-                raise ValueError(f"services.{name}: there is no file {place!r}")
-            one = replace(one, address=f"{Path(place).resolve()}:{cls}")
+        file, _, cls = one.address.rpartition(":")
+        if file.endswith(".py"):
+            if not Path(file).is_file():
+                raise ValueError(f"services.{name}: there is no file {file!r}")
+            one = replace(one, address=f"{Path(file).resolve()}:{cls}")
         fixed[name] = one
     return fixed
 
@@ -125,12 +124,12 @@ _SLACK = 1e-6
 
 
 class NotEnough(ServiceError, ValueError):  # noqa: N818
-    """A service asks for more than there is."""
+    """A service asks for more than the machine has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What there is for services."""
+    """Resources that services can have."""
 
     cores: float
     memory_mb: float
@@ -139,16 +138,16 @@ class Machine:
 
     @classmethod
     def here(cls, services: Mapping[str, UserService]) -> Machine:
-        """GPUs are looked for only if one of the services asks for some: that takes a moment."""
+        """GPUs are looked for only if a service asks for some, because that takes a moment."""
         wanted = any(one.resources is not None and one.resources.gpus for one in services.values())
         return cls(cores=usable_cores(), memory_mb=usable_memory() / 1e6, gpus=visible_gpus() if wanted else ())
 
 
 def allot(services: Mapping[str, UserService], machine: Machine | None = None) -> dict[str, tuple[str, ...]]:
-    """The GPUs of each process that has asked for some, by its name. Raises `NotEnough`, which names the
-    service and what is missing. `machine`: this one.
+    """The GPUs of each process that has asked for some, by name. Raises `NotEnough` with the service and the missing
+    resource. `machine`: by default this one.
 
-    From the last GPU on: what uses GPUs without saying so, such as the learner, begins with the first.
+    GPUs are given out from the last on, because the learner begins with the first.
     """
     machine = machine or Machine.here(services)
     left = dict.fromkeys(reversed(machine.gpus), 1.0)
@@ -172,7 +171,7 @@ def allot(services: Mapping[str, UserService], machine: Machine | None = None) -
 
 
 def _take(gpus: float, left: dict[str, float]) -> tuple[str, ...] | None:
-    """Whole GPUs that nobody has, or a share of the one that has the least left but enough."""
+    """Whole free GPUs, or a share of the fullest GPU that has enough left."""
     if gpus >= 1:
         free = [gpu for gpu, share in left.items() if share == 1][: int(gpus)]
         if len(free) < gpus:
@@ -188,7 +187,7 @@ def _take(gpus: float, left: dict[str, float]) -> tuple[str, ...] | None:
 
 
 def _missing(name: str, described: UserService, what: str, there: float, over: float) -> NotEnough:
-    """`over`: what would be left, which is less than nothing, or no whole GPU."""
+    """`over`: the rest, which is negative, or no whole GPU."""
     assert described.resources is not None
     each = getattr(described.resources, what)
     asked = f"{each:g}" if described.count == 1 else f"{described.count} x {each:g}"

@@ -1,7 +1,7 @@
-"""The side that is called: takes calls from any number of connections and runs the methods of one object.
+"""The serving side of services: takes calls from any number of connections and runs the methods of one object.
 
-One thread, one loop. A plain method runs at once and alone, so a service needs no locks; calls that come
-meanwhile wait in their sockets, and those of a batched method then run together.
+There is one thread with one event loop. A plain method runs at once and alone, so a service needs no locks. Calls that
+arrive meanwhile wait in their sockets, and those of a batched method then run together.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ludus.services.wire import (
 )
 
 HELLO_WITHIN_S = 10.0
-"""Who connects and says nothing is cut off."""
+"""A connection that stays silent for this long is closed."""
 
 
 class Server:
-    """Serves the marked methods of `instance`. `token`: what callers must know; empty: nothing."""
+    """Serves the marked methods of `instance`. Callers without the `token` are rejected; empty: nobody is."""
 
     def __init__(self, name: str, instance: object, token: str = "") -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Server:
         self._server = await create(lambda: _Peer(self), sock=listening)
 
     async def close(self) -> None:
-        """Takes no more calls; what is gathered is done, what waits is cancelled."""
+        """Take no more calls. Gathered calls are done, waiting ones are cancelled."""
         if self._server is not None:
             self._server.close()
         for gatherer in self._gatherers.values():
@@ -86,7 +86,7 @@ class Server:
             )
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Exception], None]) -> None:
-        """Now, or, if it has to wait for something, as a task beside others."""
+        """Run it now, or as a task if it has to wait for something."""
         try:
             value = work()
         except Exception as error:
@@ -111,7 +111,7 @@ class Server:
         task.add_done_callback(end)
 
     def fail(self, endpoint: Endpoint, peer: _Peer, number: int, error: Exception) -> None:
-        """The caller hears of it; where nobody waits for an answer, the log does."""
+        """Report the error to the caller, or to the log if the method has no reply."""
         if endpoint.terms.reply:
             peer.send(failure(number, error))
         else:
@@ -171,7 +171,7 @@ class _Peer(asyncio.BufferedProtocol):
         self.send(Unwelcome(reason))
         self.transport.close()
 
-    # A caller that does not read its answers is not listened to until it does.
+    # Calls of a caller that does not read its answers are not read until it does.
     def pause_writing(self) -> None:
         self.transport.pause_reading()
 
@@ -194,7 +194,7 @@ class _Peer(asyncio.BufferedProtocol):
 
 
 class _Gatherer:
-    """Calls of a batched method that wait for more of them."""
+    """Gathers calls of a batched method."""
 
     def __init__(self, server: Server, endpoint: Endpoint) -> None:
         self._server = server
@@ -230,7 +230,7 @@ class _Gatherer:
         )
 
     def _deal(self, waiting: Sequence[tuple[_Peer, int, Any]], values: Any) -> None:
-        """To each call its own answer."""
+        """Give each call its own answer."""
         if not self._endpoint.terms.reply:
             return
         if not isinstance(values, Sequence) or len(values) != len(waiting):
@@ -251,8 +251,8 @@ class _Gatherer:
 
 def failure(number: int, error: Exception) -> CallFailure:
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
-    return CallFailure(number, type(error).__name__, str(error), place)
+    where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+    return CallFailure(number, type(error).__name__, str(error), where)
 
 
 class ServerThread:

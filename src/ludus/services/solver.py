@@ -1,4 +1,4 @@
-"""`Solver` calls a service by name, whichever of its processes does the work."""
+"""The caller's side of services: `Solver` calls a service by name and picks one of its processes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from ludus.services.connection import InstanceConnection, NotSent, PendingCall, late, lost
 from ludus.services.endpoints import CallRefused, NoInstance, UnknownService, offer
-from ludus.services.link import InstanceConnection, NotSent, PendingCall, late, lost
 from ludus.services.registry import Instance, Registry, can_reach, registry_address
 from ludus.services.remote_registry import RemoteRegistry, open_registry
 
 LOOK_EVERY_S = 1.0
 """How often the registry is asked for instances that have joined."""
 AVOID_S = 0.5
-"""How long an instance is left alone that could not be connected to."""
+"""How long an instance is avoided after a failed connection."""
 LOOK_ALONE_EVERY_S = 0.05
-"""The same while there is none to be called."""
+"""The same while no instance is connected."""
 LOOK_WITHIN_S = 0.2
-"""A look waits so long for those it connects to; who takes longer joins when it can."""
+"""How long a look waits for the connections that it begins; slower ones are added later."""
 _NAPS_S = (0.01, 0.2)
 """Between two looks for an instance while there is none: at first, at most."""
 
 
 class Solver:
-    """Finds the instances of a service, gives each call to the one with the fewest unanswered ones, and makes
-    it elsewhere when that one is gone and it is known not to have been done, or may be done twice.
+    """Finds the instances of a service and sends each call to the one with the fewest unanswered calls. A call whose
+    instance is lost is sent to another one if it was not done, or if its method is idempotent.
 
-    Connects when it is first used, in threads of its own: an instance that hangs holds up nobody while there
-    are others. Threads may share it. `time_limit_s` is for each call, waiting for an instance that is being
-    started included; a future of `submit` waits as long as its caller likes.
+    It connects when it is first used, in threads of its own, so that an instance that hangs delays nobody while
+    there are others. Threads may share it. `time_limit_s` is the limit of each call, including the wait for an
+    instance that is being started; a future of `submit` has no limit.
     """
 
     def __init__(self, service: str, *, registry: Registry | None = None, time_limit_s: float = 30.0) -> None:
@@ -45,13 +45,13 @@ class Solver:
         self._given = registry
         self._registry: Registry | None = registry
         self._told = ""
-        """The address of the registry, where the environment has told it."""
+        """The address of the registry, if it came from the environment."""
         self._opened: RemoteRegistry | None = None
-        """The registry, where this solver has connected to it."""
+        """The registry, if this solver has connected to it."""
         self._lock = threading.Lock()
-        """Never held while anybody is waited for but for `_looked`."""
+        """Never held during a wait, except for `_looked`."""
         self._looked = threading.Condition(self._lock)
-        self._links: dict[str, InstanceConnection] = {}
+        self._connections: dict[str, InstanceConnection] = {}
         """By address."""
         self._connecting: set[str] = set()
         """Addresses that are being connected to."""
@@ -62,7 +62,7 @@ class Solver:
         self._turn = 0
         self._problem = "none has been announced"
         self._refusal: Exception | None = None
-        """What a look has found that no waiting mends."""
+        """An error of a look that does not go away with time."""
         self._is_closed = False
 
     def solve(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -77,27 +77,27 @@ class Solver:
             raise late(call, self.time_limit_s) from None
 
     def submit(self, method: str, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call a method and go on; the future gets its answer. Many may be under way."""
+        """Call a method without waiting; the future gets its answer. Many calls may be under way."""
         call = self._new_call(method, args, kwargs)
         self._send(call)
         return call.answer
 
     def try_submit(self, method: str, *args: Any, **kwargs: Any) -> Future[Any] | None:
-        """As `submit`, but None where that would have to wait for an instance. Meanwhile it is looked for."""
+        """As `submit`, but returns None instead of waiting for an instance, and looks for one in the background."""
         call = self._new_call(method, args, kwargs)
-        link = self._choose()
-        if link is None:
+        connection = self._choose()
+        if connection is None:
             return None
         try:
-            link.send(call)
+            connection.send(call)
         except NotSent as problem:
             self._problem = str(problem)
-            self._forget(link)
+            self._forget(connection)
             return None
         return call.answer
 
     async def asolve(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """The same for `async` code: other tasks run meanwhile."""
+        """As `solve`, for `async` code."""
         call = self._new_call(method, args, kwargs)
         await asyncio.to_thread(self._send, call)  # it may have to wait for an instance
         try:
@@ -108,17 +108,17 @@ class Solver:
 
     @property
     def instances(self) -> list[str]:
-        """Names of those that it is connected to."""
+        """Names of the connected instances."""
         with self._lock:
-            return sorted(link.instance.name for link in self._links.values() if link.is_open)
+            return sorted(connection.instance.name for connection in self._connections.values() if connection.is_open)
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            links, self._links = list(self._links.values()), {}
+            connections, self._connections = list(self._connections.values()), {}
             opened = self._opened
-        for link in links:
-            link.close()
+        for connection in connections:
+            connection.close()
         if opened is not None:
             opened.close()
 
@@ -128,17 +128,17 @@ class Solver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- finding somebody ---
+    # --- finding an instance ---
 
     def _new_call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PendingCall:
         return PendingCall(method, args, kwargs, time.monotonic() + self.time_limit_s)
 
     def _send(self, call: PendingCall) -> None:
-        """To the instance with the least to do; the next one if it turns out to be gone."""
+        """Send it to the instance with the least to do, or to the next one if that is gone."""
         nap = _NAPS_S[0]
         while True:
-            link = self._choose()
-            if link is None:
+            connection = self._choose()
+            if connection is None:
                 left = call.deadline - time.monotonic()
                 if left <= 0:
                     raise NoInstance(
@@ -149,37 +149,37 @@ class Solver:
                     nap = min(2 * nap, _NAPS_S[1])
                 continue
             try:
-                link.send(call)
+                connection.send(call)
                 return
             except NotSent as problem:
                 self._problem = str(problem)
-                self._forget(link)
+                self._forget(connection)
 
     def _choose(self) -> InstanceConnection | None:
-        """Does not wait: an instance that this is connected to, if any; looks for others where it is time."""
+        """A connected instance, if any; does not wait. Starts a look for others when one is due."""
         with self._lock:
             if self._is_closed:
                 raise NoInstance(f"the solver of {self.service!r} is closed")
-            links = [link for link in self._links.values() if link.is_open]
-            if not links and self._refusal is not None:
+            connections = [connection for connection in self._connections.values() if connection.is_open]
+            if not connections and self._refusal is not None:
                 refusal, self._refusal = self._refusal, None  # the next call looks again
                 raise refusal
             now = time.monotonic()
-            is_time = now - self._looked_at >= (LOOK_EVERY_S if links else LOOK_ALONE_EVERY_S)
+            is_time = now - self._looked_at >= (LOOK_EVERY_S if connections else LOOK_ALONE_EVERY_S)
             if is_time and not self._is_looking:
                 threading.Thread(target=self._look, name=f"look for {self.service}", daemon=True).start()
                 self._is_looking, self._looked_at = True, now  # it cannot end before: we have the lock
-            if not links:
+            if not connections:
                 return None
             self._turn += 1  # of equals, each in its turn
-            start = self._turn % len(links)
-            return min(links[start:] + links[:start], key=lambda link: link.outstanding)
+            start = self._turn % len(connections)
+            return min(connections[start:] + connections[:start], key=lambda connection: connection.outstanding)
 
     def _wait_for_look(self, most_s: float) -> bool:
-        """Until the look that is under way has ended; whether it has found somebody, or something wrong."""
+        """Wait for the end of the current look. Returns whether it has found an instance or an error."""
         with self._looked:
             self._looked.wait_for(lambda: not self._is_looking, most_s)
-            return any(link.is_open for link in self._links.values()) or self._refusal is not None
+            return any(connection.is_open for connection in self._connections.values()) or self._refusal is not None
 
     # --- in threads of its own ---
 
@@ -193,7 +193,7 @@ class Solver:
                 name = f"connect to {joined[-1].name}"
                 threading.Thread(target=self._connect, args=(joined[-1],), name=name, daemon=True).start()
                 joined.pop()
-        except Exception as error:  # for who calls: there is nobody in this thread to hear it
+        except Exception as error:  # reported to the callers: nobody sees it in this thread
             refusal = error
         with self._looked:
             self._connecting -= {instance.address for instance in joined}  # no thread was to be had for them
@@ -206,18 +206,20 @@ class Solver:
             opened.close()
 
     def _refuse(self, error: Exception | None) -> None:
-        """Who calls hears it, unless there is somebody to call. Holds the lock."""
-        if error is not None and not any(link.is_open for link in self._links.values()):
+        """Report the error to callers, unless an instance is connected. The caller holds the lock."""
+        if error is not None and not any(connection.is_open for connection in self._connections.values()):
             self._refusal = error
 
     def _find(self) -> list[Instance]:
-        """Those to connect to."""
+        """The instances to connect to."""
         self._registry = registry = self._registry_of_now()
         found = registry.find(self.service)
         if not found and self.service not in (known := registry.names()):
             raise UnknownService(f"no service {self.service!r}{offer(self.service, known)}")
         with self._lock:
-            self._links = {address: link for address, link in self._links.items() if link.is_open}
+            self._connections = {
+                address: connection for address, connection in self._connections.items() if connection.is_open
+            }
             now = time.monotonic()
             for instance in found:
                 if not can_reach(instance):
@@ -226,14 +228,14 @@ class Solver:
                 instance
                 for instance in found
                 if can_reach(instance)
-                and instance.address not in {*self._links, *self._connecting}
+                and instance.address not in {*self._connections, *self._connecting}
                 and self._avoid.get(instance.address, 0.0) <= now
             ]
             self._connecting |= {instance.address for instance in joined}
         return joined
 
     def _registry_of_now(self) -> Registry:
-        """As it was given, or as the environment says: a process may train one run after another."""
+        """The registry that was given, or that of the environment: a process may train one run after another."""
         if self._given is not None:
             return self._given
         address = registry_address(os.environ)
@@ -248,42 +250,42 @@ class Solver:
         return registry
 
     def _connect(self, instance: Instance) -> None:
-        """Takes as long as the instance likes, and at most some seconds."""
-        address, link, refusal = instance.address, None, None
+        """Runs in a thread of its own, because an instance may take seconds to answer."""
+        address, connection, refusal = instance.address, None, None
         assert self._registry is not None
         try:
             token = self._registry.token if address.startswith("tcp:") else ""
-            link = InstanceConnection(instance, token, self._lose, self.time_limit_s)
+            connection = InstanceConnection(instance, token, self._lose, self.time_limit_s)
         except CallRefused as error:
             refusal = error
         except Exception as error:  # whatever it is, the address can be tried again
             self._problem = str(error)
         with self._looked:
             self._connecting.discard(address)
-            if link is None or not link.is_open:  # who has ended before it is known is not lost again
+            if connection is None or not connection.is_open:  # one that has ended already is not lost again
                 self._avoid[address] = time.monotonic() + AVOID_S  # from now on: it may have taken seconds
                 self._refuse(refusal)
             elif not self._is_closed:
-                self._links[address], link = link, None
+                self._connections[address], connection = connection, None
                 self._refusal = None
             self._looked.notify_all()
-        if link is not None:  # too late, or gone
-            link.close()
+        if connection is not None:  # too late, or gone
+            connection.close()
 
-    def _forget(self, link: InstanceConnection) -> None:
+    def _forget(self, connection: InstanceConnection) -> None:
         with self._lock:
-            if self._links.get(link.instance.address) is link:
-                del self._links[link.instance.address]
+            if self._connections.get(connection.instance.address) is connection:
+                del self._connections[connection.instance.address]
 
-    def _lose(self, link: InstanceConnection, calls: list[PendingCall]) -> None:
-        """In the thread of the link: an instance is gone with these calls."""
-        self._problem = f"{link.instance.name} is gone: {link.problem}"
-        self._forget(link)
+    def _lose(self, connection: InstanceConnection, calls: list[PendingCall]) -> None:
+        """Runs in the thread of the connection: an instance is gone with these calls."""
+        self._problem = f"{connection.instance.name} is gone: {connection.problem}"
+        self._forget(connection)
         for call in calls:
             if call.answer.done():
                 continue
-            if not link.methods[call.method].idempotent or self._is_closed:
-                self._give_up(call, lost(call, link.problem))
+            if not connection.methods[call.method].idempotent or self._is_closed:
+                self._give_up(call, lost(call, connection.problem))
                 continue
             try:
                 self._send(call)

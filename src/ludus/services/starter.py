@@ -1,11 +1,9 @@
-"""Starts processes of services: here, as children of this process. Others start them elsewhere."""
+"""Starters of service processes: the interface, and the one that starts children of this process."""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,13 +17,14 @@ from ludus.services.resources import Option, UserService, allot
 from ludus.system.guard import Guard
 from ludus.system.log_keeper import LogKeeper
 from ludus.system.machine import GPUS_VARIABLE
+from ludus.system.process import ChildProcess
 
 RUN_VARIABLE = "LUDUS_RUN"
 """The environment variable by which a service finds the folder of its run."""
 BEAT_EVERY_S = 1.0
-"""How often a service process shows that its loop turns."""
+"""How often a service process sends a heartbeat."""
 FAILED_TO_START = 78
-"""Its exit code if its class cannot be loaded or made."""
+"""Exit code of a service process whose class cannot be loaded or instantiated."""
 
 
 class ServiceLaunch(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,28 +36,28 @@ class ServiceLaunch(msgspec.Struct, frozen=True, kw_only=True):
     registry: str
     """Its address."""
     folder: str
-    """For the socket."""
+    """Of the socket."""
     host: str
     """Listen on TCP at this address of the machine; empty: on a unix socket."""
     control_fd: int = -1
     parent: int = -1
-    """These two are known once it starts."""
+    """Filled in when it starts."""
 
 
 class ServiceNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sign of life, with what is new."""
+    """A heartbeat, with news if there are any."""
 
     ready_at: str = ""
     """It can be called at this address."""
     failed: str = ""
-    """Why its class cannot be loaded or made."""
+    """Why its class cannot be loaded or instantiated."""
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
 
 
 class HeardLines:
-    """What comes in pieces, put together."""
+    """Puts messages together that arrive in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -69,11 +68,11 @@ class HeardLines:
 
 
 STOP_WITHIN_S = 3.0
-"""How long a process that was asked to end may take for it."""
+"""How long a process may take to end after it was asked to."""
 
 
 class Running(Protocol):
-    """A process of a service that was started, wherever it is."""
+    """A service process, on this machine or another."""
 
     @property
     def pid(self) -> int | None:
@@ -85,7 +84,7 @@ class Running(Protocol):
 
     @property
     def node(self) -> str:
-        """The same for people."""
+        """The name that people know the machine by."""
 
     @property
     def exit_code(self) -> int | None:
@@ -93,71 +92,60 @@ class Running(Protocol):
 
     @property
     def lost(self) -> str | None:
-        """Why it is gone, if that was not by itself."""
+        """Why it is gone, if it did not end by itself."""
 
     @property
     def waits_for(self) -> str:
-        """What it needs before it can start; empty: nothing any more."""
+        """The resources that it waits for before it can start; empty: none."""
 
     def hear(self) -> list[ServiceNews]:
-        """What it has said since it was last asked."""
+        """Its messages since the last call."""
 
     def leave(self) -> None:
         """Ask it to end; does not wait."""
 
     def kill(self, within_s: float = 0.0) -> None:
-        """End it and everything it has started, after giving it so long to end by itself."""
+        """Kill it and everything that it has started, unless it ends by itself within `within_s`."""
 
 
 class Starter(Protocol):
-    """Where processes of services can be started."""
+    """Starts service processes somewhere."""
 
     def open(self, services: Mapping[str, UserService]) -> None:
-        """Before anything is started. Raises `NotEnough` if there is no room for all of them."""
+        """Called before anything is started. Raises `NotEnough` if the resources do not suffice."""
 
     def start(self, service: str, name: str, described: UserService) -> Running: ...
 
     def look(self) -> None:
-        """Call it now and then."""
+        """Called now and then."""
 
     def close(self) -> None:
-        """Once all have ended."""
+        """Called once all processes have ended."""
 
 
-class ServiceProcess:
-    """A child in a session of its own."""
+class ServiceProcess(ChildProcess):
+    """A process of a service on this machine."""
 
     waits_for = ""
     lost: str | None = None
 
     def __init__(self, launch: ServiceLaunch, output: int, environment: Mapping[str, str], guard: Guard) -> None:
-        """`output`: the descriptor that it prints to. Of `launch`, the numbers are filled in here."""
+        """`output`: the descriptor that it prints to. The numbers of `launch` are filled in here."""
         self.host = self.node = here()
-        self._guard = guard
         self._lines = HeardLines()
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
         with theirs:
             told = msgspec.structs.replace(launch, control_fd=theirs.fileno(), parent=os.getpid())
-            # No preexec_fn: this may be a thread among others. The child asks to end with its parent itself.
-            self._process = subprocess.Popen(
+            # Not `with_parent`: this may be a thread among others. The child asks the kernel itself.
+            super().__init__(
                 [sys.executable, "-m", "ludus.services", msgspec.json.encode(told).decode()],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
-                env=dict(environment),
+                fds=(theirs.fileno(),),
+                environment=environment,
+                guard=guard,
             )
-        guard.watch(self._process.pid)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._process.poll()
 
     def hear(self) -> list[ServiceNews]:
         heard: list[ServiceNews] = []
@@ -171,17 +159,13 @@ class ServiceProcess:
             self._control.shutdown(socket.SHUT_WR)
 
     def kill(self, within_s: float = 0.0) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(within_s)
-        with suppress(ProcessLookupError):  # the group too: programs that it has started
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._guard.forget(self._process.pid)
+        self.wait_end(within_s)
+        super().kill()
         self._control.close()
 
 
 class LocalStarter:
-    """Starts them on this machine."""
+    """Starts service processes on this machine."""
 
     def __init__(
         self,
@@ -233,8 +217,7 @@ class LocalStarter:
 
 
 def threads_of(described: UserService, environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables for as many threads as it has cores: one, unless the service or the user says
-    otherwise."""
+    """Environment variables for as many threads as the service has cores; by default one, or what the user has set."""
     cpus = described.resources.cpus if described.resources is not None else 0.0
     variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
     if cpus:

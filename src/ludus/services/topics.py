@@ -1,6 +1,6 @@
-"""Publish and subscribe: the newest value of a topic, such as parameters, for whoever wants to have it.
+"""Publish and subscribe: the newest value of a topic, such as parameters, for any number of subscribers.
 
-The values lie in a service like any other; an experiment that wants one lists
+A service holds the values. An experiment that uses topics lists
 `services={"topics": UserService(address="ludus.services.topics:Topics")}`.
 """
 
@@ -10,8 +10,7 @@ import asyncio
 import time
 from concurrent.futures import Future
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ludus.services.endpoints import InstanceLost, NoInstance, TimeLimit, service
 from ludus.services.registry import Registry
@@ -19,9 +18,9 @@ from ludus.services.solver import Solver
 
 SERVICE = "topics"
 WAIT_S = 10.0
-"""How long a subscriber's question waits for something new before it is asked again."""
+"""How long a request of a subscriber waits for a new value before it is repeated."""
 _NAP_S = 0.02
-"""Between two tries to ask, for who waits while the service is being started again."""
+"""Between two requests while the service is being started again."""
 
 
 class PublishedValue(NamedTuple):
@@ -31,7 +30,7 @@ class PublishedValue(NamedTuple):
 
 
 class Topics:
-    """Keeps the newest value of each topic. Has one instance: two would know different values."""
+    """The service: keeps the newest value of each topic. Two instances would hold different values, so it has one."""
 
     def __init__(self) -> None:
         self._newest: dict[str, PublishedValue] = {}
@@ -39,7 +38,7 @@ class Topics:
 
     @service(idempotent=True)
     def publish(self, topic: str, value: Any, above: int) -> int:
-        """Gives the version of the value, which is greater than `above`, what its publisher knows of."""
+        """Returns the version of the value, which is above `above`, the last one that the publisher knows."""
         known = self._newest.get(topic)
         version = max(above, known.version if known else 0) + 1
         self._renew(topic, PublishedValue(version, value))
@@ -47,7 +46,7 @@ class Topics:
 
     @service(idempotent=True)
     async def next(self, topic: str, known: int, wait_s: float) -> PublishedValue | None:
-        """The newest value, once it is newer than what the subscriber knows; None if that takes longer."""
+        """The newest value, once it is newer than the version that the subscriber knows; None if that takes longer."""
         until = time.monotonic() + min(wait_s, WAIT_S)
         while True:
             newest = self._newest.get(topic)
@@ -69,46 +68,45 @@ class Topics:
         self._changed.pop(topic, asyncio.Event()).set()
 
 
-class Publisher:
-    """Publishes values under one topic. A value that nobody has fetched is replaced by the next."""
+class _TopicUser:
+    """A context manager with a solver for the service."""
 
     def __init__(self, topic: str, *, registry: Registry | None = None, time_limit_s: float = 30.0) -> None:
         self.topic = topic
         self._solver = Solver(SERVICE, registry=registry, time_limit_s=time_limit_s)
-        self._version = 0
-
-    def publish(self, value: Any) -> int:
-        """Gives the version, once the value can be fetched."""
-        self._version = int(self._solver.solve("publish", self.topic, value, self._version))
-        return self._version
 
     def close(self) -> None:
         self._solver.close()
 
-    def __enter__(self) -> Publisher:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Subscriber:
+class Publisher(_TopicUser):
+    """Publishes values under one topic. A value that nobody has fetched is replaced by the next."""
+
+    _version = 0
+
+    def publish(self, value: Any) -> int:
+        """Returns the version, once the value can be fetched."""
+        self._version = int(self._solver.solve("publish", self.topic, value, self._version))
+        return self._version
+
+
+class Subscriber(_TopicUser):
     """Gets the newest value of one topic; versions only grow, and those in between may be skipped.
 
-    The next value is on its way while the caller works, so `newest` costs next to nothing.
+    The next value is requested while the caller works, so `newest` costs next to nothing.
     """
 
-    def __init__(self, topic: str, *, registry: Registry | None = None, time_limit_s: float = 30.0) -> None:
-        self.topic = topic
-        self._solver = Solver(SERVICE, registry=registry, time_limit_s=time_limit_s)
-        self._latest: PublishedValue | None = None
-        self._asked: Future[Any] | None = None
+    _latest: PublishedValue | None = None
+    _asked: Future[Any] | None = None
 
     def newest(self) -> PublishedValue | None:
-        """The newest value that has come in; None before the first. Does not wait, not even for a service
-        that is being started again."""
+        """The newest value that has arrived; None before the first. Never waits."""
         if self._asked is None:
             self._ask()
         while self._asked is not None and self._asked.done() and self._take():
@@ -116,7 +114,7 @@ class Subscriber:
         return self._latest
 
     def wait(self, time_limit_s: float) -> PublishedValue:
-        """The first value that is newer than the last one that was given out."""
+        """The first value that is newer than the last one returned."""
         before = self._latest.version if self._latest else 0
         until = time.monotonic() + time_limit_s
         while True:
@@ -132,30 +130,17 @@ class Subscriber:
             with suppress(TimeoutError):
                 self._asked.exception(left)
 
-    def close(self) -> None:
-        self._solver.close()
-
-    def __enter__(self) -> Subscriber:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _ask(self) -> None:
         known = self._latest.version if self._latest else 0
         self._asked = self._solver.try_submit("next", self.topic, known, WAIT_S)
 
     def _take(self) -> bool:
-        """True if something new has come in or the question has only run out."""
+        """Whether a new value has arrived."""
         assert self._asked is not None
         asked, self._asked = self._asked, None
-        try:
+        answer = None
+        with suppress(InstanceLost, NoInstance):  # the service is being started again
             answer = asked.result()
-        except (InstanceLost, NoInstance):  # it is being started again
-            self._ask()
-            return False
         if answer is None:
             self._ask()
             return False

@@ -1,46 +1,36 @@
-"""How calls travel: a frame is a msgpack header followed by the numpy arrays in it, as they lie in memory.
+"""Frames of services: a prefix with two sizes, a header and a body of arrays, in the format of `system.arrays`.
 
-Values are what msgpack knows (None, bool, int, float, str, bytes, list, dict with plain keys) and numpy
-arrays of numbers, nested as they like; a tuple arrives as a list, a struct or dataclass as a dict. Nothing
-is pickled.
+A tuple arrives as a list, a struct or dataclass as a dict.
 """
 
 from __future__ import annotations
 
-import math
-import re
 import struct
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ludus.services.endpoints import BadFrame
+from ludus.system.arrays import ALIGNMENT, ArrayDecoder, Bytes, WireError, encode, in_order
 
 PROTOCOL = 1
-"""Counts up when a message, or how arrays lie, changes its meaning."""
+"""Counts up when the format changes."""
 MOST_BYTES = 2 * 2**30
-"""The largest frame that is taken from somebody who has said hello."""
+"""The largest frame that a caller may send after its hello."""
 HELLO_BYTES = 4096
-"""And from somebody who has not."""
+"""The largest frame before that."""
 _PREFIX = struct.Struct("<IQ")
 """Bytes of the header, bytes of the arrays."""
-_ALIGNMENT = 16
 _JOINED_BYTES = 64 * 1024
-"""Smaller arrays are copied behind their header, so that the frame goes out at once."""
+"""Smaller arrays are copied behind their header, so that the frame is sent in one piece."""
 _SCRATCH_BYTES = 64 * 1024
-"""Read at a time; arrays of a frame that are larger are read to where they stay."""
-_ARRAY = 1
-"""The msgpack extension that stands for an array."""
-_NUMBERS = "biufc"
-_NUMBER = re.compile(r"[<>|=][biufc]\d{1,2}")
-"""How numpy writes the types of those that may travel."""
+"""Read at a time; larger arrays are read into their final memory."""
 
 
 class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What callers need to know of a method."""
+    """The facts about a method that callers need."""
 
     reply: bool
     idempotent: bool
@@ -51,7 +41,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="message")
 
 
 class CallerHello(Message, frozen=True, array_like=True, tag="hello"):
-    """The first thing a caller says."""
+    """The first message of a caller."""
 
     protocol: int
     token: str
@@ -63,7 +53,7 @@ class ServiceWelcome(Message, frozen=True, array_like=True, tag="welcome"):
 
 
 class Unwelcome(Message, frozen=True, array_like=True, tag="unwelcome"):
-    """Why the caller is not let in; the connection ends."""
+    """Why the caller is rejected; the connection ends."""
 
     reason: str
 
@@ -93,72 +83,38 @@ class CallFailure(Message, frozen=True, array_like=True, tag="failure"):
 
 AnyMessage = CallerHello | ServiceWelcome | Unwelcome | Call | CallResult | CallFailure
 
-_header = msgspec.msgpack.Encoder()
-_outline = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], int])
-
 
 def pack(message: Message) -> list[bytes | memoryview]:
     """The pieces of a frame, to be sent one after the other; large arrays are not copied."""
-    arrays: list[np.ndarray[Any, Any]] = []
-    end = 0
-
-    def set_aside(value: Any) -> Any:
-        nonlocal end
-        if isinstance(value, np.generic):
-            return value.item()
-        if not isinstance(value, np.ndarray):
-            raise TypeError(
-                f"a {type(value).__name__} cannot be sent to a service: "
-                "send plain values and numpy arrays (of a tensor: its .numpy())"
-            )
-        if value.dtype.kind not in _NUMBERS:
-            raise TypeError(f"an array of {value.dtype} cannot be sent to a service: send one of numbers")
-        start = -(-end // _ALIGNMENT) * _ALIGNMENT
-        arrays.append(value)
-        end = start + value.nbytes
-        return msgspec.msgpack.Ext(_ARRAY, _header.encode((value.dtype.str, value.shape, start)))
-
-    header = msgspec.msgpack.encode(message, enc_hook=set_aside)
-    first = _PREFIX.pack(len(header), end) + header
-    if not arrays:
-        return [first]
-    pieces: list[bytes | memoryview] = [first]
-    written = 0
-    for array in arrays:
-        pieces.append(bytes(-written % _ALIGNMENT))
-        written += len(pieces[-1])
-        pieces.append(_bytes_of(array))
-        written += array.nbytes
-    return [b"".join(pieces)] if end <= _JOINED_BYTES else pieces
-
-
-def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    header, arrays, body_bytes = encode(message, "a service")
+    pieces: list[Any] = [_PREFIX.pack(len(header), body_bytes) + header, *in_order(arrays, ALIGNMENT)]
+    if body_bytes <= _JOINED_BYTES:
+        return [b"".join(pieces)]
+    return [one if isinstance(one, bytes) else one.reshape(-1).view(np.uint8).data for one in pieces]
 
 
 class FrameReader:
-    """Turns bytes, in whatever pieces they come, into messages. One for each connection.
+    """Turns bytes, in whatever pieces they arrive, into messages. One for each connection.
 
-    Read into `room()` and say with `take` how much it was: large arrays are read to where they stay.
+    Read into `room()`, then pass the number of bytes to `take`: large arrays are read into their final memory.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._begun = bytearray()
-        """Of a frame that is not whole yet."""
+        """The bytes of a frame that is not complete yet."""
         self._header = b""
-        self._arrays: NDArray[np.uint8] | None = None
-        """Of a large frame whose header is whole, as far as they have come."""
+        self._arrays: Bytes | None = None
+        """The body of a large frame whose header is complete; `_filled` bytes have arrived."""
         self._filled = 0
-        self._decoding = np.empty(0, np.uint8)
-        self._decoder = msgspec.msgpack.Decoder(AnyMessage, ext_hook=self._array)
+        self._decoder = ArrayDecoder(AnyMessage)
 
     def room(self) -> memoryview:
         return memoryview(self._scratch) if self._arrays is None else self._arrays.data[self._filled :]
 
     def take(self, count: int) -> Iterator[Any]:
-        """The messages that are whole now. Raises `BadFrame`; then the connection is of no use any more."""
+        """The messages that are complete now. After a `BadFrame` the connection cannot be used any more."""
         if self._arrays is not None:
             self._filled += count
             if self._filled == len(self._arrays):
@@ -175,7 +131,7 @@ class FrameReader:
             if there < 0 or (there < arrays_bytes <= _SCRATCH_BYTES):
                 return
             content = bytes(self._begun[_PREFIX.size : start])
-            # Memory of their own: they outlive what is read next, and whoever gets them may write into them.
+            # Memory of their own: they outlive the next read, and their receiver may write into them.
             arrays = np.empty(arrays_bytes, np.uint8)
             filled = min(there, arrays_bytes)
             arrays[:filled] = self._begun[start : start + filled]
@@ -185,30 +141,8 @@ class FrameReader:
                 return
             yield self._decoded(content, arrays)
 
-    def _decoded(self, header: bytes, arrays: NDArray[np.uint8]) -> Any:
-        self._decoding = arrays
+    def _decoded(self, header: bytes, arrays: Bytes) -> Any:
         try:
-            return self._decoder.decode(header)
-        except BadFrame:
-            raise
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise BadFrame(f"{header[:80]!r} is no message: {error}") from error
-
-    def _array(self, code: int, data: memoryview) -> NDArray[Any]:
-        if code != _ARRAY:
-            raise BadFrame(f"extension {code} means nothing here")
-        try:
-            kind, shape, start = _outline.decode(data)
-            if not _NUMBER.fullmatch(kind) or min((start, *shape)) < 0:
-                raise BadFrame(f"an array of {kind!r} with shape {shape} at {start}")
-            dtype, count = np.dtype(kind), math.prod(shape)
-            if start + count * dtype.itemsize > len(self._decoding):
-                held = len(self._decoding)
-                raise BadFrame(f"an array of {dtype} with shape {shape} does not fit {held:,} bytes")
-            if not count:
-                return np.empty(shape, dtype)
-            return np.frombuffer(self._decoding, dtype, count, start).reshape(shape)
-        except BadFrame:
-            raise
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError) as error:
-            raise BadFrame(f"the outline of an array does not read: {error}") from error
+            return self._decoder.decode(header, arrays)
+        except WireError as error:
+            raise BadFrame(str(error)) from error

@@ -1,4 +1,8 @@
-"""Checkpoints: all a learner needs to go on where it was, each in one file that is whole or absent."""
+"""Tensor files and checkpoints.
+
+A tensor file is a safetensors file whose header is checked before anything is allocated. A checkpoint is one tensor
+file with the arrays and facts that a learner resumes from.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ _METADATA = "__metadata__"
 
 
 class BadTensorFile(StoreError, ValueError):  # noqa: N818
-    """Not a safetensors file, cut short, or one whose header says what the file does not hold."""
+    """A file that is not safetensors, is truncated, or contradicts its header."""
 
 
 class _Tensor(msgspec.Struct):
@@ -50,7 +54,7 @@ class _Tensor(msgspec.Struct):
 
 
 def canonical(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """The same arrays, little-endian and contiguous: safetensors writes the memory as it lies."""
+    """The arrays as little-endian and contiguous ones: safetensors writes their memory unchanged."""
     result = {}
     for name, given in arrays.items():
         array = np.asarray(given)
@@ -65,12 +69,12 @@ def canonical(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def architecture_digest(arrays: Arrays) -> str:
-    """The same for weights that fit the same network: names, dtypes and shapes."""
+    """Digest of names, dtypes and shapes: equal for weights of the same network."""
     return hashlib.sha256(_outline(arrays)).hexdigest()
 
 
 def content_digest(arrays: Arrays, *more: str) -> str:
-    """Of every name, dtype, shape and value, and of the texts that belong to them."""
+    """Digest of every name, dtype, shape and value, and of further texts."""
     digest = hashlib.sha256()
     for part in (_outline(arrays), *(text.encode() for text in more)):
         digest.update(len(part).to_bytes(8, "little"))
@@ -86,7 +90,7 @@ def encode_tensors(arrays: Arrays, metadata: Mapping[str, str] | None = None) ->
 
 
 def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """The arrays and metadata of a file; nothing larger than the file itself is ever allocated."""
+    """The arrays and metadata of a file. Never allocates more than the size of the file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(_LENGTH_BYTES)
@@ -98,7 +102,7 @@ def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def decode_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
-    """The arrays and metadata of a whole file; what its header declares must be there."""
+    """The arrays and metadata of a file's content, which must be as its header declares."""
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
     if len(content) < _LENGTH_BYTES or length > min(len(content) - _LENGTH_BYTES, _LONGEST_HEADER):
         raise BadTensorFile(_not_safetensors(content[:_LENGTH_BYTES], len(content)))
@@ -111,7 +115,7 @@ def decode_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
 
 
 def _check_header(header: bytes, data_bytes: int) -> dict[str, str]:
-    """Compares what the header declares with the bytes that follow it, and gives its metadata."""
+    """Check the header against the number of bytes that follow it; returns the metadata."""
     try:
         parts = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         metadata = msgspec.json.decode(parts.pop(_METADATA, b"{}"), type=dict[str, str])
@@ -143,11 +147,11 @@ def _outline(arrays: Arrays) -> bytes:
     return json.dumps([(name, arrays[name].dtype.str, arrays[name].shape) for name in sorted(arrays)]).encode()
 
 
-_FORMAT = "ludus-checkpoint-1"
+_FORMAT = "ludus-checkpoint-2"
 
 
 class DamagedCheckpoints(StoreError):  # noqa: N818
-    """There are checkpoints and none of them opens."""
+    """No checkpoint can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +160,12 @@ class Checkpoint:
     arrays: Arrays
     facts: dict[str, Any]
     damaged: tuple[str, ...] = ()
-    """Newer checkpoints, by file name, that did not open."""
+    """File names of newer checkpoints that could not be read."""
 
 
 class Checkpoints:
-    """The last `keep` checkpoints in a folder of one writer. The latest is the one saved last, whatever its
-    step: a reset player starts again from step 0."""
+    """The last `keep` checkpoints of one writer. The latest is the one saved last, whatever its step: a reset
+    player starts again from step 0."""
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
         if keep < 1:
@@ -173,11 +177,9 @@ class Checkpoints:
         clean_temporaries(self.folder)
 
     def save(self, step: int, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> Path:
-        """Writes a checkpoint, synced, then removes those beyond `keep`. A failure leaves the older ones."""
+        """Write and sync a checkpoint, then remove all but the last `keep`. A failure leaves the older ones."""
         content = canonical(arrays)
-        text = json.dumps(
-            msgspec.to_builtins(dict(facts))
-        )  # json, not msgspec: random states hold integers of any size
+        text = json.dumps(msgspec.to_builtins(dict(facts)))  # msgspec lacks the large integers of random states
         metadata = {"format": _FORMAT, "step": str(step), "facts": text}
         metadata["digest"] = content_digest(content, *metadata.values())
         files = self._files()
@@ -187,7 +189,7 @@ class Checkpoints:
         return path
 
     def load_latest(self) -> Checkpoint | None:
-        """The newest checkpoint that opens whole, with the names of newer ones that do not; or None."""
+        """The newest checkpoint that can be read, with the names of damaged newer ones; None without any."""
         damaged: dict[Path, str] = {}
         for path in reversed(self._files()):
             try:
@@ -209,7 +211,7 @@ class Checkpoints:
         return sorted(files, key=_serial)
 
     def _prune(self, files: list[Path]) -> None:
-        """Damaged ones do not count: the older good one goes only when enough good ones follow it."""
+        """Damaged checkpoints do not count: an older good one is kept until enough good ones follow it."""
         good = [path for path in files if path not in self._damaged]
         for path in {*good[: -self.keep], *self._damaged}:
             path.unlink(missing_ok=True)
@@ -231,5 +233,8 @@ def _read(path: Path) -> tuple[int, Arrays, dict[str, Any]]:
     if digest != content_digest(arrays, *covered):
         raise BadTensorFile("its content does not match its digest")
     if metadata["format"] != _FORMAT:
-        raise BadTensorFile(f"it has format {metadata['format']!r}, this ludus reads {_FORMAT!r}: update ludus")
+        raise BadTensorFile(
+            f"it has format {metadata['format']!r}, this ludus reads {_FORMAT!r}: train the run again, or use"
+            " the ludus that wrote it"
+        )
     return int(metadata["step"]), arrays, json.loads(metadata["facts"])

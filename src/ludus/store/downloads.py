@@ -1,4 +1,4 @@
-"""Files from the web: resumed where they broke off, compared with a digest, whole or absent."""
+"""Downloads that resume after a broken connection, are checked against a digest, and are complete or absent."""
 
 from __future__ import annotations
 
@@ -22,13 +22,19 @@ from ludus.store.files import UNREADABLE, StoreError, atomic_write, exclusive, m
 
 SCHEMES = ("http", "https")
 TIMEOUT_S = 30.0
-"""Longest silence of a server."""
+"""Seconds without data after which a server is given up."""
 _SMALL = 1 << 20
-_WORTH_A_RETRY = frozenset({408, 425, 429, 500, 502, 503, 504})
+_CHUNK = 1 << 20
+_RETRIED_CODES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_HEX_DIGEST = re.compile(r"\b[0-9a-fA-F]{64}\b")
+_CHANGED = "the file has changed, from the start again"
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
+Report = Callable[[str], None]
+Advance = Callable[[int, int | None], None]
 
 
 class DownloadError(StoreError):
-    """A file that could not be fetched, or is not what was asked for."""
+    """A file that could not be fetched or does not match its digest."""
 
 
 class RefusedError(DownloadError):
@@ -40,103 +46,18 @@ class RefusedError(DownloadError):
 
 
 class BrokenOffError(Exception):
-    """Worth another attempt; what has arrived is kept."""
-
-
-def is_url(text: str) -> bool:
-    return text.lower().startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
-
-
-def require_web(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise DownloadError(f"{url!r} is not a valid address: {error}") from None
-    if parts.scheme not in SCHEMES or not parts.hostname:
-        raise DownloadError(f"{url!r} is not the address of a file: write http://... or https://...")
-
-
-def fetch_text(url: str, timeout_s: float = TIMEOUT_S) -> str:
-    """A small text file, at once."""
-    require_web(url)
-    try:
-        with network(url), open_web(url, {}, timeout_s) as answer:
-            content: bytes = answer.read(_SMALL + 1)
-    except BrokenOffError as error:
-        raise DownloadError(f"{url} cannot be read: {error}") from error
-    if len(content) > _SMALL:
-        raise DownloadError(f"{url} has more than {_SMALL:,} bytes, too many for what it should be")
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise DownloadError(f"{url} is not text in UTF-8") from None
-
-
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to the web only, and never from https to http."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        schemes = SCHEMES if req.type == "http" else ("https",)
-        if urlsplit(newurl).scheme not in schemes:
-            raise DownloadError(f"{req.full_url} leads on to {newurl}, which is not {' or '.join(schemes)}")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def open_web(url: str, headers: dict[str, str], timeout_s: float) -> http.client.HTTPResponse:
-    request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers})
-    answer: http.client.HTTPResponse = urllib.request.build_opener(_SafeRedirects).open(request, timeout=timeout_s)
-    return answer
-
-
-@contextmanager
-def network(url: str) -> Iterator[None]:
-    """What the network does wrong, by whether another attempt may help."""
-    try:
-        yield
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code in _WORTH_A_RETRY:
-            raise BrokenOffError(f"the server says {error.code} {error.reason}") from None
-        raise RefusedError(url, error) from None
-    except (http.client.InvalidURL, UnicodeError) as error:
-        raise DownloadError(f"{url!r} is not a valid address: {error}") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise BrokenOffError(_why(error)) from error
-
-
-def _why(error: BaseException) -> str:
-    reason = getattr(error, "reason", None) or error
-    if isinstance(reason, TimeoutError):
-        return "the server does not answer in time"
-    return str(getattr(reason, "strerror", None) or reason or type(reason).__name__)
-
-
-_CHUNK = 1 << 20
-_HEX_DIGEST = re.compile(r"\b[0-9a-fA-F]{64}\b")
-_CHANGED = "the file has changed, from the start again"
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
-
-Report = Callable[[str], None]
-Advance = Callable[[int, int | None], None]
+    """An interrupted transfer that is worth another attempt. The part that has arrived is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DownloadRules:
-    """How long to try, and how much to take."""
+    """Limits of a download."""
 
     max_bytes: int = 8 << 30
     timeout_s: float = TIMEOUT_S
     attempts: int = 5
     first_wait_s: float = 1.0
-    """Before the second attempt; doubled before each one after it."""
+    """Wait before the second attempt; doubled for each further one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,46 +65,7 @@ class Download:
     path: Path
     sha256: str
     checked_by: str | None
-    """What the digest was compared with; None: nothing was there to compare it with."""
-
-
-class _PartNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Beside a part: which version of which file it is the beginning of."""
-
-    url: str
-    etag: str
-    modified: str
-    length: int | None
-
-    def is_continued_by(self, answer: _PartNote) -> bool:
-        """An answer that continues may leave out what it was asked to compare with."""
-        return (
-            answer.etag in ("", self.etag) and answer.modified in ("", self.modified) and answer.length == self.length
-        )
-
-    @property
-    def can_be_recognised(self) -> bool:
-        """Whether a later answer would show that the file has changed."""
-        return bool(self.etag or self.modified)
-
-
-def parse_digest(text: str) -> str:
-    """64 hex digits, from `sha256:...` or the digits alone."""
-    digits = text.strip().removeprefix("sha256:").lower()
-    if not re.fullmatch("[0-9a-f]{64}", digits):
-        raise DownloadError(f"digest {text!r} is not sha256: and 64 hex digits")
-    return digits
-
-
-def file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def cache_folder() -> Path:
-    """Where downloads lie until they are in a model pool, so that a broken one can go on."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "ludus" / "downloads"
+    """The source of the digest that the file was checked against; None: unchecked."""
 
 
 def download(
@@ -195,10 +77,10 @@ def download(
     report: Report = lambda _: None,
     advance: Advance = lambda done, total: None,
 ) -> Download:
-    """Fetch a file into `folder` (the cache); the caller removes it when it is done with it.
+    """Fetch a file into `folder` (default: the cache). The caller removes it after use.
 
-    A digest that is not given is looked for beside the file, at URL.sha256. What goes wrong on the way is
-    told to `report`, bytes that are there and bytes in all to `advance`.
+    Without `sha256`, a digest is looked for at URL.sha256. `report` is called with every failed attempt, `advance`
+    with the bytes so far and the total.
     """
     rules = rules or DownloadRules()
     folder = folder or cache_folder()
@@ -214,7 +96,7 @@ def download(
         if sha256 is not None and path.exists() and file_digest(path) == sha256:
             return Download(path=path, sha256=sha256, checked_by=checked_by)
         part = _Part(url, path.with_suffix(".part"), advance)
-        _retry(lambda: part.go_on(rules, can_be_checked=sha256 is not None), part, rules, report)
+        _retry(lambda: part.resume(rules, can_be_checked=sha256 is not None), part, rules, report)
         found = file_digest(part.path)
         if sha256 is not None and found != sha256:
             part.remove()
@@ -224,7 +106,7 @@ def download(
 
 
 class _Part:
-    """The beginning of a file, and what it is the beginning of."""
+    """A partial download."""
 
     def __init__(self, url: str, path: Path, advance: Advance) -> None:
         self.url = url
@@ -236,13 +118,13 @@ class _Part:
     def size(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def go_on(self, rules: DownloadRules, *, can_be_checked: bool) -> None:
-        """Ask for what is missing. Without a digest to compare with at the end, only a file whose answer
-        would show a change is continued."""
+    def resume(self, rules: DownloadRules, *, can_be_checked: bool) -> None:
+        """Request the rest of the file. Without a digest to check the result, a partial download is continued only
+        if the response would show that the file has changed."""
         note = self._note()
         have = self.size if note is not None and (note.can_be_recognised or can_be_checked) else 0
         if note is not None and have and have == note.length:
-            return  # it ended between the last byte and the check
+            return  # complete, but the process ended before the check
         headers = {"Range": f"bytes={have}-"} if have else {}
         strong = note is not None and note.etag and not note.etag.startswith("W/")
         if have and note is not None and (condition := note.etag if strong else note.modified):
@@ -270,7 +152,7 @@ class _Part:
             if start != have or note is None or not note.is_continued_by(now):
                 self.remove()
                 raise BrokenOffError(_CHANGED)
-        else:  # all of it: the first answer, a changed file, or a server that does not know ranges
+        else:  # the whole file: the first request, a changed file, or a server without ranges
             self.remove()
             atomic_write(self._note_path, msgspec.json.encode(now))
         if length is not None and length > rules.max_bytes:
@@ -279,7 +161,7 @@ class _Part:
         try:
             with self.path.open("ab") as file:
                 size = self._copy(answer, file, start, length, rules)
-        except OSError as error:  # of the disk: those of the network have another name here
+        except OSError as error:  # of the disk: `network` converts those of the network
             raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
         if length is not None and size != length:
             raise BrokenOffError(f"the connection ended after {size:,} of {length:,} bytes")
@@ -324,6 +206,26 @@ class _Part:
         sync_folder(path.parent)
 
 
+class _PartNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of the file that a partial download belongs to, stored beside it."""
+
+    url: str
+    etag: str
+    modified: str
+    length: int | None
+
+    def is_continued_by(self, answer: _PartNote) -> bool:
+        """A partial response may omit the headers that the request was conditional on."""
+        return (
+            answer.etag in ("", self.etag) and answer.modified in ("", self.modified) and answer.length == self.length
+        )
+
+    @property
+    def can_be_recognised(self) -> bool:
+        """Whether a later response would show that the file has changed."""
+        return bool(self.etag or self.modified)
+
+
 def _retry(attempt: Callable[[], None], part: _Part, rules: DownloadRules, report: Report) -> None:
     for number in range(1, rules.attempts + 1):
         try:
@@ -339,7 +241,7 @@ def _retry(attempt: Callable[[], None], part: _Part, rules: DownloadRules, repor
 
 
 def _extent(answer: http.client.HTTPResponse) -> tuple[int, int | None]:
-    """Where the body begins in the whole file, and how long the whole file is."""
+    """The offset of the body in the file, and the length of the file."""
     if answer.status == http.client.PARTIAL_CONTENT:
         found = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
         if found is None or found[1] is None:
@@ -365,3 +267,98 @@ def _digest_beside(url: str, rules: DownloadRules, report: Report) -> str | None
 def _with_suffix(url: str, suffix: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=parts.path + suffix))
+
+
+def is_url(text: str) -> bool:
+    return text.lower().startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
+
+
+def require_web(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise DownloadError(f"{url!r} is not a valid address: {error}") from None
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        raise DownloadError(f"{url!r} is not the address of a file: write http://... or https://...")
+
+
+def parse_digest(text: str) -> str:
+    """The 64 hex digits of `sha256:DIGITS` or `DIGITS`."""
+    digits = text.strip().removeprefix("sha256:").lower()
+    if not re.fullmatch("[0-9a-f]{64}", digits):
+        raise DownloadError(f"digest {text!r} is not sha256: and 64 hex digits")
+    return digits
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept until they are in a model pool, so that they can be resumed."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "ludus" / "downloads"
+
+
+def fetch_text(url: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Fetch a small text file."""
+    require_web(url)
+    try:
+        with network(url), open_web(url, {}, timeout_s) as answer:
+            content: bytes = answer.read(_SMALL + 1)
+    except BrokenOffError as error:
+        raise DownloadError(f"{url} cannot be read: {error}") from error
+    if len(content) > _SMALL:
+        raise DownloadError(f"{url} has more than {_SMALL:,} bytes, too many for what it should be")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise DownloadError(f"{url} is not text in UTF-8") from None
+
+
+def open_web(url: str, headers: dict[str, str], timeout_s: float) -> http.client.HTTPResponse:
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers})
+    answer: http.client.HTTPResponse = urllib.request.build_opener(_SafeRedirects).open(request, timeout=timeout_s)
+    return answer
+
+
+@contextmanager
+def network(url: str) -> Iterator[None]:
+    """Turn network errors into `BrokenOffError` if another attempt may help, else into `DownloadError`."""
+    try:
+        yield
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in _RETRIED_CODES:
+            raise BrokenOffError(f"the server says {error.code} {error.reason}") from None
+        raise RefusedError(url, error) from None
+    except (http.client.InvalidURL, UnicodeError) as error:
+        raise DownloadError(f"{url!r} is not a valid address: {error}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise BrokenOffError(_why(error)) from error
+
+
+def _why(error: BaseException) -> str:
+    reason = getattr(error, "reason", None) or error
+    if isinstance(reason, TimeoutError):
+        return "the server does not answer in time"
+    return str(getattr(reason, "strerror", None) or reason or type(reason).__name__)
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to http and https only, and never from https to http."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        schemes = SCHEMES if req.type == "http" else ("https",)
+        if urlsplit(newurl).scheme not in schemes:
+            raise DownloadError(f"{req.full_url} leads on to {newurl}, which is not {' or '.join(schemes)}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever dies meanwhile, and names that stay inside their folder."""
+"""Files that are complete or absent, whatever process dies, and names that stay inside their folder."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from urllib.parse import quote
 import msgspec
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding JSON raises on bytes that are not it, damaged by chance or made to harm."""
+"""Errors of decoding bytes that are not valid JSON, whether damaged or malicious."""
 
 _ASIDE_PATTERN = "." + "[0-9a-f]" * 16 + ".tmp"
 _LONGEST_NAME_BYTES = 200
-"""Leaves room for suffixes under the 255 bytes that file systems allow."""
+"""Leaves room for suffixes: file systems allow 255 bytes."""
 
 
 class StoreError(Exception):
-    """Something on disk is missing, damaged, taken or refused; the message says which and what to do."""
+    """Something on disk is missing, damaged, taken or refused. The message says what to do."""
 
 
 class BadName(StoreError, ValueError):  # noqa: N818
-    """A name that cannot be given to a file."""
+    """A name that no file can have."""
 
 
 def atomic_write(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Writes aside, syncs, renames, syncs the folder: at any moment `path` is the old file or the new one.
-    Without `sync` that holds for who reads it, but not after a power cut."""
+    """Write a temporary file, sync it, rename it, and sync the folder: `path` is always the old or the new file.
+    Without `sync` this holds for readers, but not after a power cut."""
     try:
         descriptor, aside = _open_aside(path.parent)
         try:
@@ -51,7 +51,7 @@ def atomic_write(path: Path, content: bytes, *, sync: bool = True) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes `folder` and what is missing above it, so that it is still there after a power cut."""
+    """Create `folder` and its missing parents so that they survive a power cut."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -68,7 +68,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def clean_temporaries(folder: Path) -> list[Path]:
-    """Removes what dead writers left half written under `folder`; a living writer's file is locked."""
+    """Remove temporary files of dead writers under `folder`. A living writer holds the lock of its file."""
     removed = []
     for aside in folder.rglob(_ASIDE_PATTERN):
         try:
@@ -88,7 +88,7 @@ def clean_temporaries(folder: Path) -> list[Path]:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Waits for, then holds, the lock of the file `path`; the system drops it when the process dies."""
+    """Wait for the lock of the file `path` and hold it. The system releases it when the process dies."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -97,11 +97,25 @@ def exclusive(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def safe_name(name: str, what: str) -> str:
-    """`name` as one path component, different for different names; `what` it names goes into errors.
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of `folder` itself; raises `StoreError` at once if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{folder} is being written by another process") from None
+        yield
+    finally:
+        os.close(descriptor)
 
-    Names come from configuration files and remote callers. Whatever could leave the folder is escaped, and
-    whatever could deceive a reader (control and direction characters) is refused.
+
+def safe_name(name: str, what: str) -> str:
+    """`name` as one path component, different for different names. `what` it names goes into errors.
+
+    Names come from configuration files and remote callers. Characters that could leave the folder are escaped;
+    those that could deceive a reader (control and direction characters) are refused.
     """
     if not name:
         raise BadName(f"{what} is empty")
@@ -119,7 +133,7 @@ def safe_name(name: str, what: str) -> str:
 
 
 def _open_aside(folder: Path) -> tuple[int, Path]:
-    """A new locked file in `folder`: the lock tells `clean_temporaries` that its writer is alive."""
+    """Open a new file in `folder`, locked so that `clean_temporaries` knows that its writer is alive."""
     while True:
         aside = folder / f".{secrets.token_hex(8)}.tmp"
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -1,4 +1,4 @@
-"""The ledger: every event of a run in order, synced to disk before anybody is told it is in.
+"""The ledger: every event of a run in order. An append returns only after its events are synced to disk.
 
 Each issued match gets exactly one terminal row, finished or void. The league is a fold over these rows.
 """
@@ -20,7 +20,8 @@ from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, Matc
 from ludus.store.files import UNREADABLE, StoreError
 
 APPLICATION_ID = int.from_bytes(b"Ludu", "big")
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: settings name classes by their public names."""
 
 _ISSUED = "kind = 'match_issued'"
 _ENDED = "kind IN ('match_finished', 'match_void')"
@@ -57,11 +58,11 @@ _CAUSES = {
 
 
 class LedgerError(StoreError):
-    """The ledger cannot be opened, read or written. After a failed write it is as it was before."""
+    """The ledger cannot be opened, read or written. A failed write leaves it unchanged."""
 
 
 class InvalidEvent(LedgerError, ValueError):  # noqa: N818
-    """An event that would not read back as it was."""
+    """An event that does not decode to itself."""
 
 
 class UnknownMatch(LedgerError):  # noqa: N818
@@ -73,7 +74,7 @@ class DuplicateMatch(LedgerError):  # noqa: N818
 
 
 class DuplicateResult(LedgerError):  # noqa: N818
-    """A second end of a match. The first stands; `first == second` tells a resend from a conflict."""
+    """A second end of a match. The first stands; `first == second` distinguishes a resend from a conflict."""
 
     def __init__(self, path: Path, first: AnyEvent, second: AnyEvent) -> None:
         self.first, self.second = first, second
@@ -104,7 +105,7 @@ class Ledger:
                 raise
 
     def append(self, events: Iterable[AnyEvent]) -> list[int]:
-        """Puts in all events or none; once this returns they survive any crash. A group costs one sync."""
+        """Append all events or none, with one sync. After this returns they survive any crash."""
         rows = [(event, self._encode(event)) for event in events]
         if not rows:
             return []
@@ -112,8 +113,7 @@ class Ledger:
             return [self._insert(event, body) for event, body in rows]
 
     def tail(self, after: int, limit: int = _PAGE_ROWS, *, without: str = "") -> list[tuple[int, AnyEvent]]:
-        """Up to `limit` rows that follow row `after`; empty when there is nothing new. Rows of the kind
-        `without` are passed over."""
+        """Up to `limit` rows after row `after`, without rows of the kind `without`."""
         found = self._query(
             "SELECT seq, body FROM rows WHERE seq > ? AND kind != ? ORDER BY seq LIMIT ?",
             (after, without, limit),
@@ -121,13 +121,13 @@ class Ledger:
         return [(seq, self._decode(seq, body)) for seq, body in found]
 
     def replay(self, after: int = 0, *, without: str = "") -> Iterator[tuple[int, AnyEvent]]:
-        """All rows that follow row `after`, in order, in pages so that no writer waits for the reader."""
+        """All rows after row `after`, in order. They are read in pages, so that no writer waits."""
         while page := self.tail(after, without=without):
             yield from page
             after = page[-1][0]
 
     def match(self, match_id: int) -> Match | None:
-        """As it was issued; None if it never was."""
+        """The match as it was issued; None if it never was."""
         found = self._query(f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,))
         event = self._decode(*found[0]) if found else None
         return event.match if isinstance(event, MatchIssued) else None
@@ -142,13 +142,13 @@ class Ledger:
         return [event.match for event in issued if isinstance(event, MatchIssued)]
 
     def end_of(self, match_id: int) -> AnyEvent | None:
-        """How a match ended; None if it has not."""
+        """The end of a match; None while it is open."""
         found = self._query(f"SELECT seq, body FROM rows WHERE match_id = ? AND {_ENDED}", (match_id,))
         return self._decode(*found[0]) if found else None
 
     def ends(self, after: int = 0) -> Iterator[tuple[int, Match, MatchVoid | None]]:
-        """The matches that ended after row `after`: row of the end, match, and why it is void if it is.
-        Results stay unread, so that this is quicker than a replay."""
+        """Matches that ended after row `after`: the row of the end, the match, and the event if it is void.
+        Results are not decoded, so that this is quicker than a replay."""
         while page := self._query(_ENDS, (after, _PAGE_ROWS)):
             for after, number, body, void in page:
                 issued = self._decode(number, body)
@@ -158,7 +158,7 @@ class Ledger:
                 yield after, issued.match, end
 
     def void_open(self, reason: str) -> int:
-        """Ends all open matches as void, as a restart must; returns how many they were."""
+        """Void all open matches, as after a restart; returns their number."""
         with self._transaction():
             voided = [MatchVoid(match.id, reason) for match in self.open_matches()]
             for event in voided:
@@ -198,15 +198,16 @@ class Ledger:
         return connection
 
     def _prepare(self) -> None:
-        """Refuses what is not ours before touching it, then sets up what is new."""
+        """Check an existing file before anything is written, or create the tables of a new one."""
         if self._is_blank():
             if self._read_only:
                 raise LedgerError(f"ledger {self.path} is empty: the run has not written anything yet")
             self._create()
         version = self._pragma("user_version")
-        if version > SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
+            advice = "update ludus" if version > SCHEMA_VERSION else "train the run again, or use an older ludus"
             raise LedgerError(
-                f"ledger {self.path} has schema {version}, this ludus reads up to {SCHEMA_VERSION}; update ludus"
+                f"ledger {self.path} has format {version}, this ludus reads format {SCHEMA_VERSION}: {advice}"
             )
         if not self._read_only:
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -269,7 +270,7 @@ class Ledger:
         return int(last)
 
     def _encode(self, event: AnyEvent) -> bytes:
-        """The row's body, read back once: a NaN would be written as null and make the run unreadable."""
+        """Encode an event and decode it again: a NaN would be written as null and make the run unreadable."""
         try:
             body = self._encoder.encode(event)
             self._decoder.decode(body)

@@ -1,16 +1,18 @@
-"""Where a model from elsewhere is: in another run, in a file, on the web, or under a name in an index.
+"""Models from elsewhere: their addresses, and the map from their weights to those of our networks.
 
 RUN#PLAYER, RUN#PLAYER@TAG, RUN#PLAYER:INCARNATION:STEP   a model of another run; /live or /average behind it
 FILE or FILE#sha256=DIGITS                                a file of weights
 URL or URL#sha256=DIGITS                                  a file of weights on the web
 NAME                                                      an entry of an index of models
+
+`find_address` reads an address; `match_weights` finds each of our weights in a file of other names and layouts.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.checks import nearest
 from ludus.data.records import ModelId, PlayerAdded
 from ludus.store.checkpoints import Arrays
 from ludus.store.downloads import fetch_text, is_url, parse_digest
 from ludus.store.files import UNREADABLE, StoreError
-from ludus.store.model_pool import VARIANTS, ModelPool, UnknownModel, Variant
+from ludus.store.model_pool import VARIANTS, ModelPool, UnknownModel, Variant, hint
 from ludus.store.run_folder import RunFolder
 
 _DIGEST = "sha256="
+_WILD = "*"
 _FILE_ENDINGS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
 
 
@@ -63,13 +67,13 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """One model of an index."""
 
     url: str
-    """From the index on, if it is relative."""
+    """Relative to the index, or absolute."""
     sha256: str
     description: str = ""
 
 
 def find_address(text: str, *, index: str | None = None) -> Address:
-    """What an address means. Looks at disk, and at the index for a name; fetches no weights."""
+    """Find the model of an address. Reads the disk, and the index for a name, but fetches no weights."""
     if is_url(text):
         url, fragment = urldefrag(text)
         return WebFile(url=url, sha256=_fragment_digest(text, fragment))
@@ -89,7 +93,7 @@ def find_address(text: str, *, index: str | None = None) -> Address:
 
 
 def read_index(place: str) -> dict[str, IndexEntry]:
-    """The models of an index, a JSON file on disk or on the web: name -> url, sha256, description."""
+    """Read an index of models, a JSON file on disk or on the web."""
     content = fetch_text(place).encode() if is_url(place) else Path(place).read_bytes()
     try:
         return msgspec.json.decode(content, type=dict[str, IndexEntry])
@@ -98,7 +102,7 @@ def read_index(place: str) -> dict[str, IndexEntry]:
 
 
 def added_players(run: RunFolder) -> dict[str, PlayerAdded]:
-    """Every player that the league ever had, as the ledger tells."""
+    """Every player that ever joined the league of a run, by its ledger."""
     if not run.ledger_path.exists():
         return {}
     with run.ledger(read_only=True) as ledger:
@@ -113,7 +117,7 @@ def _find_in_index(name: str, index: str | None) -> Address:
         )
     entries = read_index(index)
     if name not in entries:
-        raise BadAddress(f"no model {name!r} in index {index}{_nearest(name, entries)}")
+        raise BadAddress(f"no model {name!r} in index {index}{hint(name, entries)}")
     entry = entries[name]
     digest = parse_digest(entry.sha256)
     if is_url(entry.url) or is_url(index):
@@ -122,8 +126,8 @@ def _find_in_index(name: str, index: str | None) -> Address:
 
 
 def _find_in_run(run: RunFolder, text: str) -> RunModel:
-    """A model by the name it has in the pool, or by the name of a frozen player of the league. Of its two
-    sets of weights the one that such a player plays with and was measured with, else the live one."""
+    """Find a model by its name in the pool, or by the name of a frozen player. Without /live or /average, take
+    the weights that the frozen player plays with, else the live ones."""
     name, slash, variant = text.rpartition("/")
     if not slash:
         name, variant = text, ""
@@ -147,7 +151,7 @@ def _resolve(run: RunFolder, name: str) -> ModelId:
         known = dict.fromkeys([*added, *(entry.model.player for entry in run.models.entries())])
         if ":" in name or "@" in name or not known:
             raise
-        raise BadAddress(f"no player {name!r} in run {run.path}{_nearest(name, known)}") from error
+        raise BadAddress(f"no player {name!r} in run {run.path}{hint(name, known)}") from error
 
 
 def _fragment_digest(text: str, fragment: str) -> str | None:
@@ -163,8 +167,8 @@ def _existing(place: str) -> Path:
     if path.is_file():
         return path
     beside = [file.name for file in path.parent.glob("*") if file.is_file()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, beside, n=1)
-    offer = f"; did you mean {path.parent / close[0]}?" if close else ""
+    close = nearest(path.name, beside)
+    offer = f"; did you mean {path.parent / close}?" if close else ""
     raise BadAddress(f"no file {place}{offer}")
 
 
@@ -173,41 +177,30 @@ def _players(pool: ModelPool) -> str:
     return ", ".join([*names][:8]) or "none yet"
 
 
-def _nearest(wrong: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(wrong, names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there are {', '.join(names[:8])}" if names else "; it is empty"
-
-
-_WILD = "*"
-
-
 class BadWeightMap(StoreError):  # noqa: N818
     """A map of names that contradicts itself or the weights."""
 
 
 class WeightSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"name": "from"}):
-    """Where one of our weights comes from, if more than a name has to be said."""
+    """The array of a file that one of our weights is read from."""
 
     name: str
     transpose: bool = False
-    """The file has the two axes of this matrix the other way round."""
+    """The file has this matrix transposed."""
 
 
 class WeightMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Our names to those of a file; whatever is not named keeps its name.
+    """Maps our names to those of a file. Weights that it does not name keep their names.
 
-    Ours are KIND/PARAMETER, or PARAMETER for all kinds of seat. A `*` stands for any text; each one of the
-    file's name becomes what the same one of ours stood for. A name that is written out goes before patterns,
-    and of these the first that fits counts.
+    Our names are KIND/PARAMETER, or PARAMETER for all kinds of seat. A `*` stands for any text; the nth `*` of the
+    file's name is replaced by the text of our nth `*`. A full name takes precedence over patterns, and the first
+    pattern that fits over later ones.
     """
 
     place: str | None = None
-    """Where in the checkpoint the weights are, say `model_state_dict`; None: the one place that it has."""
+    """Key of the weights in the checkpoint, such as `model_state_dict`; None: the only one."""
     average: str | None = None
-    """Where their average is, if the checkpoint has one."""
+    """Key of their average, if the checkpoint has one."""
     weights: dict[str, str | WeightSource] = msgspec.field(default_factory=dict)
 
 
@@ -222,21 +215,21 @@ class WrongShape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matching:
-    """Our weights and those of a file, name by name."""
+    """Our weights and those of a file, by name."""
 
     sources: Mapping[str, str]
-    """Ours to theirs, where both are there and fit."""
+    """Our names to the file's, where both exist and fit."""
     arrays: Arrays
     """Our names with the file's values."""
     missing: Mapping[str, str]
-    """Ours that the file does not have, with the name that it was looked for by."""
+    """Our weights that the file lacks, with the name that was looked for."""
     wrong: tuple[WrongShape, ...]
     left_over: tuple[str, ...]
-    """Names of the file that nothing was taken from."""
+    """Arrays of the file that are not used."""
     guesses: Mapping[str, WeightSource] = field(default_factory=dict)
-    """For what is missing or of another shape, what is left over and would fit, by name and order."""
+    """For missing weights and those of another shape: unused arrays that fit, chosen by name and order."""
     nearest: Mapping[str, str] = field(default_factory=dict)
-    """For what is missing and has no guess, the most similar name that is left over."""
+    """For missing weights without a guess: the most similar unused name."""
 
     @property
     def is_complete(self) -> bool:
@@ -244,7 +237,7 @@ class Matching:
 
 
 def parse_map(content: Any, what: str) -> WeightMap:
-    """A map from plain values, as a YAML file gives them."""
+    """Read a map from plain values, such as those of a YAML file."""
     try:
         parsed = msgspec.convert({} if content is None else content, WeightMap)
     except msgspec.ValidationError as error:
@@ -257,26 +250,23 @@ def parse_map(content: Any, what: str) -> WeightMap:
 
 
 def require_used(names: WeightMap, ours: Arrays) -> None:
-    """Every line of the map is about something: a name of ours that is misspelt must not pass unseen."""
+    """Raises `BadWeightMap` for a line of the map that fits none of our weights."""
     for line in names.weights:
         known = [written for name in ours for written in _written(name)]
         if line not in known and not any(_pattern(line).fullmatch(name) for name in known):
-            near = _weight_map_nearest(line, known)
+            near = nearest(line, known)
             offer = f"; did you mean {near!r}?" if near else f"; ours are {', '.join([*ours][:4])}, ..."
             raise BadWeightMap(f"the map names {line!r}, which is none of our weights{offer}")
 
 
 def match_weights(ours: Arrays, theirs: Arrays, names: WeightMap, *, prefix: str = "") -> Matching:
-    """Find each of our weights in the file.
-
-    What the map does not name is looked for under its own name, then under the name without `prefix`.
-    """
+    """Find each of our weights in a file: by the map, else by our name, else by our name without `prefix`."""
     arrays: Arrays = {}
     sources: dict[str, str] = {}
     missing: dict[str, str] = {}
     wrong: list[WrongShape] = []
     for name, needed in ours.items():
-        taken = _find(name, names) or _same_name(name, theirs, prefix)
+        taken = _find(name, names) or WeightSource(name=name if name in theirs else name.removeprefix(prefix))
         if taken.name not in theirs:
             missing[name] = taken.name
             continue
@@ -290,10 +280,8 @@ def match_weights(ours: Arrays, theirs: Arrays, names: WeightMap, *, prefix: str
     left_over = tuple(name for name in theirs if name not in used)
     unmatched = [*missing, *(one.ours for one in wrong)]
     guesses = _guess(unmatched, [*left_over, *(one.theirs for one in wrong)], ours, theirs)
-    nearest = {
-        name: near
-        for name, asked in missing.items()
-        if name not in guesses and (near := _weight_map_nearest(asked, left_over))
+    similar = {
+        name: near for name, asked in missing.items() if name not in guesses and (near := nearest(asked, left_over))
     }
     return Matching(
         sources=sources,
@@ -302,12 +290,12 @@ def match_weights(ours: Arrays, theirs: Arrays, names: WeightMap, *, prefix: str
         wrong=tuple(wrong),
         left_over=left_over,
         guesses=guesses,
-        nearest=nearest,
+        nearest=similar,
     )
 
 
 def _guess(wanted: Sequence[str], free: Sequence[str], ours: Arrays, theirs: Arrays) -> dict[str, WeightSource]:
-    """Pairs of the same shape. Two layers of one shape are told apart by their names and their order."""
+    """Pair weights of the same shape. Layers of one shape are distinguished by their names and their order."""
     ranked = []
     for place, name in enumerate(wanted):
         for other_place, other in enumerate(free):
@@ -341,13 +329,8 @@ def _find(name: str, names: WeightMap) -> WeightSource | None:
 
 
 def _written(name: str) -> tuple[str, str]:
-    """How a map may name one of our weights: with its kind, or without."""
+    """The names that a map may use for one of our weights: with and without its kind."""
     return name, name.partition("/")[2]
-
-
-def _same_name(name: str, theirs: Arrays, prefix: str) -> WeightSource:
-    short = name.removeprefix(prefix)
-    return WeightSource(name=name if name in theirs else short)
 
 
 def _taken(given: str | WeightSource) -> WeightSource:
@@ -373,8 +356,3 @@ def _converted(given: NDArray[Any], needed: NDArray[Any], name: str) -> NDArray[
     if not np.isfinite(array).all():
         raise BadWeightMap(f"weight {name!r} has values that are not finite as {needed.dtype}")
     return array
-
-
-def _weight_map_nearest(name: str, names: Iterable[str]) -> str | None:
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return close[0] if close else None

@@ -1,13 +1,12 @@
-"""The model pool: weights by model id, each with a digest, an architecture and a lineage, safe to share.
+"""The model pool: weights by model id, each with a digest, an architecture and a lineage.
 
-A model is two files, weights and a sidecar that describes them. The sidecar is written last and removed
-first, so an entry that exists opens. A removed model leaves its sidecar behind as `.gone`: lineages stay
-complete and its id is never given to other content.
+A model is two files: weights and a sidecar that describes them. The sidecar is written last and removed first, so
+every entry has its weights. A removed model leaves its sidecar behind as `.gone`, so that lineages stay complete and
+its id is never reused for other content.
 """
 
 from __future__ import annotations
 
-import difflib
 import glob
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 from numpy.typing import NDArray
 
+from ludus.data.checks import nearest
 from ludus.data.records import ModelId
 from ludus.store.checkpoints import (
     Arrays,
@@ -42,13 +42,13 @@ from ludus.store.files import (
 Variant = Literal["live", "average"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 LATEST = "latest"
-"""The tag that every player has: its newest model."""
+"""The tag of every player's newest model."""
 BEST = "best"
-"""The tag that evaluation moves: the snapshot that has measured best."""
+"""The tag of the snapshot with the best evaluation."""
 
 
 class ModelPoolError(StoreError):
-    """The pool refused something, or does not have it."""
+    """The pool lacks a model or refuses an operation."""
 
 
 class UnknownModel(ModelPoolError):  # noqa: N818
@@ -56,15 +56,15 @@ class UnknownModel(ModelPoolError):  # noqa: N818
 
 
 class ModelConflict(ModelPoolError):  # noqa: N818
-    """An id that already means other content."""
+    """An id that already has other content."""
 
 
 class DamagedModel(ModelPoolError):  # noqa: N818
-    """A file of the pool that is not what was written."""
+    """A file of the pool that is damaged."""
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pool knows of one set of weights."""
+    """The description of one set of weights."""
 
     model: ModelId
     variant: Variant
@@ -75,7 +75,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelPool:
-    """A folder of models, one folder per player inside. Processes may share it."""
+    """A folder of models with one subfolder per player. Processes may share it."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -90,7 +90,7 @@ class ModelPool:
         tags: Iterable[str] = (),
         facts: Mapping[str, str | int | float],
     ) -> ModelEntry:
-        """Puts weights in for good. The same content again changes nothing, other content is refused."""
+        """Add weights. Publishing the same content again changes nothing; other content is refused."""
         content = canonical(weights)
         entry = ModelEntry(
             model=model,
@@ -122,18 +122,18 @@ class ModelPool:
         return known
 
     def fetch(self, model: ModelId, variant: Variant = "live") -> Arrays:
-        """The weights, compared with their digest."""
+        """The weights, checked against their digest."""
         entry = self.entry(model, variant)
         place = self._sidecar(model, variant).with_suffix(".safetensors")
         return checked_weights(self.content(model, variant), entry, str(place))
 
     def content(self, model: ModelId, variant: Variant = "live") -> bytes:
-        """The weights as the file that they lie in, not compared with anything."""
+        """The bytes of the weights file, unchecked."""
         path = self._sidecar(model, variant).with_suffix(".safetensors")
         try:
             return path.read_bytes()
         except FileNotFoundError as error:
-            self.entry(model, variant)  # it may be unknown, or have been collected since
+            self.entry(model, variant)  # raises if it is unknown or was collected
             raise DamagedModel(f"weights of {model} are missing: there is no {path}") from error
 
     def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry:
@@ -144,23 +144,23 @@ class ModelPool:
         if _gone(sidecar).exists():
             raise UnknownModel(f"{model} ({variant}) was collected as garbage from {self.folder}")
         others = {str(known.model): None for known in self.entries() if known.variant == variant}
-        raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{nearest(str(model), others)}")
+        raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{hint(str(model), others)}")
 
     def entries(self) -> list[ModelEntry]:
-        """All models of the pool, by id."""
+        """All models of the pool, sorted by id."""
         return self._entries_in("*")
 
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]:
-        """The model, its parent, and so on back to the first, collected ones included."""
+        """The model and its ancestors back to the first, including collected ones."""
         return lineage_in(model, lambda one: self._recorded(one).parent, str(self.folder))
 
     def tag(self, name: str, model: ModelId) -> None:
-        """Gives `model` a name among its player's: it is then `player@name` until the name moves on."""
+        """Let `player@name` mean `model` until the tag is moved."""
         with self._holding(model):
             self._set_tag(name, model)
 
     def resolve(self, text: str) -> ModelId:
-        """The model meant by `player`, `player@tag` or `player:incarnation:step`."""
+        """The model of `player` (its latest), `player@tag` or `player:incarnation:step`."""
         player, at, tag = text.rpartition("@")
         if not at:
             model = _parse(text)
@@ -173,14 +173,14 @@ class ModelPool:
         try:
             return msgspec.json.decode(path.read_bytes(), type=ModelId)
         except FileNotFoundError:
-            self._latest(player)  # an unknown player is the error to name first
+            self._latest(player)  # an unknown player is the more useful error
             known = sorted(file.name for file in path.parent.glob("[!.]*"))
-            raise UnknownModel(f"player {player!r} has no tag {tag!r}{nearest(tag, [*known, LATEST])}") from None
+            raise UnknownModel(f"player {player!r} has no tag {tag!r}{hint(tag, [*known, LATEST])}") from None
         except UNREADABLE as error:
             raise DamagedModel(f"tag {path} does not read: {error}") from error
 
     def tags(self) -> dict[ModelId, list[str]]:
-        """The names of models among their players', by model; `latest` comes last."""
+        """The tags of every model that has any; `latest` comes last."""
         found: dict[ModelId, list[str]] = {}
         for path in sorted(self.folder.glob("*/tags/[!.]*")):
             name = unquote(path.name)
@@ -195,7 +195,7 @@ class ModelPool:
         return self._sidecar(model, variant).with_suffix(".safetensors").stat().st_size
 
     def pin(self, model: ModelId) -> None:
-        """Keeps `model` from being collected until it is unpinned, across restarts too."""
+        """Protect `model` from garbage collection until it is unpinned, across restarts."""
         with self._holding(model):
             make_folder(self._pin(model).parent)
             atomic_write(self._pin(model), b"")
@@ -204,7 +204,7 @@ class ModelPool:
         self._pin(model).unlink(missing_ok=True)
 
     def collect_garbage(self, *, keep_last: int, referenced: Collection[ModelId] = ()) -> list[ModelId]:
-        """Removes the models that are not among a player's last, referenced, tagged or pinned ones."""
+        """Remove all models except referenced, tagged and pinned ones and the last `keep_last` of each player."""
         if keep_last < 0:
             raise ValueError(f"keep_last is {keep_last}, which cannot be negative")
         removed = []
@@ -221,7 +221,7 @@ class ModelPool:
 
     @contextmanager
     def _holding(self, model: ModelId) -> Iterator[None]:
-        """Keeps a model of the pool from being collected meanwhile."""
+        """Hold the player's lock, so that the model is not collected meanwhile."""
         if not self._variants(model):
             self.entry(model)
         with exclusive(self._player_folder(model.player) / ".lock"):
@@ -253,7 +253,7 @@ class ModelPool:
         own = [model for model in models if model.player == player]
         if not own:
             players = {model.player: None for model in models}
-            raise UnknownModel(f"no models of player {player!r} in {self.folder}{nearest(player, players)}")
+            raise UnknownModel(f"no models of player {player!r} in {self.folder}{hint(player, players)}")
         return max(own)
 
     def _variants(self, model: ModelId) -> list[Variant]:
@@ -264,7 +264,7 @@ class ModelPool:
         return any(path.exists() or _gone(path).exists() for path in sidecars)
 
     def _recorded(self, model: ModelId) -> ModelEntry:
-        """What is known of a model, be it collected."""
+        """The entry of a model, even of a collected one."""
         for variant in VARIANTS:
             sidecar = self._sidecar(model, variant)
             entry = self._read_sidecar(sidecar, model) or self._read_sidecar(_gone(sidecar), model)
@@ -285,7 +285,7 @@ class ModelPool:
         return self._player_folder(model.player) / "pins" / _numbers(model)
 
     def _read_sidecar(self, path: Path, model: ModelId | None) -> ModelEntry | None:
-        """The entry in a sidecar, None if there is no such file; it must be of `model`, where given."""
+        """The entry in a sidecar, None if there is no such file. If `model` is given, it must be its entry."""
         try:
             entry = msgspec.json.decode(path.read_bytes(), type=ModelEntry)
         except FileNotFoundError:
@@ -311,7 +311,7 @@ def _parse(text: str) -> ModelId | None:
 
 
 def _describe(entry: ModelEntry) -> bytes:
-    """The sidecar's content, read back once: a NaN among the facts would be written as null."""
+    """Encode a sidecar and decode it again: a NaN among the facts would be written as null."""
     try:
         described = msgspec.json.encode(entry)
         if msgspec.json.decode(described, type=ModelEntry) == entry:
@@ -330,7 +330,7 @@ def _tagged(folder: Path) -> set[ModelId]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What publishers and collectors left that died half way; the folder's lock is held."""
+    """Remove the files of publishers and collectors that died. The caller holds the folder's lock."""
     for weights in folder.glob("*.safetensors"):
         if not weights.with_suffix(".json").exists():
             weights.unlink()
@@ -338,7 +338,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def checked_weights(content: bytes, entry: ModelEntry, place: str) -> Arrays:
-    """The weights in a safetensors file, which must be what the entry says; `place` goes into errors."""
+    """Decode a safetensors file and check it against its entry. `place` goes into errors."""
     try:
         weights, _ = decode_tensors(content)
     except BadTensorFile as error:
@@ -357,10 +357,9 @@ def lineage_in(model: ModelId, parent_of: Callable[[ModelId], ModelId | None], p
     return tuple(line)
 
 
-def nearest(wrong: str, known: Iterable[str]) -> str:
-    """The known name that is most like the wrong one, or some of them, as the end of a message."""
+def hint(wrong: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest known name, or some known names."""
     names = list(known)
-    close = difflib.get_close_matches(wrong, names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    if close := nearest(wrong, names):
+        return f"; did you mean {close!r}?"
     return f"; there are {', '.join(names[:8])}" if names else "; it is empty"

@@ -1,4 +1,4 @@
-"""Where the models of a run are kept beside its folder."""
+"""Models outside of the run folder: a mirror in Redis, and a cache for machines that fetch them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,96 @@ from ludus.store.model_pool import (
     UnknownModel,
     Variant,
     checked_weights,
+    hint,
     lineage_in,
-    nearest,
 )
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
 
 REDIS = ("redis://", "rediss://", "unix://")
-"""How the addresses begin."""
+"""Prefixes of addresses."""
+FILES = "files"
+MOST_BYTES = 2 * 2**30
 _PATIENCE_S = 5.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelStorage:
+    """Where models are stored besides the run folder, for machines that cannot read it."""
+
+    backend: str = FILES
+    """files, or redis://HOST:PORT/NUMBER to mirror models there (needs the extra `redis`)."""
+
+    def __post_init__(self) -> None:
+        if self.backend != FILES and not self.backend.startswith(REDIS):
+            kinds = " or ".join(f"{kind}HOST:PORT/NUMBER" for kind in REDIS)
+            raise ValueError(f"backend must be {FILES!r} or {kinds}, got {self.backend!r}")
+        if "#" in self.backend:
+            raise ValueError(f"backend {self.backend!r}: leave out #..., every run has a name of its own")
+
+    def open(self, folder: RunFolder) -> ModelPool:
+        """The pool that publishers write to."""
+        if self.backend == FILES:
+            return folder.models
+        return MirroredPool(folder.models.folder, RedisModels(self.address(folder)))
+
+    def address(self, folder: RunFolder) -> str:
+        """The address of this run's models for other machines."""
+        if self.backend == FILES:
+            raise ValueError("models.backend is 'files': other machines reach them by a service, or not at all")
+        # The name alone is not enough: two machines may have a run of that name.
+        facts = f"{folder.path.resolve()} {folder.facts.created} {folder.facts.seed}"
+        return f"{self.backend}#{folder.path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
+
+
+class MirroredPool(ModelPool):
+    """A pool of files that mirrors published models in Redis. While Redis is unreachable it prints a warning; the
+    next publication catches up."""
+
+    def __init__(self, folder: str | Path, mirror: RedisModels) -> None:
+        super().__init__(folder)
+        self.mirror = mirror
+
+    def publish(
+        self,
+        model: ModelId,
+        weights: Mapping[str, NDArray[Any]],
+        *,
+        parent: ModelId | None,
+        variant: Variant = "live",
+        tags: Iterable[str] = (),
+        facts: Mapping[str, str | int | float],
+    ) -> ModelEntry:
+        entry = super().publish(model, weights, parent=parent, variant=variant, tags=tags, facts=facts)
+        try:
+            self.bring_up_to_date()
+        except ModelPoolError as error:
+            print(f"{entry.model} is in {self.folder} only: {error}", file=sys.stderr, flush=True)
+        return entry
+
+    def bring_up_to_date(self) -> None:
+        """Copy models that Redis lacks, and all tags."""
+        there = self.mirror.known()
+        for entry in self.entries():
+            if _name(entry.model, entry.variant) not in there:
+                self.mirror.put(entry, self.content(entry.model, entry.variant))
+        for model, names in self.tags().items():
+            for name in names:
+                if name != LATEST:
+                    self.mirror.set_tag(name, model)
+
+    def _remove(self, model: ModelId) -> None:
+        variants = self._variants(model)
+        super()._remove(model)
+        for variant in variants:
+            try:
+                self.mirror.remove(model, variant)
+            except ModelPoolError as error:
+                print(f"{model} stays in Redis: {error}", file=sys.stderr, flush=True)
+
+
 class RedisModels:
-    """A `ModelSource`: `redis://HOST:PORT/NUMBER#RUN`. Under `ludus:RUN:` there are a hash of entries, one of
+    """A `ModelSource` at `redis://HOST:PORT/NUMBER#RUN`. The keys `ludus:RUN:...` hold a hash of entries, a hash of
     tags, and the weights of each model as a safetensors file."""
 
     def __init__(self, address: str) -> None:
@@ -54,13 +131,13 @@ class RedisModels:
         self._redis: Any = redis.Redis.from_url(url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S)
 
     def put(self, entry: ModelEntry, content: bytes) -> None:
-        """The weights first: an entry that is there opens."""
+        """Store the weights first, so that every entry has its weights."""
         name = _name(entry.model, entry.variant)
         self._do("set", f"{self._prefix}:weights:{name}", content)
         self._do("hset", f"{self._prefix}:entries", name, msgspec.json.encode(entry))
 
     def remove(self, model: ModelId, variant: Variant) -> None:
-        """Its entry stays, for lineages."""
+        """Remove the weights. The entry stays, for lineages."""
         self._do("delete", f"{self._prefix}:weights:{_name(model, variant)}")
 
     def set_tag(self, name: str, model: ModelId) -> None:
@@ -74,7 +151,7 @@ class RedisModels:
         found = self._do("hget", f"{self._prefix}:entries", _name(model, variant))
         if found is None:
             known = [name.partition(" ")[0] for name in self.known()]
-            raise UnknownModel(f"no model {model} ({variant}) in {self._shown}{nearest(str(model), known)}")
+            raise UnknownModel(f"no model {model} ({variant}) in {self._shown}{hint(str(model), known)}")
         return self._decoded(found)
 
     def content(self, model: ModelId, variant: Variant = "live") -> bytes:
@@ -92,7 +169,7 @@ class RedisModels:
             tags = {name.decode(): model.decode() for name, model in tagged.items()}
             if text in tags:
                 return ModelId.parse(tags[text])
-            raise UnknownModel(f"{self._shown} has no {text!r}{nearest(text, tags)}")
+            raise UnknownModel(f"{self._shown} has no {text!r}{hint(text, tags)}")
         models = {str(entry.model): entry.model for entry in entries}
         if not at and text in models:
             return models[text]
@@ -100,7 +177,7 @@ class RedisModels:
         own = [model for model in models.values() if model.player == name]
         if not own:
             known = {model.player for model in models.values()} | set(models)
-            raise UnknownModel(f"no models of player {name!r} in {self._shown}{nearest(name, known)}")
+            raise UnknownModel(f"no models of player {name!r} in {self._shown}{hint(name, known)}")
         return max(own)
 
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]:
@@ -128,114 +205,24 @@ class RedisModels:
             raise ModelPoolError(f"{self._shown}: {error}") from error
 
 
-class MirroredPool(ModelPool):
-    """A pool of files that puts what is published into Redis too. If Redis is away, it says so and goes on;
-    what was missed is made up for with the next model."""
-
-    def __init__(self, folder: str | Path, mirror: RedisModels) -> None:
-        super().__init__(folder)
-        self.mirror = mirror
-
-    def publish(
-        self,
-        model: ModelId,
-        weights: Mapping[str, NDArray[Any]],
-        *,
-        parent: ModelId | None,
-        variant: Variant = "live",
-        tags: Iterable[str] = (),
-        facts: Mapping[str, str | int | float],
-    ) -> ModelEntry:
-        entry = super().publish(model, weights, parent=parent, variant=variant, tags=tags, facts=facts)
-        try:
-            self.bring_up_to_date()
-        except ModelPoolError as error:
-            print(f"{entry.model} is in {self.folder} only: {error}", file=sys.stderr, flush=True)
-        return entry
-
-    def bring_up_to_date(self) -> None:
-        """Put in what Redis does not have; tags move."""
-        there = self.mirror.known()
-        for entry in self.entries():
-            if _name(entry.model, entry.variant) not in there:
-                self.mirror.put(entry, self.content(entry.model, entry.variant))
-        for model, names in self.tags().items():
-            for name in names:
-                if name != LATEST:
-                    self.mirror.set_tag(name, model)
-
-    def _remove(self, model: ModelId) -> None:
-        variants = self._variants(model)
-        super()._remove(model)
-        for variant in variants:
-            try:
-                self.mirror.remove(model, variant)
-            except ModelPoolError as error:
-                print(f"{model} stays in Redis: {error}", file=sys.stderr, flush=True)
-
-
-def _name(model: ModelId, variant: Variant) -> str:
-    return f"{model} {variant}"
-
-
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
-FILES = "files"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelStorage:
-    """The files of the run folder hold all models; another place serves machines that do not see it."""
-
-    backend: str = FILES
-    """files, or redis://HOST:PORT/NUMBER: models are put there too (the extra `redis`)."""
-
-    def __post_init__(self) -> None:
-        if self.backend != FILES and not self.backend.startswith(REDIS):
-            kinds = " or ".join(f"{kind}HOST:PORT/NUMBER" for kind in REDIS)
-            raise ValueError(f"backend must be {FILES!r} or {kinds}, got {self.backend!r}")
-        if "#" in self.backend:
-            raise ValueError(f"backend {self.backend!r}: leave out #..., every run has a name of its own")
-
-    def open(self, folder: RunFolder) -> ModelPool:
-        """For whoever publishes."""
-        if self.backend == FILES:
-            return folder.models
-        return MirroredPool(folder.models.folder, RedisModels(self.address(folder)))
-
-    def address(self, folder: RunFolder) -> str:
-        """By which other machines find the models of this run."""
-        if self.backend == FILES:
-            raise ValueError("models.backend is 'files': other machines reach them by a service, or not at all")
-        # Not by its name alone: two machines may have a run of that name.
-        facts = f"{folder.path.resolve()} {folder.facts.created} {folder.facts.seed}"
-        return f"{self.backend}#{folder.path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
-
-
-MOST_BYTES = 2 * 2**30
-
-
 class ModelSource(Protocol):
-    """Where models come from: a pool of files, a service, Redis."""
+    """A source of models: a pool of files, a service, Redis."""
 
     def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry: ...
     def content(self, model: ModelId, variant: Variant = "live") -> bytes:
-        """The weights as a safetensors file, as they were written."""
+        """The bytes of the safetensors file."""
 
     def resolve(self, text: str) -> ModelId:
-        """The model meant by `player` (its latest), `player@tag` or `player:incarnation:step`."""
+        """The model of `player` (its latest), `player@tag` or `player:incarnation:step`."""
 
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]: ...
 
 
 class ModelCache:
-    """Fetches models through a folder of at most `most_bytes`; what was used longest ago goes first.
+    """Caches models in a folder of at most `most_bytes`; the least recently used are evicted first.
 
-    Files are named by the digest of what they hold, and checked against it whenever they are read: one that
-    is damaged is fetched again. Processes may share the folder.
+    Files are named by the digest of their content and checked whenever they are read; a damaged file is fetched
+    again. Processes may share the folder.
     """
 
     def __init__(self, source: ModelSource, folder: str | Path, most_bytes: int = MOST_BYTES) -> None:
@@ -257,7 +244,7 @@ class ModelCache:
         return self.source.lineage(model)
 
     def fetch(self, model: ModelId, variant: Variant = "live") -> Arrays:
-        """The weights, compared with their digest wherever they come from."""
+        """The weights, checked against their digest."""
         entry = self.source.entry(model, variant)
         path = self.folder / f"{entry.digest}.safetensors"
         try:
@@ -286,3 +273,12 @@ class ModelCache:
                 return
             file.unlink()
             held -= facts.st_size
+
+
+def _name(model: ModelId, variant: Variant) -> str:
+    return f"{model} {variant}"
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

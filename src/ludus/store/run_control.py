@@ -1,7 +1,8 @@
-"""The folder through which a command reaches the process that trains a run.
+"""How other processes reach the process that trains a run: requests, the lock and the status, all files.
 
-A request is a file. The trainer renames it, does what it says and puts an answer beside it, so that of a
-command that withdraws its request and a trainer that takes it exactly one succeeds.
+A request is a file in the folder `requests`. The trainer renames it, obeys it and writes an answer beside it. Of a
+command that withdraws its request and a trainer that takes it, exactly one succeeds. The lock names the process that
+trains the run, and `status.json` describes the run for `ludus status` and the dashboard.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _ASKED, _TAKEN, _ANSWER = ".request", ".taken", ".answer"
 class EditRequest(msgspec.Struct, frozen=True, kw_only=True):
     edit: AnyEdit | Order
     until: float
-    """Unix time after which nobody waits for the answer any more: then it must not happen either."""
+    """Unix time after which the command no longer waits, so that the edit must not be made."""
 
 
 class EditAnswer(msgspec.Struct, frozen=True, kw_only=True):
     done: str = ""
-    """What has happened, in a sentence."""
+    """What was done, in a sentence."""
     refused: str | None = None
-    """Why nothing has."""
+    """Why nothing was done."""
     failed: str | None = None
-    """What went wrong in the run while it was done: nobody knows whether it was."""
+    """The error during the edit, which may have been made or not."""
 
 
 class Asked:
@@ -46,13 +47,13 @@ class Asked:
 
     def __init__(self, folder: Path, edit: AnyEdit | Order, patience_s: float) -> None:
         make_folder(folder)
-        # The trainer takes requests by name: those that came first go first.
+        # The trainer takes requests in the order of their names.
         self._path = folder / f"{time.time_ns():020d}-{secrets.token_hex(4)}{_ASKED}"
         request = EditRequest(edit=edit, until=time.time() + patience_s)
         atomic_write(self._path, msgspec.json.encode(request))
 
     def answer(self) -> EditAnswer | None:
-        """The answer, once it is there; it is then removed."""
+        """The answer, which is then removed; None while there is none."""
         path = self._path.with_suffix(_ANSWER)
         try:
             answer = msgspec.json.decode(path.read_bytes(), type=EditAnswer)
@@ -62,7 +63,7 @@ class Asked:
         return answer
 
     def withdraw(self) -> bool:
-        """Take it back; False if the trainer has taken it already."""
+        """Remove the request; False if the trainer has already taken it."""
         try:
             self._path.unlink()
         except FileNotFoundError:
@@ -76,7 +77,7 @@ class TakenRequest:
     def __init__(self, path: Path, edit: AnyEdit | Order | None, problem: str = "") -> None:
         self._path = path
         self.edit = edit
-        """None if it does not read."""
+        """None if it cannot be read."""
         self.problem = problem
 
     def answer(self, answer: EditAnswer) -> None:
@@ -85,7 +86,7 @@ class TakenRequest:
 
 
 class RequestFolder:
-    """The trainer's side: whoever holds the lock of the run."""
+    """The trainer's side, for the process that holds the lock of the run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -93,8 +94,8 @@ class RequestFolder:
         self._clean()
 
     def take(self) -> Iterator[TakenRequest]:
-        """What was asked since the last look, oldest first; looks only now and then. Who stops early leaves
-        the rest for the next look."""
+        """New requests, oldest first. Reads the folder at most every `LOOK_EVERY_S` seconds; requests that the
+        caller does not consume stay for the next call."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_S:
             return
@@ -116,7 +117,7 @@ class RequestFolder:
             yield TakenRequest(taken, request.edit)
 
     def _clean(self) -> None:
-        """What trainers and commands that have died left behind."""
+        """Remove the files of trainers and commands that died."""
         old = time.time() - _KEEP_ANSWERS_S
         for path in self._folder.glob(f"*{_TAKEN}"):
             path.unlink(missing_ok=True)
@@ -132,7 +133,7 @@ def _read(path: Path) -> EditRequest:
 
 
 _open_locks: set[int] = set()
-"""Descriptors of this process. A forked child closes its copies, or it would outlive us as the holder."""
+"""Descriptors of locks. A forked child closes its copies, or it would hold the lock after its parent has died."""
 
 
 class RunLocked(StoreError):  # noqa: N818
@@ -140,7 +141,7 @@ class RunLocked(StoreError):  # noqa: N818
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A process, told apart from later ones with the same number by when it started."""
+    """A process. The start time distinguishes it from later ones with the same pid."""
 
     pid: int
     host: str
@@ -152,7 +153,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     @property
     def is_elsewhere(self) -> bool:
-        """On another host, where nobody here can see whether it lives."""
+        """On another host, where it cannot be seen whether it lives."""
         return self.host != socket.gethostname()
 
     @property
@@ -163,7 +164,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[Holder]:
-    """Holds the lock in file `path`; raises `RunLocked` at once, naming the holder, when it is taken."""
+    """Hold the lock in file `path`. Raises `RunLocked` with the holder if it is taken."""
     own = Holder.current()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     _open_locks.add(descriptor)
@@ -181,7 +182,7 @@ def run_lock(path: Path) -> Iterator[Holder]:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Whom the lock file names, dead or alive; None for nobody."""
+    """The process that the lock file names, dead or alive."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
     except (FileNotFoundError, *UNREADABLE):
@@ -206,7 +207,7 @@ def _refusal(path: Path, holder: Holder | None) -> str:
 
 
 def _start_of(pid: int) -> str:
-    """When a process started, in ticks of this boot; empty if it has ended, reaped or not."""
+    """Start time of a process in ticks of this boot; empty if it has ended, reaped or not."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -227,7 +228,7 @@ os.register_at_fork(after_in_child=_close_copies)
 
 PUBLISH_EVERY_S = 2.0
 SILENT_AFTER_S = 20.0
-"""A process that trains and has written nothing for so long is busy with something long, or hangs."""
+"""Seconds without a new status after which the training process is reported as silent."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,27 +236,27 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: str
-    """working, starting, leaving, quarantined; of a service also waiting (for a node that has what it needs)
-    and ended"""
+    """working, starting, leaving, quarantined; of a service also waiting (for a node with its resources) and
+    ended"""
     pid: int | None
     node: str
     started: float
     """Unix time."""
     restarts: int = 0
     shares: dict[str, float] = {}
-    """Of its time of late, by what it was spent on."""
+    """Shares of its recent time, by activity."""
     address: str = ""
-    """Of a service, where it is called."""
+    """Of a service."""
     cores: float | None = None
-    """That it uses; None where only somebody on its node can see that."""
+    """Cores in use; None on a node that cannot be observed from here."""
     memory: int | None = None
-    """Bytes of its own and shared ones that it has touched."""
+    """Bytes of its own and of shared memory that it has touched."""
     gpu_memory: int | None = None
-    """Bytes, on all GPUs of its node."""
+    """Bytes on all GPUs of its node."""
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """What everybody waits for."""
+    """The part of the run that the others wait for."""
 
     what: str
     """game, inference, buffer, learner"""
@@ -265,7 +266,7 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run was at `time`."""
+    """The state of a run at `time`."""
 
     time: float
     state: str
@@ -276,30 +277,30 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     pid: int
     started: float
-    """Of the process that trains, Unix time."""
+    """Unix time at which the training process started."""
     time_limit_h: float
     decisions: int
     budget: int
     decisions_per_s: float
-    """Of late."""
+    """Recent speed."""
     lag: dict[str, float]
-    """By player: versions between the weights that decided and those that learned from it, on average."""
+    """By player: mean number of updates between acting and learning."""
     episodes: int
     matches: int
     restarts: int
     workers: tuple[WorkerStatus, ...] = ()
     bottleneck: Bottleneck | None = None
-    """None until there is something to go by."""
+    """None until enough was measured."""
 
 
 def write_status(path: Path, status: RunStatus) -> None:
-    """Whole or not at all. A run does not end because nobody can look on: a full disk is not told here."""
+    """Replace the status file. A full disk is ignored: a run does not end because it cannot be observed."""
     with suppress(OSError):
         atomic_write(path, msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n", sync=False)
 
 
 def read_status(path: Path) -> RunStatus | None:
-    """None if there is none yet, or only one of another version."""
+    """None if there is no status yet, or one of another version."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunStatus)
     except (FileNotFoundError, *UNREADABLE):

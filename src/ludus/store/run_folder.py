@@ -1,4 +1,4 @@
-"""The run folder: everything about one training, laid out so that any command finds it again."""
+"""The run folder: every file of one training, its metrics files, and the facts about how it was started."""
 
 from __future__ import annotations
 
@@ -36,46 +36,10 @@ from ludus.store.model_pool import ModelPool
 from ludus.store.run_control import Holder, read_holder, run_lock
 from ludus.system.machine import installed_version
 
+FORMAT = 2
+"""Format 2 names classes by their public names and holds the facts of the game."""
 GIT_S = 5.0
-
-
-def torch_version() -> str:
-    """ "" where there is none; without loading it."""
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""
-
-
-@cache
-def source_commit() -> str:
-    """The commit of Ludus' own code, with + if files were changed since; "" if it is no checkout."""
-    package = Path(__file__).parent.parent
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(package), *words], capture_output=True, text=True, timeout=GIT_S, check=True
-        ).stdout.strip()
-
-    try:
-        # A folder that only happens to lie in somebody else's checkout says nothing about this code.
-        if not git("ls-files", "--", "__init__.py"):
-            return ""
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
-def describe_machine() -> str:
-    """In words; not which one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = ""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB of memory"
-    return f"{platform.system()} {platform.release()} on {platform.machine()}, {cores} cores{memory}"
-
-
-FORMAT = 1
+"""Time limit of a git command."""
 _RUN_FILE = "run.json"
 _LOCK_FILE = "lock.json"
 _SUBFOLDERS = ("models", "checkpoints", "metrics", "logs")
@@ -83,11 +47,20 @@ _MOST_NAMED = 4
 
 
 class RunFolderError(StoreError):
-    """Not a run folder, or not one that can be used."""
+    """A folder that is not a run, or a run that cannot be used."""
+
+
+class GameFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader needs to know of the game without importing it."""
+
+    name: str
+    seats_per_team: tuple[int, ...]
+    zero_sum: bool
+    bots: tuple[str, ...]
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What `run.json` says: how this run came to be."""
+    """The content of `run.json`: how the run was started."""
 
     format: int
     ludus: str
@@ -98,15 +71,16 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     experiment: msgspec.Raw
     """The whole experiment as JSON."""
+    game: GameFacts | None = None
     torch: str = ""
     commit: str = ""
-    """Of Ludus' own code, if it was a checkout; with + if files were changed."""
+    """Commit of Ludus itself, if it was a checkout; with + if files were changed."""
     machine: str = ""
-    """Where it began, in words."""
+    """The machine on which the run was started, in words."""
 
 
 class _Stamp(msgspec.Struct):
-    """The part of `run.json` that every format has."""
+    """The fields that every format of `run.json` has."""
 
     format: int
     ludus: str
@@ -114,16 +88,22 @@ class _Stamp(msgspec.Struct):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run on disk. Make it with `create` or `open`."""
+    """One run on disk. Use `create` or `open`."""
 
     path: Path
     facts: RunFacts
 
     @classmethod
     def create(
-        cls, path: str | Path, experiment: bytes | object, *, seed: int, command: Sequence[str] | None = None
+        cls,
+        path: str | Path,
+        experiment: bytes | object,
+        *,
+        seed: int,
+        command: Sequence[str] | None = None,
+        game: GameFacts | None = None,
     ) -> RunFolder:
-        """Makes a run in a new or empty folder; `run.json` comes last, so a run that exists is complete."""
+        """Create a run in a new or empty folder. `run.json` is written last, so that every run is complete."""
         path = Path(path)
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed {seed} is not between 0 and 2**64 - 1")
@@ -135,6 +115,7 @@ class RunFolder:
             seed=seed,
             command=tuple(sys.argv if command is None else command),
             experiment=msgspec.Raw(_as_json(experiment)),
+            game=game,
             torch=torch_version(),
             commit=source_commit(),
             machine=describe_machine(),
@@ -156,17 +137,19 @@ class RunFolder:
             raise RunFolderError(f"{path} is not a run folder, it has no {_RUN_FILE}{_nearest_runs(path)}") from None
         try:
             stamp = msgspec.json.decode(content, type=_Stamp)
-            if stamp.format > FORMAT:
+            if stamp.format != FORMAT:
+                newer = stamp.format > FORMAT
+                advice = "update ludus" if newer else f"train it again, or use ludus {stamp.ludus}"
                 raise RunFolderError(
-                    f"run {path} has format {stamp.format} (ludus {stamp.ludus}), this ludus"
-                    f" {installed_version()} reads up to {FORMAT}: update ludus"
+                    f"run {path} has format {stamp.format} (ludus {stamp.ludus}), this ludus {installed_version()} "
+                    f"reads format {FORMAT}: {advice}"
                 )
             return cls(path, msgspec.json.decode(content, type=RunFacts))
         except UNREADABLE as error:
             raise RunFolderError(f"{path / _RUN_FILE} is damaged: {error}") from error
 
     def with_experiment(self, experiment: bytes | object) -> RunFolder:
-        """The same run with another experiment from now on; the one before stays beside it, numbered."""
+        """Replace the experiment of the run. The old `run.json` is kept as `run.NUMBER.json`."""
         kept = sum(1 for _ in self.path.glob("run.*.json"))
         atomic_write(self.path / f"run.{kept + 1}.json", (self.path / _RUN_FILE).read_bytes())
         facts = msgspec.structs.replace(self.facts, experiment=msgspec.Raw(_as_json(experiment)))
@@ -175,17 +158,17 @@ class RunFolder:
 
     @staticmethod
     def require_free(path: str | Path) -> None:
-        """Refuse a place where no run can be made, before anything is put there."""
+        """Raises `RunFolderError` if no run can be created at `path`."""
         _refuse_occupied(Path(path))
 
     @staticmethod
     def models_in(path: str | Path) -> ModelPool:
-        """The model pool of a run that is there or is about to be."""
+        """The model pool of a run, which need not exist yet."""
         return ModelPool(Path(path) / "models")
 
     @staticmethod
     def name_new(recipe: str, *, root: str | Path = "runs") -> Path:
-        """Makes the first free folder of `root/recipe-001`, 002 and so on, for this caller alone."""
+        """Create the first free folder of `root/recipe-001`, `root/recipe-002` and so on."""
         name = safe_name(recipe, "recipe")
         root = Path(root)
         make_folder(root)
@@ -214,12 +197,12 @@ class RunFolder:
 
     @property
     def status(self) -> Path:
-        """What the process that trains the run says about it."""
+        """Written by the process that trains the run."""
         return self.path / "status.json"
 
     @property
     def requests(self) -> Path:
-        """Made by the first command that asks for something."""
+        """Created by the first request."""
         return self.path / "requests"
 
     @property
@@ -234,19 +217,19 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[Holder]:
-        """Makes this process the one that trains the run, and clears what a dead one left half written."""
+        """Make this process the one that trains the run, and remove the temporary files of dead ones."""
         with run_lock(self.path / _LOCK_FILE) as holder:
             clean_temporaries(self.path)
             yield holder
 
     def holder(self) -> Holder | None:
-        """Who trains the run now. Of another host only what it wrote is known, not whether it lives."""
+        """The process that trains the run. Whether a process on another host lives is not known here."""
         named = read_holder(self.path / _LOCK_FILE)
         return named if named is not None and (named.is_alive or named.is_elsewhere) else None
 
 
 def _as_json(experiment: bytes | object) -> bytes:
-    """Checked to be JSON: what is written whole must read back whole, so NaN and infinity are refused."""
+    """Encode an experiment, or check that bytes are JSON. NaN and infinity are refused."""
     if not isinstance(experiment, bytes):
         return json.dumps(msgspec.to_builtins(experiment), allow_nan=False).encode()
     try:
@@ -261,14 +244,14 @@ def _refuse_occupied(path: Path) -> None:
         raise RunFolderError(f"{path} is a run already; resume it, or choose another folder")
     if path.exists() and not path.is_dir():
         raise RunFolderError(f"{path} is a file, a run needs a folder")
-    # Our own empty subfolders are what a creation that died half way leaves.
+    # Our own empty subfolders may be left of a creation that died.
     foreign = [entry.name for entry in path.glob("*") if entry.name not in _SUBFOLDERS]
     if foreign:
         raise RunFolderError(f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder")
 
 
 def _nearest_runs(place: Path) -> str:
-    """Run folders in `place`, as a hint."""
+    """The end of an error message: run folders in `place`."""
     found = [str(file.parent) for file in sorted(place.glob(f"*/{_RUN_FILE}"))]
     if not found:
         return "; start one with `ludus train`"
@@ -306,7 +289,7 @@ class MetricsFile:
         self.close()
 
     def _torn_line_end(self) -> bytes:
-        """Keeps what a killed writer or a full disk left unfinished from swallowing the next record."""
+        """End a line that a killed writer or a full disk left unfinished."""
         if self._file.seek(0, os.SEEK_END) == 0:
             return b""
         self._file.seek(-1, os.SEEK_END)
@@ -314,7 +297,7 @@ class MetricsFile:
 
 
 def read_metrics(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """The records from byte `offset` on, and the offset to go on from; an unfinished line is left over."""
+    """The records from byte `offset` on, and the offset after the last complete line."""
     with Path(path).open("rb") as file:
         file.seek(offset)
         content = file.read()
@@ -324,7 +307,7 @@ def read_metrics(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]
         try:
             records.append(msgspec.json.decode(line, type=dict[str, Any]))
         except UNREADABLE:
-            continue  # torn by a writer that was killed, and ended by the next one
+            continue  # a line that its writer did not finish
     return records, offset + len(whole)
 
 
@@ -332,3 +315,39 @@ def _plain_scalar(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a metric cannot be a {type(value).__name__}: {value!r}")
+
+
+def describe_machine() -> str:
+    """The machine in words, without its name."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = ""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB of memory"
+    return f"{platform.system()} {platform.release()} on {platform.machine()}, {cores} cores{memory}"
+
+
+@cache
+def source_commit() -> str:
+    """The commit of Ludus itself, with + if files were changed; "" if it is not a checkout."""
+    package = Path(__file__).parent.parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(package), *words], capture_output=True, text=True, timeout=GIT_S, check=True
+        ).stdout.strip()
+
+    try:
+        # The folder may lie in the checkout of another project.
+        if not git("ls-files", "--", "__init__.py"):
+            return ""
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def torch_version() -> str:
+    """The installed version of torch, without importing it; "" if there is none."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""

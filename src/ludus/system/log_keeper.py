@@ -1,8 +1,8 @@
-"""A small process that writes what workers print into files that do not grow for ever.
+"""The log keeper: a small process that writes the output of workers into files of limited size.
 
-Workers, and the programs that they start, print into pipes. One process reads them all, marks each line with
-its time, run and worker, and begins a new file when one is full. Run as a file, it is told of each pipe
-through a socket; the socket ends when the controller does.
+Workers, and the programs that they start, print into pipes. One process reads them all, marks each line with its time,
+run and worker, and begins a new file when one is full. This file runs as a script with `python -I -S`; it receives the
+pipes through a socket, which ends with the controller.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MOST_BYTES = 4_000_000
-"""Of one file."""
+"""The size of one file."""
 KEPT = 4
 """Full files that are kept beside the newest: NAME.log.1 is the latest of them."""
 LONGEST_LINE = 8_192
-"""What is longer is cut into several."""
+"""Longer lines are cut into several."""
 LAST_LOOK_S = 0.2
-"""How long the process waits for last words once the controller has ended."""
+"""How long the process waits for more output once the controller has ended."""
 CLOSE_WITHIN_S = 5.0
 
 
 class LogKeeper:
-    """The controller's way to the process. It keeps the pipes open itself: should the process be killed, what
-    was printed meanwhile waits for the next one, and no worker notices."""
+    """The controller's end. It keeps the pipes open itself: if the process is killed, the output waits for the next
+    one, and no worker notices."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self._folder = folder
         self._run = run
         self._pipes: dict[str, int] = {}
-        """By worker, where what it prints is read."""
+        """By worker, the end of its pipe that is read."""
         self._start()
 
     @property
@@ -47,7 +47,7 @@ class LogKeeper:
 
     @contextmanager
     def output(self, worker: str) -> Iterator[int]:
-        """A descriptor for a process that is being started to print to."""
+        """A descriptor that a process which is being started prints to."""
         self.look()
         if worker in self._pipes:  # of a process that has ended: the keeper reads it to its end without us
             os.close(self._pipes[worker])
@@ -59,7 +59,7 @@ class LogKeeper:
             os.close(write_fd)
 
     def look(self) -> None:
-        """Call it now and then: a process that was killed is replaced."""
+        """Replace a process that was killed; call it now and then."""
         if self._process.poll() is not None:
             self._socket.close()
             self._start()
@@ -67,7 +67,7 @@ class LogKeeper:
                 self._tell(worker)
 
     def close(self) -> None:
-        """All that was printed so far is in the files then."""
+        """Returns once all output so far is in the files."""
         self._socket.close()
         try:
             self._process.wait(CLOSE_WITHIN_S)
@@ -95,7 +95,7 @@ class LogKeeper:
 
 
 class _LogFile:
-    """Appends; begins anew when full."""
+    """A file that is rotated when it is full."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -117,7 +117,7 @@ class _LogFile:
 
 
 class _Pipe:
-    """What one process prints, line by line."""
+    """The output of one process."""
 
     def __init__(self, fd: int, mark: str, file: _LogFile) -> None:
         self.fd = fd
@@ -126,7 +126,7 @@ class _Pipe:
         self._rest = b""
 
     def read(self) -> bool:
-        """Write down what is there; False once there will be nothing more."""
+        """Write what has arrived; False at the end of the pipe."""
         content = os.read(self.fd, 65_536)
         *lines, self._rest = (self._rest + content).split(b"\n")
         while len(self._rest) > LONGEST_LINE or (self._rest and not content):

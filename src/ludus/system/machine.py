@@ -1,4 +1,4 @@
-"""What this machine has, for who asks for a part of it: GPUs and memory. Cores are in `cores.py`."""
+"""Resources of this machine: cores, memory and GPUs; and the installed version of Ludus."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 GPUS_VARIABLE = "CUDA_VISIBLE_DEVICES"
-"""The environment variable by which a process is told which GPUs it may use."""
+"""The environment variable with the GPUs that a process may use."""
 _ASK_WITHIN_S = 10.0
 
 
 def visible_gpus(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Names of the GPUs that this process may use, as the variable above takes them; none where nvidia-smi is
-    missing or fails."""
+    """Names of the GPUs that this process may use, as `GPUS_VARIABLE` takes them; none if nvidia-smi is missing or
+    fails."""
     present = _present_gpus()
     allowed = environment.get(GPUS_VARIABLE)
     if allowed is None or not present:
@@ -25,7 +25,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]
     found = []
     for name in allowed.split(","):
         if name.strip().isdecimal() and name.strip() not in present:
-            break  # as CUDA does: what comes after one that is not there is not there either
+            break  # as CUDA does: a missing GPU hides all after it
         if name.strip() in ("", "-1"):
             break
         found.append(name.strip())
@@ -45,7 +45,7 @@ def _present_gpus() -> tuple[str, ...]:
 
 
 def usable_memory() -> float:
-    """Bytes that this machine has, or that its control group grants if that is less."""
+    """Bytes of memory that this machine has, or that its control group grants if that is less."""
     there = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     granted = math.inf
     for file in ("memory.max", "memory/memory.limit_in_bytes"):

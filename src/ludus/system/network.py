@@ -1,4 +1,4 @@
-"""Network interfaces of this machine: which one leads to another, and what a wrong name is answered with."""
+"""Network interfaces of this machine, and the tokens of clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GET_ADDRESS = 0x8915
 
 
 class NoSuchInterfaceError(ValueError):
-    """An interface was asked for that this machine does not have, or none leads where it should."""
+    """This machine has no interface of that name, or none that leads to the peer."""
 
 
 def find_interface(asked: str | None, peer: str) -> str:
@@ -59,7 +59,7 @@ def _address_of(interface: str) -> str:
 
 
 TOKEN_VARIABLE = "LUDUS_TOKEN"
-"""The token itself, for where there is no file."""
+"""The environment variable with the token itself."""
 RAY_TOKEN_VARIABLE, RAY_PATH_VARIABLE, RAY_MODE_VARIABLE = (
     "RAY_AUTH_TOKEN",
     "RAY_AUTH_TOKEN_PATH",
@@ -68,11 +68,11 @@ RAY_TOKEN_VARIABLE, RAY_PATH_VARIABLE, RAY_MODE_VARIABLE = (
 
 
 class TokenError(ValueError):
-    """There is no token, or its file is no good."""
+    """There is no token, or its file cannot be used."""
 
 
 def make_token_file(path: str | Path) -> Path:
-    """A file with a new token; one that is there stays as it is, if nobody else can read it."""
+    """Write a new token to a file. An existing file is kept if nobody else can read it."""
     path = Path(path)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -99,7 +99,7 @@ def read_token_file(path: str | Path) -> str:
 
 
 def token_from(environment: Mapping[str, str]) -> str | None:
-    """As the environment has it: LUDUS_TOKEN, or one of Ray's variables; None if nobody has said anything."""
+    """The token of the environment: LUDUS_TOKEN, or one of Ray's variables; None if there is none."""
     for variable in (TOKEN_VARIABLE, RAY_TOKEN_VARIABLE):
         if environment.get(variable, "").strip():
             return environment[variable].strip()
@@ -108,6 +108,6 @@ def token_from(environment: Mapping[str, str]) -> str | None:
 
 
 def with_token(environment: Mapping[str, str], token: str) -> dict[str, str]:
-    """The environment for programs of Ray: they ask everybody for this token, and send it."""
+    """The environment for programs of Ray, which then require this token and send it."""
     without = {name: value for name, value in environment.items() if name != RAY_PATH_VARIABLE}
     return {**without, RAY_MODE_VARIABLE: "token", RAY_TOKEN_VARIABLE: token}

@@ -1,42 +1,191 @@
-"""Worker processes of one machine: started with the descriptors they need, ended with their parent."""
+"""Child processes: started in a session of their own, watched, and ended with everything that they have started.
+
+`ChildProcess` is the base of every program that Ludus starts. Three things end a child whose parent was killed: the
+kernel (`with_parent`), a `Guard` that knows its process group, or a guard process above it (`GuardedProcess`).
+The second half of the module is the messages between a worker and its parent.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import Any
+from typing import IO, Any, cast
 
 import msgspec
 
-from ludus.system.guard import Guard
+from ludus.system.guard import Guard, end_with_parent, guard_command
 
-PR_SET_PDEATHSIG = 1
-
-
-SURROUNDINGS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512"}
-"""For workers, unless the user has set it. oneDNN keeps its code for each shape that it has seen, 1,024 of
-them by default. What actors ask for has few shapes (`few_sizes`), and all of them have room here. Minibatches
-of a learner have others in each update; it keeps no more than this."""
-
-
-class PeerGone(EOFError):  # noqa: N818
-    """The process at the other end has died."""
+PIPE = subprocess.PIPE
+ENDING_S = 5.0
+"""How long a guard may take to end a program and everything that it has started."""
+LONGEST_LINE = 2**16
+"""Bytes of a printed line; a longer one counts as several."""
+WORKER_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512"}
+"""Of workers, unless the user has set it. oneDNN keeps its code for each shape that it has seen, by default for
+1,024 shapes. An actor asks for few shapes, which all fit. A learner's minibatches have new shapes in each update,
+and it keeps no more than this."""
 
 
-class BadMessage(ValueError):  # noqa: N818
-    """The process at the other end says something that is no message."""
+class ChildProcess:
+    """A program in a session of its own."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int | IO[Any] = subprocess.DEVNULL,
+        stdout: int | IO[Any] = subprocess.DEVNULL,
+        stderr: int | IO[Any] = subprocess.STDOUT,
+        fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        with_parent: bool = False,
+        guard: Guard | None = None,
+    ) -> None:
+        """`fds`: descriptors that it inherits. `with_parent`: the kernel ends it with the thread that starts it;
+        not for a process with several threads, because Python code runs between fork and exec."""
+        self._guard = guard
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=tuple(fds),
+            env=environment,
+            cwd=folder,
+            start_new_session=True,  # Ctrl-C is for the parent, which decides what ends
+            preexec_fn=end_with_parent if with_parent else None,
+        )
+        self.stdin, self.stdout, self.stderr = (
+            cast("IO[bytes]", pipe) for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)
+        )
+        """Only those that are a `PIPE`."""
+        if guard is not None:
+            guard.watch(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal that ended it."""
+        return self._process.poll()
+
+    def wait_end(self, most_s: float) -> int | None:
+        """The exit code once it has ended; None if that takes longer."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(most_s)
+        return self.exit_code
+
+    def end(self, within_s: float) -> int | None:
+        """Ask it to end with SIGTERM, and kill it if it takes longer than `within_s`. Returns its exit code."""
+        self._process.terminate()
+        self.wait_end(within_s)
+        self.kill()
+        return self.exit_code
+
+    def kill(self) -> None:
+        """Kill it and its process group now."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._guard is not None:
+            self._guard.forget(self._process.pid)
 
 
-class WorkerProcess:
-    """A child in a session of its own, so that it and all it starts can be ended together."""
+class GuardedProcess(ChildProcess):
+    """A program below a guard process of its own, which ends it and all its descendants, also those in other
+    sessions, when it ends, when `end` is called or when this process is gone. `pid` is the guard's."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int | IO[Any] = subprocess.DEVNULL,
+        stdout: int | IO[Any] = subprocess.DEVNULL,
+        stderr: int | IO[Any] = subprocess.STDOUT,
+        environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
+    ) -> None:
+        guarded, self._life = os.pipe()
+        try:
+            super().__init__(
+                guard_command("program", str(guarded), *command),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                fds=(guarded,),
+                environment=environment,
+                folder=folder,
+            )
+        except BaseException:
+            os.close(self._life)
+            raise
+        finally:
+            os.close(guarded)
+
+    def let_go(self) -> None:
+        """Tell the guard to end everything; does not wait."""
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
+
+    def end(self, within_s: float = ENDING_S) -> int | None:
+        """Returns the exit code of the program, 256 minus the signal that ended it, or None if the guard did not
+        end within the time and was killed."""
+        self.let_go()
+        code = self.wait_end(within_s)
+        if code is None:
+            super().kill()
+        return code
+
+    def kill(self) -> None:
+        self.end()
+
+
+class OutputReader:
+    """Reads what a child prints in a thread of its own, so that the child never waits for a reader."""
+
+    def __init__(
+        self,
+        output: IO[bytes],
+        take: Callable[[bytes], None],
+        keep: int,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`take` gets each line; the last `keep` lines that are not blank are in `last_words`."""
+        self.last_words: deque[str] = deque(maxlen=keep)
+        self._output = output
+        self._take = take
+        self._at_end = at_end
+        self._thread = threading.Thread(target=self._read, name="output of a child", daemon=True)
+        self._thread.start()
+
+    def join(self, most_s: float = ENDING_S) -> None:
+        """Wait for the end of the output."""
+        self._thread.join(most_s)
+
+    def _read(self) -> None:
+        with self._output:
+            while line := self._output.readline(LONGEST_LINE):
+                if text := line.decode(errors="replace").rstrip():
+                    self.last_words.append(text)
+                self._take(line)
+        self._at_end()
+
+
+class WorkerProcess(ChildProcess):
+    """A worker of a run, with a connection to its parent."""
 
     def __init__(
         self,
@@ -54,47 +203,15 @@ class WorkerProcess:
         """None: this one."""
         self.lost: str | None = None
         """Why it has ended, if that was with its node."""
-        self._guard = guard
-        self._process = subprocess.Popen(
-            list(command),
-            pass_fds=tuple(fds),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=end_with_parent,
-            env={
-                **SURROUNDINGS,
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "MKL_NUM_THREADS": "1",
-                "PYTHONUNBUFFERED": "1",
-            },
+        environment = {**WORKER_ENVIRONMENT, **os.environ, "PYTHONUNBUFFERED": "1"}
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        super().__init__(
+            command, stdout=output, stderr=output, fds=fds, environment=environment, with_parent=True, guard=guard
         )
-        guard.watch(self._process.pid)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs; minus the signal that ended it."""
-        return self._process.poll()
 
     def kill(self) -> None:
-        """End it and everything it has started, now."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        super().kill()
         self.control.close()
-        self._guard.forget(self._process.pid)
-
-    def wait_end(self, most_s: float) -> int | None:
-        """Its exit code, once it has ended; None if that takes longer."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(most_s)
-        return self.exit_code
 
 
 def control_pair() -> tuple[Connection, socket.socket]:
@@ -103,19 +220,9 @@ def control_pair() -> tuple[Connection, socket.socket]:
     return Connection(parent.detach()), child
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def end_with_parent() -> None:
-    """Runs in the child before its program: a worker whose parent is gone has nobody to report to, and the
-    kernel ends it too. Where there is no such call, the worker notices when it next talks to its parent."""
-    if sys.platform == "linux":
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def settle_in(parent: int) -> None:
-    """First thing in a worker: leave signals to the parent, and end if that has ended already."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # these go to all processes; the parent decides
+    """A worker calls it first: signals are left to the parent, and the worker ends if the parent has ended."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal sends them to all processes
         signal.signal(number, _leave_to_parent)
     if os.getppid() != parent:
         sys.exit("the parent process has ended")
@@ -123,6 +230,14 @@ def settle_in(parent: int) -> None:
 
 def _leave_to_parent(_number: int, _frame: FrameType | None) -> None:
     """Not SIG_IGN: that would be passed on to the programs that a game starts."""
+
+
+class PeerGone(EOFError):  # noqa: N818
+    """The process at the other end has died."""
+
+
+class BadMessage(ValueError):  # noqa: N818
+    """The process at the other end has sent bytes that are no message."""
 
 
 def send(connection: Connection, message: msgspec.Struct) -> None:
@@ -135,8 +250,8 @@ def send(connection: Connection, message: msgspec.Struct) -> None:
 
 
 def receive(connection: Connection, kind: Any) -> Any:
-    """The next message, decoded as `kind`. Raises `PeerGone` when the other side is gone, be it in the middle
-    of a message, and `BadMessage` for what is none of them."""
+    """The next message, decoded as `kind`. Raises `PeerGone` when the other side is gone, also in the middle of a
+    message, and `BadMessage` for anything else."""
     try:
         content = connection.recv_bytes()
     except (OSError, EOFError) as error:

@@ -1,5 +1,5 @@
-"""Memory that several processes see. It has no name: it is passed on as a file descriptor and is gone when
-the last process that holds it is gone, however it ends."""
+"""Memory and signals that several processes share. They have no names: they are passed on as file descriptors and are
+gone with the last process that holds them, however it ends."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from typing import Any
 import numpy as np
 
 from ludus.data.trees import Array, IntArray
+from ludus.system.arrays import ArrayCutter, bytes_of
 
 ALIGNMENT = 64
 """Arrays start on a cache line of their own, so that two writers never share one."""
 
 
 class Region:
-    """One piece of shared memory, cut into arrays in the order in which they are asked for.
-
-    Every process that asks for the same arrays in the same order sees the same ones.
-    """
+    """A piece of shared memory. Processes that call `new` with the same arguments in the same order see the same
+    arrays."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._memory = mmap.mmap(fd, 0)
-        self._used = 0
+        self.new = ArrayCutter(self._memory, ALIGNMENT).new
+        """The next array, of a shape and a dtype."""
 
     @classmethod
     def create(cls, num_bytes: int) -> Region:
-        """New memory, all zero. Its pages are reserved now, so that writing to it cannot fail later."""
+        """New memory, all zero. Its pages are reserved now, so that no write can fail later."""
         region = cls.sparse(num_bytes)
         try:
             region._reserve([(0, max(num_bytes, 1))])
@@ -47,7 +47,7 @@ class Region:
 
     @classmethod
     def sparse(cls, num_bytes: int) -> Region:
-        """New memory, all zero, that takes up nothing yet: `reserve` what is to be written to."""
+        """New memory, all zero, without pages: `reserve` the parts that are to be written."""
         fd = _anonymous_file()
         try:
             os.ftruncate(fd, max(num_bytes, 1))
@@ -57,14 +57,13 @@ class Region:
             raise _too_much(num_bytes, str(error)) from error
 
     def reserve(self, arrays: Iterable[Array]) -> None:
-        """Get the pages of these arrays of the region, or of contiguous parts of them, so that writing to
-        them cannot fail later. All of them or, with an error, nothing that could not be used otherwise."""
+        """Reserve the pages of these arrays, or of contiguous parts of arrays, so that no write can fail later."""
         begin = np.frombuffer(self._memory, np.uint8, 1).ctypes.data
         self._reserve([(array.ctypes.data - begin, array.nbytes) for array in arrays if array.nbytes])
 
     def _reserve(self, pieces: list[tuple[int, int]]) -> None:
         num_bytes, available = sum(size for _, size in pieces), _available_bytes()
-        if num_bytes > available:  # the kernel would hand out pages until it has to end processes
+        if num_bytes > available:  # the kernel would hand out pages until it has to kill processes
             raise _too_much(num_bytes, f"{available / 2**20:.0f} MiB are free")
         try:
             for start, size in pieces if hasattr(os, "posix_fallocate") else ():
@@ -72,16 +71,8 @@ class Region:
         except OSError as error:
             raise _too_much(num_bytes, str(error.strerror)) from error
 
-    def new(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """The next array."""
-        dtype = np.dtype(dtype)
-        count = math.prod(shape)
-        array = np.frombuffer(self._memory, dtype, count, self._used).reshape(shape)
-        self._used += _aligned(count * dtype.itemsize)
-        return array
-
     def close(self) -> None:
-        """Let go of the descriptor; the arrays keep the memory for as long as they live."""
+        """Close the descriptor; the arrays keep the memory while they live."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -89,15 +80,7 @@ class Region:
 
 def bytes_needed(build: Callable[[Callable[[tuple[int, ...], Any], Array]], object]) -> int:
     """How large a `Region` must be for `build(region.new)`."""
-    total = 0
-
-    def count(shape: tuple[int, ...], dtype: Any) -> Array:
-        nonlocal total
-        total += _aligned(math.prod(shape) * np.dtype(dtype).itemsize)
-        return np.broadcast_to(np.zeros((), dtype), shape)
-
-    build(count)
-    return total + ALIGNMENT
+    return bytes_of(build, ALIGNMENT) + ALIGNMENT
 
 
 def _too_much(num_bytes: int, why: str) -> MemoryError:
@@ -108,16 +91,12 @@ def _too_much(num_bytes: int, why: str) -> MemoryError:
 
 
 def _available_bytes() -> float:
-    """Memory that can be had without swapping; unlimited where nobody says."""
+    """Memory that is available without swapping; infinite if the system does not say."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return math.inf
-
-
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def _anonymous_file() -> int:
@@ -129,7 +108,7 @@ def _anonymous_file() -> int:
 
 
 class Signal:
-    """Wakes whoever waits. Signals that nobody waited for are kept, as one. Shared by its descriptors."""
+    """Wakes a waiting process. Signals that nobody waited for are kept, as one. Shared by its descriptors."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.fds = (read_fd, write_fd)
@@ -147,7 +126,7 @@ class Signal:
         return cls(read_fd, write_fd)
 
     def notify(self) -> None:
-        with suppress(BlockingIOError):  # full of signals that nobody has taken: the waiter will wake anyhow
+        with suppress(BlockingIOError):  # full of signals that nobody has taken: the waiter wakes anyway
             os.write(self.fds[1], (1).to_bytes(8, "little"))
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -166,7 +145,7 @@ class Signal:
 
 
 class Ring:
-    """Numbers from one writer to one reader, in order. Holds `capacity`; the writer must not exceed it."""
+    """A queue of up to `capacity` numbers from one writer to one reader."""
 
     def __init__(self, new: Callable[[tuple[int, ...], Any], Array], capacity: int) -> None:
         self._capacity = capacity
@@ -197,18 +176,18 @@ class Ring:
 
 
 EVERY_S = 10.0
-"""Giving the gaps back takes milliseconds, and what is needed again has to be asked for again."""
+"""Returning free memory takes milliseconds, and memory that is needed again has to be requested again."""
 
 
 class Heap:
-    """Of this process. Does nothing where the C library has no way to do it (that is, without glibc)."""
+    """Returns free memory of this process to the system. Does nothing without glibc."""
 
     def __init__(self) -> None:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         self._trimmed_at = time.monotonic()
 
     def settle(self) -> None:
-        """Call it in every round, at a moment when little is in use."""
+        """Call it in every round, when little memory is in use."""
         now = time.monotonic()
         if self._trim is not None and now - self._trimmed_at >= EVERY_S:
             self._trim(0)

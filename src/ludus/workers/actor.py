@@ -25,7 +25,7 @@ from ludus.workers.worker import IDLE, Progress
 
 
 class TableHistory:
-    """A table depends on its seed and its actions only, so no game has to know how to save itself."""
+    """The seeds and actions of the tables, from which they can be played again: no game has to save itself."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
         self._blank = allocate_actions(spec, num_tables)
@@ -108,15 +108,15 @@ class ActorConfig:
 
 @dataclass(slots=True)
 class StepTimes:
-    """Seconds that steps took, until somebody has noted them and sets them to 0."""
+    """Seconds that steps took; whoever notes them sets them to 0."""
 
     game: float = 0.0
     inference: float = 0.0
 
 
 class Actor:
-    """Plays. `hand_over_after` decisions of a learning player, all its trajectories go to the learner at
-    once, whatever the schedule; with None each goes when it is full."""
+    """Plays matches. After `hand_over_after` decisions of a learning player, all its trajectories go to the
+    learner at once; with None, each goes when it is full."""
 
     def __init__(
         self,
@@ -124,23 +124,26 @@ class Actor:
         name: str,
         game: GameBatch,
         config: ActorConfig,
-        desk: MatchClient,
+        client: MatchClient,
         inference: Inference,
         pools: tuple[SlotPool, ...],
         trajectories: TrajectoryClient,
         hand_over_after: int | None,
         seed: int,
+        on_policy: bool = True,
         slots: Sequence[range] | None = None,
         watch: Callable[[GameBatch, Seating], None] | None = None,
     ) -> None:
-        """`slots`: per kind, the trajectory slots that this actor may use; None: all. `watch` sees the tables
-        after every reset and step, before anything else happens to them."""
+        """`on_policy`: after a hand-over, choose again with the weights that were learned from it. Without it
+        the actions that were chosen are played at once. `slots`: per kind, the trajectory slots that this
+        actor may use; None: all. `watch` sees the tables after every reset and step, before anything else
+        happens to them."""
         self.name = name
         self._game = game
         self._inference = inference
         self._seed = np.uint64(seed)
         self._rng = np.random.Generator(np.random.PCG64(seed))
-        self.seating = Seating(game.spec, config.num_tables, config.matches, desk)
+        self.seating = Seating(game.spec, config.num_tables, config.matches, client)
         self._seats = tuple(np.array(seats) for seats in game.spec.seats_of_kind)
         self.recorder = SeatRecorder(game.spec, self.seating, pools, trajectories, slots)
         self.hand_over_after = hand_over_after
@@ -155,10 +158,10 @@ class Actor:
         self._history = TableHistory(game.spec, config.num_tables)
         self._ranks = np.zeros(0, np.int64)
         self._acted = False
-        """Actions were made, but a hand-over came before they were played: policies, which may have learned
-        from it, make theirs again."""
+        """Actions were chosen, but a hand-over came before they were played: policies choose again."""
         self._bots_acted = False
-        """Then bots have made theirs. They are asked once for each, since they may remember what they did."""
+        """Bots do not: each is asked once for an action, since it may remember what it did."""
+        self._on_policy = on_policy
         self._started = False
         self._watch = watch
         self.episodes = 0
@@ -167,10 +170,12 @@ class Actor:
     def step(self) -> Progress:
         """Choose an action for every seat that must act, and play them.
 
-        consumes:     matches from the desk, the newest weights from the board
+        consumes:     matches, the newest weights
         waits for:    nothing
-        produces:     trajectories (slot numbers), results; it stops short of playing when a hand-over is
-                      due, so that the learner can go first where the schedule says so
+        produces:     trajectories (slot numbers), results
+
+        A hand-over comes between choosing and playing: the value of the row that was just chosen is then the
+        bootstrap of its trajectory. An on-policy actor stops there, so that the learner can go first.
         """
         if not self._started:
             self._begin()
@@ -178,9 +183,10 @@ class Actor:
         self._inference.refresh()
         self.times.inference += monotonic() - began
         decisions = self._act()
-        self._acted = self._bots_acted = self.hand_over_after is not None and self.recorder.hand_over(
+        handed_over = self.hand_over_after is not None and self.recorder.hand_over(
             self.hand_over_after, self._memory, self._game.view
         )
+        self._acted = self._bots_acted = handed_over and self._on_policy
         if self._acted:
             return IDLE
         self.seating.count_step(self._inference.model_name)

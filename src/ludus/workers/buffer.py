@@ -1,5 +1,4 @@
-"""The buffer of one learning player: which of its trajectories wait for the learner, and how far each actor
-is ahead of it."""
+"""The buffer of one learning player: its trajectories that wait for the learner, and the lead of each actor."""
 
 from __future__ import annotations
 
@@ -15,27 +14,27 @@ from ludus.data.trees import IntArray
 from ludus.workers.buffer_worker import Recomputing
 
 _KIND, _SLOT, _ACTOR, _DECISIONS, _VERSION, _USES = range(6)
-"""Columns of the table of trajectories that wait. The version is that of the newest decision."""
+"""Columns of the table of waiting trajectories. The version is that of the newest decision."""
 
 
 class ActorLead:
-    """How far an actor is ahead of the learner with one player, counted in decisions.
+    """The lead of an actor over the learner for one player, in decisions.
 
-    The actor and the learner both keep one, from the same hand-overs. An actor may be `max_lag` hand-overs
-    ahead; with 0 it waits until all that it has handed over is used.
+    The actor and the learner both keep one, from the same hand-overs. An actor may be `max_lag` hand-overs ahead;
+    with 0 it waits until everything that it has handed over is used.
     """
 
     def __init__(self, max_lag: int) -> None:
         self.decisions = 0
         self.marks: deque[int] = deque(maxlen=max_lag + 1)
-        """Decisions up to the end of each of the latest hand-overs."""
+        """`decisions` at the end of each of the latest hand-overs."""
 
     def complete(self) -> None:
         """A hand-over has ended."""
         self.marks.append(self.decisions)
 
     def is_too_long(self, consumed: int) -> bool:
-        """`consumed` of the decisions have been used, or never will be."""
+        """Whether the actor must wait if `consumed` of its decisions have been used or dropped."""
         return len(self.marks) == self.marks.maxlen and consumed < self.marks[0]
 
 
@@ -44,16 +43,16 @@ class Taken(NamedTuple):
 
     slots: IntArray
     decisions: IntArray
-    """In each of them."""
+    """By trajectory."""
     is_new: NDArray[np.bool_]
-    """Not trained on before."""
+    """By trajectory: not trained on before."""
     recomputed: IntArray | None = None
-    """Version of the weights that recomputed each of them, if a buffer worker has."""
+    """By trajectory: version of the weights that recomputed it, if there is a buffer worker."""
 
 
 def statistics_of(chosen: Mapping[int, Taken], version: int, uses: int) -> dict[str, float]:
-    """`reused`, where trajectories may have several `uses`: the share of decisions that were trained on
-    before. `recompute_lag`, of a buffer worker: how many updates older than `version` its weights were."""
+    """`reused`, if trajectories may have several `uses`: the share of decisions that were trained on before.
+    `recompute_lag`, with a buffer worker: the mean age of its weights at `version`, in updates."""
     taken = chosen.values()
     total = max(sum(int(one.decisions.sum()) for one in taken), 1)
     found: dict[str, float] = {}
@@ -66,7 +65,7 @@ def statistics_of(chosen: Mapping[int, Taken], version: int, uses: int) -> dict[
 
 
 class Buffer:
-    """Slot numbers by kind of seat. When it overflows, the oldest trajectories are dropped and counted."""
+    """Holds slot numbers by kind of seat. When it overflows, the oldest trajectories are dropped and counted."""
 
     def __init__(
         self,
@@ -80,9 +79,8 @@ class Buffer:
         uses: int = 1,
         recomputing: Recomputing | None = None,
     ) -> None:
-        """`max_slots` is per actor: trajectories may be cut short, so that few decisions take many slots.
-        `uses`: how often a trajectory may be taken. `recomputing`: what waits is sent to the buffer worker,
-        and cannot be taken until it is back."""
+        """`max_slots` is per actor: trajectories may be cut short, so that few decisions take many slots. `uses` is
+        how often a trajectory may be taken. With `recomputing`, trajectories go to the buffer worker first."""
         self._pools = pools
         self._max_decisions = max_decisions
         self._max_slots = max_slots
@@ -92,17 +90,15 @@ class Buffer:
         self._uses = uses
         self._recomputing = recomputing
         self._pieces: list[IntArray] = []
-        """Rows of the table, oldest first; joined when somebody looks."""
+        """Rows of the table, oldest first; concatenated when it is read."""
         self._taken = _EMPTY
         self._leads = [ActorLead(max_lag) for _ in range(num_actors)]
         self.consumed = np.zeros(num_actors, np.int64)
-        """By actor: decisions that do not wait for their first use any more, whatever became of them."""
+        """By actor: decisions that were used or dropped."""
         self.decisions = 0
-        """That wait, for their first use or another one, those included that are with the buffer worker."""
+        """Waiting decisions, including those at the buffer worker and those that wait for another use."""
         self.dropped = 0
-        """Decisions thrown away, before they were used, because the buffer was full."""
-
-    # --- what comes in ---
+        """Decisions dropped before their first use because the buffer was full."""
 
     def put(self, kind: int, slots: IntArray) -> None:
         pool = self._pools[kind]
@@ -118,10 +114,10 @@ class Buffer:
         if self._recomputing is not None:
             self._recomputing.ask(kind, slots)
         if self.decisions > self._max_decisions or self._num_waiting > self._max_slots:
-            self.dropped += self._let_go(self._too_many())
+            self.dropped += self._drop(self._overflowing())
 
     def complete(self, actor: int = 0) -> None:
-        """A hand-over of this actor has ended: its share of a batch is here."""
+        """A hand-over of this actor, its share of a batch, is complete."""
         self._leads[actor].complete()
 
     def held_up(self) -> NDArray[np.bool_]:
@@ -129,8 +125,6 @@ class Buffer:
         return np.array(
             [lead.is_too_long(consumed) for lead, consumed in zip(self._leads, self.consumed.tolist(), strict=True)]
         )
-
-    # --- what goes out ---
 
     @property
     def ready(self) -> int:
@@ -142,11 +136,11 @@ class Buffer:
 
     @property
     def is_preparing(self) -> bool:
-        """Some of what waits is with the buffer worker."""
+        """Some waiting trajectories are at the buffer worker."""
         return self._recomputing is not None and not self._is_ready(self._table()).all()
 
     def recompute_older_than(self, version: int) -> None:
-        """Send what older weights than this have recomputed to the buffer worker again."""
+        """Send trajectories that older weights have recomputed to the buffer worker again."""
         if self._recomputing is None:
             return
         table = self._table()
@@ -158,10 +152,8 @@ class Buffer:
                 self._recomputing.ask(kind, slots[old])
 
     def take(self, enough: int | None = None) -> dict[int, Taken]:
-        """All that is ready, or the newest trajectories that together have `enough` decisions, by kind.
-
-        They stay the learner's until `give_back`.
-        """
+        """Take all ready trajectories, or the newest that together have `enough` decisions, by kind. The learner
+        holds them until `give_back`."""
         table = self._table()
         ready = np.flatnonzero(self._is_ready(table))
         first = 0
@@ -180,8 +172,8 @@ class Buffer:
         return taken
 
     def give_back(self, refused: Mapping[int, IntArray] | None = None) -> None:
-        """The learner is done with what it took. What may be used again waits again; the rest, and slots that
-        were `refused`, by kind, are free."""
+        """Return the taken trajectories. Those that may be used again wait again; the others, and slots that were
+        `refused`, by kind, are freed."""
         rows, self._taken = self._taken, _EMPTY
         rows[:, _USES] += 1
         done = rows[:, _USES] >= self._uses
@@ -191,25 +183,23 @@ class Buffer:
         self._free_all(rows[done])
 
     def drop_older_than(self, version: int) -> int:
-        """Let go of what is too old; returns how many decisions of it were never used."""
-        return self._let_go(self._table()[:, _VERSION] < version)
+        """Free trajectories that are too old; returns how many of their decisions were never used."""
+        return self._drop(self._table()[:, _VERSION] < version)
 
     def clear(self) -> None:
-        """Forget everything, hand-overs that nobody has used included."""
-        self._let_go(np.ones(len(self._table()), np.bool_))
+        """Free all trajectories, including unused ones."""
+        self._drop(np.ones(len(self._table()), np.bool_))
 
     def forget(self, actor: int) -> None:
-        """The actor has died: its trajectories are gone, and another begins in its place."""
+        """Drop the trajectories of an actor that has died. Another one takes its place."""
         table = self._table()
         self._retract(table[table[:, _ACTOR] == actor])
         self._keep(table[table[:, _ACTOR] != actor])
         self._leads[actor] = ActorLead(self._max_lag)
         self.consumed[actor] = 0
 
-    # --- what survives a stop ---
-
     def save(self) -> dict[str, Any]:
-        """Which slots wait, to go on with the same pools."""
+        """The waiting slots, to be loaded together with the same pools."""
         return {
             "waiting": self._table().tolist(),
             "leads": [[lead.decisions, *lead.marks] for lead in self._leads],
@@ -226,8 +216,6 @@ class Buffer:
         self.consumed[:] = facts["consumed"]
         self.dropped = facts["dropped"]
 
-    # --- the table ---
-
     def _table(self) -> IntArray:
         if len(self._pieces) != 1:
             self._pieces = [np.concatenate((_EMPTY, *self._pieces))]
@@ -242,12 +230,11 @@ class Buffer:
         return sum(map(len, self._pieces))
 
     def _by_actor(self, rows: IntArray) -> IntArray:
-        """Decisions in these rows, summed up."""
-        sums = np.bincount(rows[:, _ACTOR], rows[:, _DECISIONS], self._num_actors)
-        return sums.astype(np.int64)
+        """Decisions in these rows, by actor."""
+        return np.bincount(rows[:, _ACTOR], rows[:, _DECISIONS], self._num_actors).astype(np.int64)
 
-    def _too_many(self) -> NDArray[np.bool_]:
-        """The oldest, as many as overflow; the newest one stays whatever its size."""
+    def _overflowing(self) -> NDArray[np.bool_]:
+        """Rows of the oldest trajectories that overflow. The newest one always stays."""
         table = self._table()
         newer = np.cumsum(table[::-1, _DECISIONS])[::-1]
         drop = newer > self._max_decisions
@@ -257,8 +244,8 @@ class Buffer:
         drop[-1] = False
         return drop
 
-    def _let_go(self, which: NDArray[np.bool_]) -> int:
-        """Free these rows of the table; returns how many decisions of them were never used."""
+    def _drop(self, which: NDArray[np.bool_]) -> int:
+        """Free these rows of the table; returns how many of their decisions were never used."""
         if not which.any():
             return 0
         table = self._table()
@@ -274,7 +261,7 @@ class Buffer:
         return int(unused.sum())
 
     def _is_ready(self, table: IntArray) -> NDArray[np.bool_]:
-        """By row: not with the buffer worker."""
+        """By row: not at the buffer worker."""
         ready = np.ones(len(table), np.bool_)
         if self._recomputing is not None:
             for kind in range(len(self._pools)):
@@ -283,7 +270,6 @@ class Buffer:
         return ready
 
     def _retract(self, rows: IntArray) -> None:
-        """Nobody waits for these any more."""
         if self._recomputing is not None:
             for kind in np.unique(rows[:, _KIND]).tolist():
                 self._recomputing.retract(kind, rows[rows[:, _KIND] == kind, _SLOT])

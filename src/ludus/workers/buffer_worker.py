@@ -1,5 +1,5 @@
-"""The buffer worker: computes values, probabilities and what a teacher thinks again for trajectories that
-wait in a buffer, so that the learner only takes gradient steps."""
+"""The buffer worker: recomputes values, probabilities and a teacher's outputs for trajectories that wait in a
+buffer, so that the learner only takes gradient steps."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ludus.workers.worker import IDLE, Progress
 
 
 class RecomputeRequests:
-    """By kind of seat and slot. A request is a number that says whose trajectory it is and that no other
-    request for this slot has ever had; 0: there is none. It is done once the answer is the same number.
+    """Requests by kind of seat and slot. A request is a number that encodes the player and is unique for its slot;
+    0: none. It is done once the answer is the same number.
 
-    So nothing is lost with a buffer worker: the next one finds what is not done. And an answer that comes
-    after the slot was let go of means nothing.
+    If a buffer worker dies, the next one finds the open requests. An answer that comes after the slot was freed has
+    no effect.
     """
 
     def __init__(
@@ -40,17 +40,16 @@ class RecomputeRequests:
         self.asked: list[IntArray] = [new((count,), np.int64) for count in num_slots]
         self.answered: list[IntArray] = [new((count,), np.int64) for count in num_slots]
         self.version: list[IntArray] = [new((count,), np.int64) for count in num_slots]
-        """Of the weights that recomputed it."""
+        """Version of the weights that recomputed the slot."""
         self._turn = 0
-        """Requests of this process so far."""
 
     def ask(self, kind: int, slots: IntArray, player: int) -> None:
         self._turn += 1
         self.asked[kind][slots] = self._turn * self.num_players + player
 
     def newest(self, kind: int) -> tuple[int, IntArray]:
-        """The newest request that is not done, and its slots; if there is none, no slots. What is trained on
-        is the newest too."""
+        """The newest open request and its slots, since the learner trains on the newest first. No slots if there
+        is no open request."""
         asked = self.asked[kind]
         open_slots = np.flatnonzero((asked != self.answered[kind]) & (asked != 0))
         numbers = asked[open_slots]
@@ -61,19 +60,19 @@ class RecomputeRequests:
         return number % self.num_players
 
     def clear(self) -> None:
-        """Only while nobody asks or answers."""
+        """Remove all requests. No process may ask or answer meanwhile."""
         for array in (*self.asked, *self.answered, *self.version):
             array[...] = 0
 
 
 class Recomputing(NamedTuple):
-    """The side of one player's buffer."""
+    """The requests of one player's buffer."""
 
     requests: RecomputeRequests
     player: int
-    """Its number among the players that learn."""
+    """Its number among the learning players."""
     wake: Callable[[], None]
-    """Called when there is something to do for the buffer worker."""
+    """Wakes the buffer worker."""
 
     def ask(self, kind: int, slots: IntArray) -> None:
         self.requests.ask(kind, slots, self.player)
@@ -95,13 +94,12 @@ ANY_VERSION = np.iinfo(np.int64).min
 
 
 def teacher_of(player: str) -> str:
-    """The name under which a player's teacher lies on the board; no player can have it."""
+    """The name of a player's teacher in the weight store; no player can have it."""
     return f"teacher of {player}"
 
 
 def recomputed_arrays(what: Sequence[Recomputed], policy: Policy, unroll_length: int) -> dict[str, ArraySpec]:
-    """The columns that a trajectory of this policy needs for what is recomputed. An empty one shows what the
-    options of each head look like."""
+    """The columns of a trajectory for what is recomputed, found by recomputing an empty one."""
     layout = TrajectoryLayout(kind=policy.kind, unroll_length=unroll_length, state=policy.state_arrays)
     batch = SlotPool(layout, 1).stack(np.zeros(1, np.int64)).map(torch.from_numpy)
     columns = to_host(recomputed_columns(what, policy, policy, batch))
@@ -109,7 +107,7 @@ def recomputed_arrays(what: Sequence[Recomputed], policy: Policy, unroll_length:
 
 
 class BufferWorker:
-    """Does what the learner has asked for, the newest first, with the newest weights on the board."""
+    """Serves the requests of the learner, the newest first, with the newest weights."""
 
     name = "buffer-worker"
 
@@ -121,21 +119,21 @@ class BufferWorker:
         what: Sequence[Recomputed],
         *,
         build: Callable[[], tuple[Policy, ...]],
-        board: WeightStore,
+        weights: WeightStore,
         device: torch.device,
         wake: Callable[[], None],
     ) -> None:
-        """`players` learn, in the order that requests have; `wake`: something is done."""
+        """`players` in the order of their numbers in requests; `wake` wakes the learner."""
         self._requests = requests
         self._pools = pools
         self._players = players
         self._what = what
         self._build = build
-        self._board = board
+        self._weights = weights
         self._device = device
         self._wake = wake
         self._held: dict[str, tuple[ModelId, tuple[Policy, ...]]] = {}
-        """What was last taken from the board."""
+        """Policies with the last fetched weights, by player or teacher."""
         self.done = 0
         """Trajectories recomputed so far."""
 
@@ -160,13 +158,13 @@ class BufferWorker:
         return Progress(count=done)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """A buffer worker holds no resources."""
 
     def _recompute(self, kind: int, number: int, slots: IntArray) -> int:
-        """Returns how many trajectories it was."""
+        """Returns the number of trajectories."""
         pool, asked = self._pools[kind], self._requests.asked[kind]
         batch = pool.stack(slots, ANY_VERSION)
-        # A slot that the learner let go of meanwhile may have been written again while it was copied.
+        # A slot that the learner freed meanwhile may have been overwritten while it was copied.
         wanted = np.flatnonzero(asked[slots] == number)
         if len(wanted) < len(slots):
             if not len(wanted):
@@ -180,14 +178,13 @@ class BufferWorker:
         for name, array in columns.items():
             pool.recomputed[name][slots] = array.swapaxes(0, 1)
         self._requests.version[kind][slots] = model.step
-        self._requests.answered[kind][slots] = number  # last: now the learner may read it
+        self._requests.answered[kind][slots] = number  # last, so that the learner reads complete columns
         return len(slots)
 
     def _newest(self, name: str) -> tuple[ModelId, tuple[Policy, ...]]:
-        """Of a player, or of its teacher."""
         model, policies = self._held.get(name, (None, ()))
-        if model is None or model != self._board.newest(name):
-            model, weights = self._board.fetch(name)
+        if model is None or model != self._weights.newest(name):
+            model, weights = self._weights.fetch(name)
             policies = policies or self._build()
             load_weights(policies, weights)
             self._held[name] = model, policies

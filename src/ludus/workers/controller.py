@@ -1,5 +1,7 @@
-"""The controller: issues matches, records results, freezes and resets players. Every change goes into the
-ledger first; the league follows from it."""
+"""The controller: issues matches, records results, freezes and resets players.
+
+Every change is written to the ledger first and then applied to the league.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from ludus.league.promotion import Snapshot
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError
-from ludus.workers.evaluator import EvaluationBook, EvaluationConfig, Evaluator
+from ludus.workers.config import EvaluationConfig
+from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress
 
 
@@ -45,10 +48,13 @@ class EpisodeStatistics:
 
     def __init__(self) -> None:
         self._sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-        """By name: a sum, and the episodes that it is over."""
+        """By name: a sum and its number of episodes."""
+        self.total = 0
+        """Episodes of all matches, also those taken before."""
 
     def note(self, match: Match, result: Result) -> None:
-        """Evaluation counts for nobody: it trains nobody."""
+        """Add the result of a match for every player that trains in it."""
+        self.total += result.episodes
         for index, side in enumerate(match.sides):
             measured = {"episode_score": result.score_sum[index], "episode_length": float(result.steps)}
             if result.reward_sum:
@@ -59,24 +65,24 @@ class EpisodeStatistics:
                     self._sums[f"{player}/{name}"] = (total + value, episodes + result.episodes)
 
     def take(self) -> dict[str, float]:
-        """By name; nothing of players that have ended no episode since."""
+        """The means by PLAYER/STATISTIC, of players with episodes since the last call."""
         found = {name: total / episodes for name, (total, episodes) in self._sums.items()}
         self._sums.clear()
         return found
 
 
 class LearnerClient(Protocol):
-    """What the controller asks of a learner."""
+    """A learner, as the controller reaches it."""
 
     def report(self, player: str) -> LearnerProgress: ...
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
-        """Put the player's weights, live and averaged, into the model pool, and say which they are."""
+        """Put the player's live and averaged weights into the model pool; returns its progress."""
 
     def reset(self, event: PlayerReset) -> None:
-        """Start a player again from the weights that the event names."""
+        """Restart a player from the weights that the event names."""
 
     def configure(self, player: str, settings: Settings) -> None:
-        """Train a player with the experiment's settings changed like this."""
+        """Change settings of the experiment for one player."""
 
 
 class Controller:
@@ -107,11 +113,9 @@ class Controller:
         self._next_match_id = ledger.next_match_id()
         self.episodes = EpisodeStatistics()
 
-    # --- starting ---
-
     def start(self, start: int, reason: str = "restart") -> list[PlayerRemoved]:
-        """First start of a run, or a restart after which nothing is held any more: open matches are void.
-        Says which players had to leave because their weights are damaged."""
+        """Start a run for the first time, or again: then open matches are void. Returns the players that were
+        removed because their weights are damaged."""
         if start:
             self._ledger.void_open(reason)
             self.follow_ledger()
@@ -120,7 +124,7 @@ class Controller:
         return self.remove_damaged()
 
     def remove_damaged(self) -> list[PlayerRemoved]:
-        """Frozen players whose weights do not open any more leave the league: it goes on with the others."""
+        """Remove frozen players whose weights cannot be read. The league continues without them."""
         removed = []
         for player in self.league.candidates.frozen():
             try:
@@ -132,21 +136,19 @@ class Controller:
         return removed
 
     def repeat_resets(self, after: int) -> None:
-        """The learner is as it was at event `after`: reset again the players that were reset since."""
+        """Repeat the resets after event `after`, at which the learner's checkpoint was made."""
         for _, event in self._ledger.replay(after=after):
             if isinstance(event, PlayerReset) and event.player in self.league.standings:
                 self._learner.reset(event)
 
     def configure_learner(self) -> None:
-        """Tell the learner what was changed in the experiment since the run began."""
+        """Send all changed settings to the learner."""
         self._configure(self.league.standings)
 
     def follow_ledger(self) -> None:
-        """Fold what the ledger has and the league has not seen."""
+        """Apply events of the ledger that the league has not applied yet."""
         for _, event in self._ledger.replay(after=self.league.num_events):
             self.league.apply(event)
-
-    # --- for actors ---
 
     def next_match(self, tables: int, holder: str | None = None) -> Match:
         """Issue and lease the next match: an evaluation that is due, or training."""
@@ -169,9 +171,9 @@ class Controller:
     def report(self, result: Result) -> None:
         """Record the end of a match; when this returns, it is on disk.
 
-        It is void if a score is no number, or if a player was reset meanwhile: that result is of weights
-        that are gone. What cannot be a result of the match is refused before the ledger sees it. A result
-        that is sent again, because its sender did not hear that it is in, changes nothing.
+        The match is void if a score is not finite, or if a player was reset meanwhile: its weights are gone. A
+        result that does not fit the match is refused before it is written. A result that is sent twice, because its
+        sender did not get the answer, changes nothing.
         """
         try:
             held = self.league.matches.find(result.match_id)
@@ -193,14 +195,14 @@ class Controller:
             self._evaluations.note(self.league, held.match, result)
 
     def void(self, holder: str | None, reason: str) -> list[int]:
-        """The holder (None: everybody) is gone: what it had leased ends without a result. Says which."""
+        """Void all matches of a holder that is gone (None: of all holders); returns their ids."""
         matches = self.league.matches.open_matches
         held = [number for number, entry in matches.items() if holder in (None, entry.holder)]
         self._commit([MatchVoid(number, reason) for number in held])
         return held
 
     def void_match(self, match_id: int, reason: str) -> None:
-        """A match ends without a result: its tables were lost."""
+        """End a match whose tables were lost, without a result."""
         self.league.matches.find(match_id)
         self._commit([MatchVoid(match_id, reason)])
 
@@ -212,10 +214,8 @@ class Controller:
         model = ModelId.parse(entry.model)
         return model, self._models.fetch(model, entry.weights)
 
-    # --- between updates ---
-
     def step(self) -> Progress:
-        """Note how far the learners are; freeze and reset the players for which it is time.
+        """Record the learners' progress; freeze and reset players that are due.
 
         consumes:  the learners' counters
         produces:  ledger events; models in the pool
@@ -225,7 +225,7 @@ class Controller:
         if not news:
             return IDLE
         self._commit(news)
-        # By this progress: a snapshot may bring newer one, and nobody is judged twice by the same.
+        # Chosen by this progress: a snapshot may report newer progress, and no player is judged twice by the same.
         takeovers = due_takeovers(self.league, {event.player for event in news})
         for snapshot in self.league.due_snapshots():
             self._freeze(snapshot)
@@ -236,17 +236,15 @@ class Controller:
         return Progress(count=len(news))
 
     def freeze_all(self) -> None:
-        """Training has ended: freeze every learning player that has learned since its snapshot or reset."""
+        """Freeze every player that has learned since its last snapshot or reset, at the end of training."""
         self.step()
         for player, standing in list(self.league.standings.items()):
             if standing.decisions != standing.interval_start:
                 self._freeze(self.league.snapshot_of(player, Snapshot(reason=FINAL)))
 
-    # --- by hand ---
-
     def edit(self, events: Sequence[AnyEvent]) -> None:
-        """Commit what a person has asked for, all of it or nothing. The learner follows, but for players who
-        join: it hosts them once it is started again."""
+        """Commit the events of a user's edit, all or none, and inform the learner. Players that join are trained
+        after its next restart."""
         hosted = list(self.league.standings)
         self._commit(events)
         for event in events:
@@ -254,17 +252,17 @@ class Controller:
                 self._learner.reset(event)
         if any(isinstance(event, SettingsChanged) for event in events):
             self._configure(hosted)
-        if any(isinstance(event, PlayerRemoved) for event in events):  # it may have been the best
+        if any(isinstance(event, PlayerRemoved) for event in events):  # the removed player may have been the best
             self._evaluations.move_best(self.league, self.league.standings)
 
     def freeze_by_hand(self, player: str) -> PlayerAdded:
-        """The snapshot that has joined."""
+        """Add a snapshot of the player's current weights to the league."""
         event = self._store(self.league.snapshot_of(player, Snapshot(reason=BY_HAND)))
         self._commit([event])
         return event
 
     def record_game(self, sides: Sequence[Sequence[str]], result: Result | None, void: str) -> int:
-        """A game that a person has played; its match. All of it gets into the ledger or nothing."""
+        """Record a game of a human as a match, in one commit; returns the id of the match."""
         number = self._next_match_id
         match = self.league.evaluation_match(number, sides, tables=1, episodes_per_table=1, purpose="human")
         end: AnyEvent = MatchVoid(number, void)
@@ -276,7 +274,7 @@ class Controller:
         return number
 
     def publish(self, player: str) -> ModelId:
-        """Put a learning player's weights of now into the pool; nobody joins."""
+        """Put a learning player's current weights into the pool, without adding a player."""
         event = self._store(self.league.snapshot_of(player, Snapshot(reason=BY_HAND)))
         assert event.model is not None
         return ModelId.parse(event.model)
@@ -286,13 +284,11 @@ class Controller:
 
     @property
     def is_measuring(self) -> bool:
-        """Evaluation matches are due or open."""
+        """Whether evaluation matches are due or open."""
         return self._evaluator.is_busy
 
     def close(self) -> None:
         self._ledger.close()
-
-    # --- details ---
 
     def _commit(self, events: Sequence[AnyEvent]) -> None:
         if events:
@@ -309,18 +305,18 @@ class Controller:
         self._commit([self._store(event)])
 
     def _store(self, event: PlayerAdded) -> PlayerAdded:
-        """Put the weights of a snapshot into the pool. Gives the event for the weights that are there now."""
+        """Put the weights of a snapshot into the pool; returns the event for the weights that were stored."""
         assert event.parent is not None
         ancestor = self.league.standings[event.parent].ancestor
         report = self._learner.freeze(event.parent, ModelId.parse(ancestor) if ancestor else None)
-        if not self._is_known(event.parent, report):  # it has learned on since it was last heard of
+        if not self._is_known(event.parent, report):  # it has learned since its last report
             self._commit([report])
             event = self.league.snapshot_of(event.parent, Snapshot(reason=event.reason))
         return event
 
     def _take_over(self, takeover: Takeover) -> None:
-        """The donor's snapshot and the reset are one commit: a kill never leaves one without the other.
-        Weights that are frozen already are not frozen again. Who was reset just now neither takes nor gives.
+        """Commit the donor's snapshot and the reset together, so that a kill never leaves one without the other.
+        Weights that are already frozen are not frozen again. A player without weights since its reset takes no part.
         """
         pair = (takeover.player, takeover.donor)
         if any(self.league.standings[player].latest_model is None for player in pair):

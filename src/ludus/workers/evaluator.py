@@ -1,4 +1,7 @@
-"""The evaluator: chooses which pairs of players to measure. Ordinary actors play them; nobody trains."""
+"""Evaluation during training: which players are measured, how results are kept, and exact exploitability.
+
+The evaluator only chooses the matches; ordinary actors play them, and no player trains in them.
+"""
 
 from __future__ import annotations
 
@@ -25,40 +28,18 @@ from ludus.league.summary import best_snapshot
 from ludus.models.policy import Policy
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import MetricsFile, RunFolder
+from ludus.workers.config import EvaluationConfig
 
 MOST_FAILURES = 3
-"""A match that ends without a result is tried again, but not for ever."""
+"""Attempts at a match that ends without a result."""
 
 Sides = tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluationConfig:
-    """What every new snapshot is measured against, and how often snapshots are measured again."""
-
-    opponents: tuple[str, ...] = ("random",)
-    """Scripted players; those that are not among the bots of the league join it."""
-    past: int | Literal["all"] = 3
-    """How many of the latest earlier snapshots it also meets. All of them, whatever is set, where matchmaking
-    reads a meta-strategy (PSRO) off the games between snapshots."""
-    ladder: int = 1
-    """Further matches per new snapshot, each between the two snapshots that are least known by then."""
-    episodes: int = 512
-    """At least so many episodes per match, seats in rotation."""
-
-    def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ValueError(f"episodes must be at least 1, got {self.episodes}")
-        for name in ("past", "ladder"):
-            number = getattr(self, name)
-            if number != "all" and number < 0:
-                raise ValueError(f"{name} must be at least 0, got {number}")
-
-
 class Evaluator:
-    """Reads the league: what has not been measured and is not being measured comes next, then the ladder.
+    """Chooses the next evaluation match: first pairs that have not met, then the ladder.
 
-    All that it knows follows from the ledger, so that it goes on after a restart as if there had been none.
+    Its choices follow from the league, and so from the ledger: a restart changes nothing.
     """
 
     def __init__(self, config: EvaluationConfig, league: League) -> None:
@@ -67,32 +48,32 @@ class Evaluator:
         self._listed_for: tuple[Sides, LeagueRules | None] = ((), None)
         """The snapshots and rules that `_missing` was made for."""
         self._missing: dict[Sides, None] = {}
-        """What has to be measured and was not when last looked at, in order."""
+        """Matches that are still to be played, in order."""
         self._least_known: tuple[object, Sides | None] = (None, None)
-        """The latest choice of the ladder, and what it was read off."""
+        """The state of the league at the latest choice of the ladder, and the choice."""
 
     def next_sides(self) -> Sides | None:
-        """The sides of the evaluation match that is needed most, or None."""
+        """The sides of the next evaluation match; None if none is due."""
         waiting = self._open_sides()
         return self._due(waiting) or self._ladder(waiting)
 
     @property
     def is_busy(self) -> bool:
-        """Something is due or being measured."""
+        """Whether a match is due or open."""
         return bool(self._open_sides()) or self.next_sides() is not None
 
     def episodes_per_table(self, tables: int) -> int:
-        """Enough for the configured number of episodes, and every side equally often on every team."""
+        """Enough for the configured number of episodes, with every side equally often on every team."""
         teams = self._league.num_teams
         rounds = -(-self._config.episodes // (tables * teams))
         return rounds * teams
 
     def is_score(self, match: Match) -> bool:
-        """The result of this match is a score and not a win rate."""
+        """Whether the result of this match is a score rather than a win rate."""
         return match.purpose == "evaluation" and len(match.sides) == 1
 
     def _due(self, waiting: set[Sides]) -> Sides | None:
-        """The first that has to be measured, was not, and is not being measured."""
+        """The first match that is missing and not open."""
         frozen, rules = self._league.candidates.frozen(), self._league.rules
         listed, listed_rules = self._listed_for
         if listed_rules is not rules or frozen[: len(listed)] != listed:
@@ -112,8 +93,8 @@ class Evaluator:
         return found
 
     def _wanted(self, frozen: Sides, start: int) -> Iterator[Sides]:
-        """Every snapshot from `start` on against the opponents and its latest predecessors, oldest first, but
-        for pairs that have met already."""
+        """Every snapshot from `start` on against the opponents and its latest predecessors, oldest first, without
+        pairs that have met."""
         if self._league.num_teams == 1:
             yield from ((player,) for player in frozen[start:])
             return
@@ -125,13 +106,12 @@ class Evaluator:
 
     @property
     def _reach(self) -> int:
-        """How many predecessors a snapshot meets."""
+        """The number of predecessors that a snapshot meets."""
         past, number = self._config.past, len(self._league.players)
         return number if past == "all" or reads_every_pair(self._league.rules) else past
 
     def _ladder(self, waiting: set[Sides]) -> Sides | None:
-        """The least-known pair, while fewer matches were played, or given up, than all snapshots so far come
-        to."""
+        """The pair with the least certain result, while fewer matches were played or given up than planned."""
         frozen, book = self._league.candidates.frozen(), self._league.matches
         if self._league.num_teams == 1 or len(frozen) < 2 or not self._config.ladder:
             return None
@@ -152,8 +132,7 @@ class Evaluator:
         return self._least_known[1]
 
     def _planned(self) -> int:
-        """Evaluation matches for all snapshots that ever were: a fixed number for each, and the ladder's for
-        each that has another one to meet."""
+        """Number of evaluation matches for all snapshots so far, including the ladder's."""
         number = sum(player.frozen for player in self._league.players.values())
         reach = min(self._reach, number - 1)
         predecessors = reach * (reach - 1) // 2 + (number - reach) * reach
@@ -179,18 +158,18 @@ class Evaluator:
 
 
 Source = Literal["train", "eval"]
-"""Whether a match was one of the run's own evaluations, or of a command."""
+"""Whether a match was one of the run's own evaluations or of `ludus eval`."""
 
 
 class EvaluationBook:
-    """Follows the evaluations of a run. The ledger holds them all; this can be made again from it."""
+    """Keeps the evaluations of a run as metrics and tags. Both follow from the ledger."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._best: dict[str, ModelId] = {}
 
     def note(self, league: League, match: Match, result: Result) -> None:
-        """Write down an evaluation that the league has folded, and move the tags of those it measured."""
+        """Write an evaluation that the league has applied, and move the tags of its players."""
         sides = first_players(match)
         weights = [None if (one := league.players[side]).scripted else one.weights for side in sides]
         row = {"match": match.id, **evaluation_row("train", sides, weights, result)}
@@ -198,7 +177,7 @@ class EvaluationBook:
         self.move_best(league, [parent for side in sides if (parent := league.players[side].parent)])
 
     def move_best(self, league: League, players: Iterable[str]) -> None:
-        """Let `PLAYER@best` be the snapshot that has measured best."""
+        """Move the tags `PLAYER@best` to the snapshots with the best evaluations."""
         for player in dict.fromkeys(players):
             snapshot = best_snapshot(league, player)
             model = league.players[snapshot].model if snapshot else None
@@ -208,7 +187,7 @@ class EvaluationBook:
 
 
 def keep_rows(folder: RunFolder, rows: Iterable[dict[str, Any]]) -> None:
-    """Add evaluations to the run's metrics."""
+    """Append evaluations to the run's metrics."""
     with MetricsFile(folder.metrics / "evaluations.jsonl") as kept:
         for row in rows:
             kept.append(row)
@@ -222,8 +201,8 @@ def evaluation_row(
     *,
     greedy: bool = False,
 ) -> dict[str, Any]:
-    """A result as plain values: win rate (or score) of the first side with a 95 % interval, and the models
-    that were measured. `weights` says which of a model's two sets each side used; None for a bot."""
+    """A result as plain values: the win rate or score of the first side with a 95 % interval, and the models.
+    `weights` are the variants that the sides used; None for a bot."""
     mean, standard_error = result.mean_score(0)
     row: dict[str, Any] = {
         "source": source,
@@ -254,7 +233,7 @@ Probs = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ExactGame:
-    """A game tree and the tables of action probabilities that policies give on it."""
+    """A game tree, and the action probabilities of policies in all of its information states."""
 
     root: TreeState
 
@@ -263,7 +242,7 @@ class ExactGame:
         return FlatTree.build(self.root)
 
     def probabilities(self, policy: Policy) -> Probs:
-        """[information states, actions]. Only for policies without memory."""
+        """[information states, actions], for policies without memory."""
         if policy.state_arrays:
             raise ValueError(
                 "exact exploitability needs a policy without memory: it asks about every information state by itself"
@@ -294,21 +273,21 @@ class ExactGame:
         return np.asarray(probs / probs.sum(1, keepdims=True))
 
     def nash_conv(self, probs: Probs) -> float:
-        """Sum over the seats of what a best response gains; 0 for a policy that nobody can beat."""
+        """Sum over the seats of the gain of a best response; 0 in an equilibrium."""
         return self.tree.nash_conv(probs)
 
     def mixture(self, tables: Sequence[Probs], weights: NDArray[np.float64]) -> Probs:
-        """The policy of somebody who draws one of the tables before each game and then follows it."""
+        """The policy that draws one of the tables before each game and then follows it."""
         return self.tree.mixture(np.stack(tables), weights)
 
     def equilibrium_mixture(self, tables: Sequence[Probs]) -> tuple[Probs, NDArray[np.float64]]:
-        """The mixture of these policies that none of them beats, and its weights; for two seats."""
+        """The Nash mixture of these policies and its weights, for two seats."""
         scores = np.array([[self._mean_score(row, column) for column in tables] for row in tables])
         weights = nash(scores).row
         return self.mixture(tables, weights), weights
 
     def _mean_score(self, table: Probs, other: Probs) -> float:
-        """Expected score against the other, averaged over both seats."""
+        """Expected score of `table` against `other`, averaged over both seats."""
         first = self.tree.infostate_seat[:, None] == 0
         as_first = self.tree.values(np.where(first, table, other))[0]
         as_second = self.tree.values(np.where(first, other, table))[1]

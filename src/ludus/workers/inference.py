@@ -19,7 +19,7 @@ from ludus.workers.player_cache import Players, SeatedPlayer
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rows of one player: they lie side by side."""
+    """The rows of one player, side by side."""
 
     player: str
     start: int
@@ -30,7 +30,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActingRows:
-    """Seats of one kind that must act now, by player."""
+    """Rows of the seats of one kind that must act now, grouped by player."""
 
     kind: int
     groups: tuple[Group, ...]
@@ -44,7 +44,7 @@ class ActingRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceResult:
-    """What was decided, row by row."""
+    """Decisions, row by row."""
 
     acted: Acted
     version: IntArray
@@ -52,7 +52,7 @@ class InferenceResult:
 
 
 class Inference(Protocol):
-    """An actor's way to policies."""
+    """Runs the policies for an actor, in its process or in another."""
 
     def bot(self, player: str) -> Bot | None:
         """The bot of this name; None if the player has a policy."""
@@ -142,12 +142,12 @@ class InlineInference:
         """One call for several models. Each gets as many rows as the longest."""
         seated = [self._players.get(group.player) for group in groups]
         stack = self._stacks.setdefault((rows.kind, key), PolicyStack())
-        places = stack.seat([(group.player, one) for group, one in zip(groups, seated, strict=True)], rows.kind)
+        indices = stack.seat([(group.player, one) for group, one in zip(groups, seated, strict=True)], rows.kind)
         counts = [group.stop - group.start for group in groups]
         longest = seated[0].num_rows(max(counts))
         filled = np.full((stack.size, longest), groups[0].start)
-        for place, group in zip(places, groups, strict=True):
-            filled[place] = _filled(group, longest)
+        for index, group in zip(indices, groups, strict=True):
+            filled[index] = _filled(group, longest)
         acted = _act_on_finite(
             stack.policy,
             take(rows.observation, filled),
@@ -157,16 +157,16 @@ class InlineInference:
             greedy=seated[0].greedy,
             want_value=False,
         )
-        at = (np.repeat(places, counts), np.concatenate([np.arange(count) for count in counts]))
+        at = (np.repeat(indices, counts), np.concatenate([np.arange(count) for count in counts]))
         return InferenceResult(acted=_of_rows(acted, at), version=np.repeat([one.step for one in seated], counts))
 
 
 class PolicyStack:
-    """Pinned players of one architecture as one policy. Who has left keeps its place until another needs
-    it: writing one model over another is far cheaper than stacking all anew."""
+    """Pinned players of one architecture as one policy. A player that has left keeps its index until another
+    needs it: writing one model over another is far cheaper than stacking all anew."""
 
     def __init__(self) -> None:
-        self._place: dict[str, int] = {}
+        self._index: dict[str, int] = {}
         self._policy: NetworkPolicy | None = None
 
     @property
@@ -176,22 +176,22 @@ class PolicyStack:
 
     @property
     def size(self) -> int:
-        return len(self._place)
+        return len(self._index)
 
     def seat(self, players: Sequence[tuple[str, SeatedPlayer]], kind: int) -> list[int]:
-        """The place of each of these players, all of whom are in the stack then."""
+        """Put these players into the stack; returns the index of each."""
         wanted = {player: seated.policies[kind] for player, seated in players}
-        new = [player for player in wanted if player not in self._place]
-        gone = [player for player in self._place if player not in wanted]
+        new = [player for player in wanted if player not in self._index]
+        gone = [player for player in self._index if player not in wanted]
         if len(new) > len(gone) or len(gone) > len(wanted):
             self._policy = stack_policies([_network(policy) for policy in wanted.values()])
-            self._place = {player: place for place, player in enumerate(wanted)}
+            self._index = {player: index for index, player in enumerate(wanted)}
         else:
             for player, other in zip(new, gone, strict=False):
-                place = self._place.pop(other)
-                replace_weights(self.policy, weights_of(wanted[player]), model=place)
-                self._place[player] = place
-        return [self._place[player] for player in wanted]
+                index = self._index.pop(other)
+                replace_weights(self.policy, weights_of(wanted[player]), model=index)
+                self._index[player] = index
+        return [self._index[player] for player in wanted]
 
 
 def _network(policy: Policy) -> NetworkPolicy:

@@ -1,5 +1,4 @@
-"""The learner: hosts one or more learning players, turns their trajectories into updates and publishes
-the new weights."""
+"""The learner: trains one or more players on their trajectories and publishes the new weights."""
 
 from __future__ import annotations
 
@@ -19,19 +18,19 @@ from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer, statistics_of
 from ludus.workers.buffer_worker import teacher_of
+from ludus.workers.config import LearnerConfig
 from ludus.workers.player_cache import WeightStore
 from ludus.workers.ranks import ALONE, BufferStatus, LeftOut, OtherRanks, Ranks, Train, joined, nothing_of
 from ludus.workers.stacked_training import groups, update_stacked
-from ludus.workers.trained_player import LearnerConfig, TrainedPlayer
+from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import IDLE, Progress
 
 Configured = Callable[[Settings], tuple[Algorithm, LearnerConfig, int]]
-"""The algorithm, the learner's settings and the budget of the experiment, changed like this."""
+"""Returns the algorithm, the learner's config and the budget of the experiment with changed settings."""
 
 
 class Learner:
-    """Trains whichever of its players have a batch, in turn or stacked. All have the same number of
-    actors."""
+    """Trains those of its players that have a batch, in turn or stacked. All have the same number of actors."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class Learner:
         players: Mapping[str, TrainedPlayer],
         buffers: Mapping[str, Buffer],
         pools: tuple[SlotPool, ...],
-        board: WeightStore,
+        weights: WeightStore,
         models: ModelPool,
         budget: int,
         configured: Configured,
@@ -51,29 +50,29 @@ class Learner:
         self.players = dict(players)
         self.buffers = dict(buffers)
         self._pools = pools
-        self._board = board
+        self._weights = weights
         self._models = models
         self._budget = budget
         self._configured = configured
         self._spent = spent
-        """Decisions of players that have left."""
+        """Decisions of players that have left the league."""
         self._passed_over: dict[str, int] = {}
-        """Rounds that each player has held an actor up while others were trained."""
+        """By player: rounds in which it held an actor up while others were trained."""
         self.batches = 0
-        """Batches taken so far, those included of which nothing could be trained on."""
+        """Batches taken so far, including those without a usable decision."""
         self._initial = {player: trained.weights() for player, trained in players.items()}
         self.present: NDArray[np.bool_] | None = None
-        """By actor, whether there is one; None: all."""
+        """By place of an actor: whether it is taken; None: all are."""
         self._ranks = ranks
         self.others: OtherRanks | None = None
-        """Of rank 0: the ranks that do as it does."""
+        """Of rank 0: the other ranks."""
         self._left_out = {player: LeftOut() for player in players}
-        """Since the last update of the player, in this rank."""
+        """By player: decisions left out in this rank since its last update."""
         self._of_taken: dict[str, dict[str, float]] = {player: {} for player in players}
 
     @property
     def decisions(self) -> int:
-        """Decisions that all players have trained on, those included that have left."""
+        """Decisions that all players have trained on, including those that have left."""
         return self._spent + sum(trained.decisions for trained in self.players.values())
 
     @property
@@ -89,16 +88,16 @@ class Learner:
         unblocked by: Actor.step
         produces:     one version of the weights per update; frees the slots
         """
-        standing = self.standing()
+        status = self.buffer_status()
         if self.others is not None:
-            standing = joined([standing, *self.others.standings()])
-        parts = {player: self._part(player, standing) for player in self._ready(standing)}
+            status = joined([status, *self.others.statuses()])
+        parts = {player: self._part(player, status) for player in self._ready(status)}
         if parts and self.others is not None:
             self.others.order(Train(parts))
         return self.train(parts)
 
     def train(self, parts: Mapping[str, float]) -> Progress:
-        """Train these players, each on so large a part of what waits, the newest first. All ranks do it
+        """Train these players, each on this share of its waiting decisions, the newest first. All ranks call this
         together."""
         total = 0
         statistics: dict[str, float] = {}
@@ -110,18 +109,18 @@ class Learner:
         return Progress(count=total, statistics=statistics) if statistics else IDLE
 
     def discard(self) -> Progress:
-        """The budget is spent: what actors still hand over while they measure is not trained on."""
+        """Drop all trajectories: the budget is spent, and actors still hand over during evaluation."""
         for buffer in self.buffers.values():
             buffer.clear()
         return IDLE
 
-    def standing(self) -> BufferStatus:
-        """What waits in this rank. What is too old to be trained on is let go of first."""
+    def buffer_status(self) -> BufferStatus:
+        """The status of this rank's buffers, after dropping trajectories that are too old."""
         for player, trained in self.players.items():
             if trained.config.schedule == "async":
                 counted = trained if self._ranks.count == 1 else self._left_out[player]
                 counted.stale += self.buffers[player].drop_older_than(trained.oldest_version)
-            # What the buffer worker began before the last update, and ended after it.
+            # The buffer worker may have started these before the last update.
             self.buffers[player].recompute_older_than(trained.step - trained.config.recompute_lag)
         return BufferStatus(
             decisions={player: buffer.ready for player, buffer in self.buffers.items()},
@@ -129,21 +128,21 @@ class Learner:
             preparing=[player for player, buffer in self.buffers.items() if buffer.is_preparing],
         )
 
-    def _ready(self, standing: BufferStatus) -> list[str]:
+    def _ready(self, status: BufferStatus) -> list[str]:
         """The players to train now.
 
-        In the asynchronous schedule those for whom a batch waits, whoever sent it. Otherwise, once every
-        actor waits for the learner, those for whom they wait: with one player, every actor's hand-over is in
-        then; with several, actors may wait because of different ones, and would do so for ever.
+        In the asynchronous schedule, players with a full batch. Otherwise, once every actor waits for the learner,
+        the players that they wait for. With one player, every hand-over is complete then; with several, actors may
+        wait for different players and would otherwise wait forever.
         """
         found = [
             player
             for player, trained in self.players.items()
-            if trained.config.schedule == "async" and standing.decisions[player] >= trained.config.batch_size
+            if trained.config.schedule == "async" and status.decisions[player] >= trained.config.batch_size
         ]
-        held_up = {player: np.array(actors) for player, actors in standing.held_up.items()}
+        held_up = {player: np.array(actors) for player, actors in status.held_up.items()}
         waiting = np.any(list(held_up.values()), axis=0)
-        for player in standing.preparing:  # the buffer worker will be done in a moment
+        for player in status.preparing:  # the buffer worker will soon be done
             del held_up[player]
         if found:
             return found + self._overtaken(found, held_up)
@@ -152,25 +151,25 @@ class Learner:
         return [player for player, actors in held_up.items() if actors.any()]
 
     def _overtaken(self, ready: Sequence[str], held_up: Mapping[str, NDArray[np.bool_]]) -> list[str]:
-        """Players that hold an actor up while others are trained again and again. A player whose turn has
-        passed gets no more matches, so that its batch would never be full: it trains on what there is."""
+        """Players that hold an actor up while others are trained repeatedly. Such a player may get no more
+        matches, so that its batch would never be full; it trains on the decisions that wait."""
         waiting = [player for player, actors in held_up.items() if player not in ready and actors.any()]
         rounds = {player: self._passed_over.get(player, 0) + 1 for player in waiting}
         patience = 2 * len(self.players)
         self._passed_over = {player: count for player, count in rounds.items() if count <= patience}
         return [player for player in waiting if player not in self._passed_over]
 
-    def _part(self, player: str, standing: BufferStatus) -> float:
-        """Of what waits for it, the part that is trained on now.
+    def _part(self, player: str, status: BufferStatus) -> float:
+        """The share of a player's waiting decisions to train on.
 
-        A hand-over is a little more than its share: left behind, that little would hold its actor up until it
-        is too old. So all is taken, unless so much waits that the newest alone make a batch.
+        A hand-over is a little larger than its share of a batch, and a rest would hold its actor up until it is too
+        old. So all is taken, unless two batches wait.
         """
-        config, waiting = self.players[player].config, standing.decisions[player]
+        config, waiting = self.players[player].config, status.decisions[player]
         return config.batch_size / waiting if config.schedule == "async" and waiting >= 2 * config.batch_size else 1.0
 
     def _train(self, group: Sequence[TrainedPlayer], parts: Mapping[str, float]) -> list[dict[str, float]]:
-        """One update of each, together if they are several; returns what it measured."""
+        """Update each player of a group, stacked if there are several; returns their statistics."""
         taken = [self._take(trained, parts[trained.player]) for trained in group]
         dropped: list[int] = []
         learning: list[tuple[TrainedPlayer, dict[int, Batch], dict[int, Batch]]] = []
@@ -206,7 +205,7 @@ class Learner:
         ]
 
     def _take(self, trained: TrainedPlayer, part: float) -> tuple[dict[int, Batch], dict[int, IntArray]]:
-        """What the player trains on now, and the slots that are refused, both by kind of seat."""
+        """The player's batches and the slots that are refused, both by kind of seat."""
         self.batches += 1
         buffer, left_out = self.buffers[trained.player], self._left_out[trained.player]
         enough = None if part == 1.0 else round(part * buffer.ready)
@@ -216,7 +215,7 @@ class Learner:
         self._of_taken[trained.player] = statistics_of(chosen, trained.step, trained.config.uses)
         for kind, taken in chosen.items():
             batch, finite = self._pools[kind].stack_finite(taken.slots, trained.oldest_version)
-            if not finite.all():  # one NaN would spoil the whole batch
+            if not finite.all():  # one NaN would spoil the batch
                 refused[kind] = taken.slots[~finite]
                 left_out.refused += int(taken.decisions[~finite].sum())
             if batch is not None:
@@ -227,8 +226,8 @@ class Learner:
         return batches, refused
 
     def _exchange(self, trained: TrainedPlayer, batches: Mapping[int, Batch]) -> tuple[int, dict[int, Batch]]:
-        """Count what is left out in all ranks. Returns how many decisions they have dropped so far, and an
-        empty batch for each kind of seat that only others have."""
+        """Sum the decisions left out over all ranks. Returns the decisions that they have dropped so far, and an
+        empty batch for each kind of seat that only other ranks have."""
         own = self._left_out[trained.player]
         self._left_out[trained.player] = LeftOut()
         told = self._ranks.gather([own.stale, own.refused, self.buffers[trained.player].dropped, list(batches)])
@@ -239,17 +238,15 @@ class Learner:
         return sum(dropped for _, _, dropped, _ in told), elsewhere
 
     def publish(self, player: str) -> None:
-        if self._ranks.rank > 0:
-            return
-        trained = self.players[player]
-        self._board.publish(trained.model, trained.weights())
+        if self._ranks.rank == 0:
+            trained = self.players[player]
+            self._weights.publish(trained.model, trained.weights())
 
     def publish_teachers(self) -> None:
-        """For a buffer worker: they never change."""
-        if self._ranks.rank > 0:
-            return
-        for player, trained in self.players.items():
-            self._board.publish(ModelId(teacher_of(player), 0, 0), trained.teacher_weights())
+        """Publish the teachers, which never change, for the buffer worker."""
+        if self._ranks.rank == 0:
+            for player, trained in self.players.items():
+                self._weights.publish(ModelId(teacher_of(player), 0, 0), trained.teacher_weights())
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         """An actor hands trajectories over."""
@@ -259,23 +256,21 @@ class Learner:
         """The only actor has handed over its share of a batch."""
         self.buffers[player].complete()
 
-    # --- for the controller ---
-
     def report(self, player: str) -> LearnerProgress:
         trained = self.players[player]
         return LearnerProgress(player, trained.incarnation, trained.step, trained.decisions)
 
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
-        """Put the player's weights, live and averaged, into the model pool, and say which they are."""
+        """Put the player's live and averaged weights into the model pool; returns its progress."""
         put_into_pool(self._models, self.players[player], parent)
         return self.report(player)
 
     def start_from(self, player: str, model: ModelId, value_only: int = 0) -> None:
-        """Let a player begin with the weights of a model in the pool, and train its value alone at first."""
+        """Start a player from a model of the pool, and train only its value for `value_only` decisions."""
         self.players[player].begin_from(self._models.fetch(model), value_only)
 
     def reset(self, event: PlayerReset) -> None:
-        """Start a player again from the weights that the event names, or from fresh ones."""
+        """Restart a player from the model that the event names, or from its initial weights."""
         weights = self._initial[event.player]
         if event.model is not None:
             weights = self._models.fetch(ModelId.parse(event.model))
@@ -284,15 +279,15 @@ class Learner:
         self.publish(event.player)
 
     def configure(self, player: str, settings: Settings) -> None:
-        """Train it with the experiment's settings changed like this."""
+        """Change settings of the experiment for one player."""
         algorithm, config, self._budget = self._configured(settings)
         self.players[player].configure(algorithm, config)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """A learner holds no resources."""
 
     def save(self) -> tuple[Tree, dict[str, Any]]:
-        """The players. What waits in their buffers lies in the actors' slots: see `save_buffers`."""
+        """The state of the players. Waiting trajectories are in the actors' slots: see `save_buffers`."""
         arrays: Tree = {}
         facts: dict[str, Any] = {}
         for player, trained in self.players.items():
@@ -306,7 +301,7 @@ class Learner:
                 trained.load(under(f"{player}/", arrays), facts[player])
 
     def compare(self) -> None:
-        """Make sure that all ranks have come to the same: each must call this."""
+        """Raises if the players differ between ranks. All ranks must call this."""
         if self._ranks.count == 1:
             return
         arrays, facts = self.save()
@@ -326,7 +321,7 @@ class Learner:
 
 
 def put_into_pool(models: ModelPool, trained: TrainedPlayer, parent: ModelId | None) -> None:
-    """The player's weights of now, live and averaged."""
+    """Publish a player's current weights, live and averaged."""
     facts = {"decisions": trained.decisions}
     models.publish(trained.model, trained.weights(), parent=parent, variant="live", facts=facts)
     models.publish(trained.model, trained.average_weights(), parent=parent, variant="average", facts=facts)

@@ -1,4 +1,4 @@
-"""What worker processes and the controller say to each other. Trajectories and weights never travel here."""
+"""Messages between worker processes and the controller. Trajectories and weights travel in shared memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Sett
 from ludus.system.machine import installed_version
 
 PROTOCOL = 6
-"""Counts up when messages, or what lies in shared memory, change their meaning."""
+"""Increased when messages or the layout of shared memory change."""
 
 
 class Request(msgspec.Struct, frozen=True, tag_field="message"):
-    """Begins a conversation; answered unless it says otherwise."""
+    """A request, which is answered unless its docstring says otherwise."""
 
 
 class NextMatch(Request, frozen=True, tag="next_match"):
@@ -28,7 +28,7 @@ class ReportResult(Request, frozen=True, tag="report"):
 
 
 class VoidMatch(Request, frozen=True, tag="void_match"):
-    """A table of the match was lost: it ends without a result. Answered when that is on disk."""
+    """A table of the match was lost, so that it ends without a result. Answered when that is on disk."""
 
     match_id: int
     reason: str
@@ -43,28 +43,28 @@ class Failed(Request, frozen=True, tag="failed"):
 
     reason: str
     kind: str = "worker_crash"
-    """Whose error it is: env_crash, worker_crash, damaged_model, disk."""
+    """env_crash, worker_crash, damaged_model or disk."""
 
 
 class Stopping(Request, frozen=True, tag="stopping"):
-    """Middleware of the worker asks for the end of the run; not answered."""
+    """Middleware of the worker requests the end of the run; not answered."""
 
     reason: str
 
 
 class Leaving(Request, frozen=True, tag="leaving"):
-    """An actor that gets no more matches has ended all that it had; not answered."""
+    """An actor that gets no more matches has finished all of its own; not answered."""
 
 
 class Learned(Request, frozen=True, tag="learned"):
-    """News of the learner; not answered."""
+    """Progress of the learner; not answered."""
 
     reports: tuple[LearnerProgress, ...]
     statistics: dict[str, float]
 
 
 class Publish(Request, frozen=True, tag="publish"):
-    """To the learner: put the player's weights into the model pool as they are now."""
+    """To the learner: put the player's current weights into the model pool."""
 
     player: str
     parent: str | None
@@ -75,28 +75,28 @@ class ResetWeights(Request, frozen=True, tag="reset"):
 
 
 class Configure(Request, frozen=True, tag="configure"):
-    """To the learner: train a player with these settings of the experiment changed."""
+    """To the learner: change these settings of the experiment for one player."""
 
     player: str
     settings: Settings
 
 
 class Save(Request, frozen=True, tag="save"):
-    """To the learner: write a checkpoint; `events` is how many the league has seen."""
+    """To the learner: write a checkpoint. `events` is the number of events that the league has applied."""
 
     events: int
 
 
 class Forget(Request, frozen=True, tag="forget"):
-    """To the learner: this actor has died; what it handed over and was not used is lost."""
+    """To the learner: this actor has died, and its unused trajectories are lost."""
 
     actor: int
     gone: bool = True
-    """Nobody begins in its place now. Else those who take turns with it wait for the next one."""
+    """It is not replaced now. Otherwise actors that take turns with it wait for its replacement."""
 
 
 class Reply(msgspec.Struct, frozen=True, tag_field="message"):
-    """The end of a request."""
+    """The answer to a request."""
 
 
 class Done(Reply, frozen=True, tag="done"):
@@ -105,9 +105,9 @@ class Done(Reply, frozen=True, tag="done"):
 
 class MatchFound(Reply, frozen=True, tag="match"):
     match: Match | None
-    """None: there is nothing more to play for this actor, which ends once its open matches have."""
+    """None: the actor gets no more matches and ends after its open ones."""
     sharing: int
-    """Actors that share a batch now: each hands over after its part of it."""
+    """Number of actors that share a batch; each hands over after its share."""
 
 
 class FrozenFound(Reply, frozen=True, tag="frozen"):
@@ -126,42 +126,38 @@ ToLearner = Publish | ResetWeights | Configure | Save | Forget
 FromLearner = Learned | Done | Published | Failed | Stopping
 ToActor = MatchFound | FrozenFound | Done
 
-
 CODE = f"ludus {installed_version()}, protocol {PROTOCOL}"
-"""What processes must have in common to understand each other: a long run may outlive an installation."""
-
-
+"""Version that all processes of a run must share. An installation may be updated during a long run."""
 OTHER_CODE = 76
-"""Exit code of a worker that does not understand its controller."""
+"""Exit code of a worker whose version differs from that of its controller."""
 
 
 class HostedPlayer(msgspec.Struct, frozen=True, kw_only=True):
-    """A learning player, as a learner begins with it."""
+    """How a learner starts with a learning player."""
 
     number: int
-    """Among all learning players that ever joined: its chances follow from it."""
+    """Its number among all learning players that ever joined, from which its seed follows."""
     start: str | None
-    """The model it joined with; None: fresh weights."""
+    """The model that it starts from; None: fresh weights."""
     value_only: int = 0
-    """Decisions on which it trains its value alone when it starts from a model."""
+    """Decisions on which only its value is trained if it starts from a model."""
     incarnation: int = 0
-    """Under which it goes on."""
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What a worker process is told on its command line. Numbers of descriptors are those it inherits."""
+    """The command line of a worker process. Descriptors are those that it inherits."""
 
     run: str
     role: str
     index: int
     num_places: int
-    """For actors; not all of them have to be taken."""
+    """Places for actors, some of which may be free."""
     sharing: int
-    """Actors that share a batch, as they start."""
+    """Number of actors that share a batch at the start."""
     attempt: int
-    """How often this worker was started: another start, other chances."""
+    """How often this worker was started; part of its seed."""
     start: int
-    """How often the run was started: the same."""
+    """How often the run was started; part of the seed."""
     control_fd: int
     region_fd: int
     signal_fds: tuple[tuple[int, int], ...]
@@ -170,20 +166,20 @@ class Launch(msgspec.Struct, frozen=True):
     """Decisions of players that have left."""
     parent: int
     rendezvous: str = ""
-    """Where ranks of the learner find each other, if there are several."""
+    """Address at which the ranks of the learner find each other, if there are several."""
     rank_fds: tuple[int, ...] = ()
-    """Sockets to the other ranks, of rank 0, or to rank 0."""
+    """Of rank 0: sockets to the other ranks; else the socket to rank 0."""
     code: str = CODE
 
 
 class _Stamp(msgspec.Struct):
-    """The one part of a `Launch` that every version understands."""
+    """The field of a `Launch` that every version can read."""
 
     code: str = "an unknown version"
 
 
 def read_launch(text: str) -> Launch:
-    """What a worker is told on its command line; one of another version says so and ends."""
+    """Read the command line of a worker. A worker of another version exits with `OTHER_CODE`."""
     told = msgspec.json.decode(text, type=_Stamp).code
     if told != CODE:
         print(f"the run is of {told}, but {CODE} is installed now", file=sys.stderr)
@@ -192,5 +188,4 @@ def read_launch(text: str) -> Launch:
 
 
 def worker_command(launch: Launch) -> list[str]:
-    """The command line of a worker process."""
     return [sys.executable, "-m", "ludus.runtime", msgspec.json.encode(launch).decode()]

@@ -29,7 +29,7 @@ class WeightStore(Protocol):
 
 
 class LocalWeights:
-    """A board inside one process."""
+    """A `WeightStore` inside one process."""
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[ModelId, Tree]] = {}
@@ -46,7 +46,7 @@ class LocalWeights:
 
 
 class SharedWeights:
-    """A board in shared memory, with one publisher and any number of readers; neither waits for the other.
+    """A `WeightStore` in shared memory, with one publisher and any number of readers; neither waits for the other.
 
     Each player has two copies of its weights. The publisher fills the one that is not the newest and then
     says so; a reader whose copy is being filled again meanwhile reads once more.
@@ -152,19 +152,19 @@ class SeatedPlayer:
 
 
 class PlayerCache:
-    """Finds the policy or bot of a player. Learning players are renewed from the board; of frozen ones
-    the least recently used leave memory when there are more than `capacity`."""
+    """Policies and bots of players. Learning players are renewed from `weights`; of frozen players the least
+    recently used leave memory when there are more than `capacity`."""
 
     def __init__(
         self,
         build: Callable[[], tuple[Policy, ...]],
-        board: WeightStore,
+        weights: WeightStore,
         frozen: FrozenModels,
         bots: Mapping[str, Bot],
         capacity: int,
     ) -> None:
         self._build = build
-        self._board = board
+        self._weights = weights
         self._frozen = frozen
         self._bots = bots
         self._capacity = capacity
@@ -187,8 +187,8 @@ class PlayerCache:
     def refresh(self) -> None:
         """Take the newest weights of the learning players in memory."""
         for player, seated in self._learning.items():
-            if self._board.newest(player) != seated.model:
-                seated.model, weights = self._board.fetch(player)
+            if self._weights.newest(player) != seated.model:
+                seated.model, weights = self._weights.fetch(player)
                 load_weights(seated.policies, weights)
 
     def model_name(self, player: str) -> str:
@@ -197,8 +197,8 @@ class PlayerCache:
     def _load(self, player: str) -> SeatedPlayer:
         if player in self._bots:
             seated = SeatedPlayer(bot=self._bots[player])
-        elif self._board.newest(player) is not None:
-            model, weights = self._board.fetch(player)
+        elif self._weights.newest(player) is not None:
+            model, weights = self._weights.fetch(player)
             seated = SeatedPlayer(policies=self._build(), model=model)
             load_weights(seated.policies, weights)
             self._learning[player] = seated

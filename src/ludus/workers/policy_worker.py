@@ -1,11 +1,14 @@
-"""The policy worker: answers what several actors ask, in as few calls as possible."""
+"""The policy worker: batched inference for several actors.
+
+An actor writes its rows into its `RequestArea` in shared memory. The policy worker joins the rows of all waiting
+actors, decides on them in as few calls as possible, and writes the answers back.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -19,22 +22,22 @@ from ludus.workers.inference import ActingRows, Group, Inference, InferenceResul
 from ludus.workers.worker import IDLE, Progress
 
 PLAYER_BYTES = 64
-"""The longest id of a player."""
+"""Maximum length of a player's id."""
 ERROR_BYTES = 1024
 
 NewArray = Callable[[tuple[int, ...], Any], Array]
 
 
 class InferenceFailed(RuntimeError):  # noqa: N818
-    """The policy worker could not decide on these rows."""
+    """The policy worker failed on the rows of this actor."""
 
 
 FAILURES: tuple[type[Exception], ...] = (InferenceFailed, ModelPoolError)
-"""How an actor learns of a failure: weights that do not open are no fault of its rows."""
+"""Errors that an actor is told of: unreadable weights are not the fault of its rows."""
 
 
 class RowColumns:
-    """Space for rows of one kind of seat: what goes into a decision."""
+    """Arrays for the inputs of decisions of one kind of seat."""
 
     def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
         self.observation = allocate(policy.kind.observation.arrays, (capacity,), new)
@@ -43,7 +46,7 @@ class RowColumns:
         self.uniforms = new((capacity, policy.num_draws), np.dtype(np.float32))
 
     def rows(self, kind: int, groups: tuple[Group, ...]) -> ActingRows:
-        """The first rows, in place."""
+        """The first rows, without a copy."""
         used = slice(0, groups[-1].stop)
         return ActingRows(
             kind=kind,
@@ -56,7 +59,7 @@ class RowColumns:
 
 
 class AnswerColumns:
-    """Space for what was decided, row by row."""
+    """Arrays for the outputs of decisions of one kind of seat."""
 
     def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
         heads = policy.kind.action
@@ -81,7 +84,7 @@ class AnswerColumns:
         self._numbers["version"][where] = answer.version[source]
 
     def answer(self, num_rows: int) -> InferenceResult:
-        """The first rows, in place: they hold until the next request."""
+        """The first rows, without a copy: they are valid until the next request."""
         used = slice(0, num_rows)
         acted = Acted(
             action=take(self.action, used),
@@ -93,7 +96,7 @@ class AnswerColumns:
 
 
 class KindArea:
-    """The rows of one actor and one kind of seat, whose rows they are, and the answer."""
+    """The rows of one actor and one kind of seat, their players, and the answer."""
 
     def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
         self.capacity = capacity
@@ -128,61 +131,56 @@ class KindArea:
         )
 
     def note_models(self, models: Sequence[ModelId]) -> None:
-        """By group, which weights decided."""
         self._models[: len(models)] = [(model.incarnation, model.step) for model in models]
 
     def versions(self, num_groups: int) -> list[tuple[int, int]]:
-        """By group (incarnation, step) of the weights that decided."""
+        """By group: (incarnation, step) of the weights that decided."""
         return [(incarnation, step) for incarnation, step in self._models[:num_groups].tolist()]
 
 
 class RequestArea:
-    """Everything that passes between one actor and the policy worker."""
+    """The shared memory of one actor and the policy worker."""
 
     def __init__(self, policies: Sequence[Policy], capacities: Sequence[int], new: NewArray) -> None:
-        """Per kind of seat its policy and the most rows of one request."""
+        """By kind of seat: its policy, and the most rows of one request."""
         self.kinds = tuple(
             KindArea(policy, capacity, new) for policy, capacity in zip(policies, capacities, strict=True)
         )
         self._asked = new((1,), np.int64)
-        """Requests that the actor has made."""
+        """Number of requests."""
         self._answered = new((1,), np.int64)
-        """The latest request that was answered."""
+        """Number of the latest answered request."""
         self._asked_at = new((1,), np.float64)
         self._failure = new((1,), np.int64)
-        """0, or 1 and more: the place of what the answer raises among `FAILURES`."""
+        """0, or 1 + the index in `FAILURES` of the error that the actor raises."""
         self._error = new((1,), np.dtype(f"S{ERROR_BYTES}"))
 
     @property
     def is_waiting(self) -> bool:
-        """There is a request that has not been answered."""
+        """Whether a request has not been answered."""
         return bool(self._asked[0] != self._answered[0])
 
-    # --- the actor's side ---
-
     def ask(self, requests: Sequence[ActingRows]) -> None:
-        """Rows of one or more kinds of seat. The area must not be waiting."""
+        """Write a request of one or more kinds of seat. The previous one must have been answered."""
         by_kind = {rows.kind: rows for rows in requests}
         for kind, area in enumerate(self.kinds):
             area.write(by_kind.get(kind))
         self._asked_at[0] = time.monotonic()
-        self._asked[0] += 1  # last, so that the policy worker never sees half a request
+        self._asked[0] += 1  # last, so that the policy worker sees complete requests
 
     def answers(self, requests: Sequence[ActingRows]) -> list[InferenceResult]:
-        """In place: they hold until the next request for the same kind of seat."""
+        """Without copies: they are valid until the next request for the same kind of seat."""
         if self._failure[0]:
             raise FAILURES[int(self._failure[0]) - 1](bytes(self._error[0]).decode(errors="replace"))
         return [self.kinds[rows.kind].answered.answer(rows.groups[-1].stop) for rows in requests]
 
-    # --- the policy worker's side ---
-
     @property
     def asked_at(self) -> float:
-        """When the request was made, by `time.monotonic`, which all processes of a machine share."""
+        """`time.monotonic` of the request, which all processes of a machine share."""
         return float(self._asked_at[0])
 
     def done(self, failure: Exception | None = None) -> None:
-        """The whole answer is written, or the request failed."""
+        """Mark the request as answered or failed, after the answer is written."""
         self._failure[0] = 0 if failure is None else 1 + isinstance(failure, ModelPoolError)
         if failure is not None:
             self._error[0] = f"{type(failure).__name__}: {failure}".encode()[:ERROR_BYTES]
@@ -190,12 +188,12 @@ class RequestArea:
 
 
 COUNTERS = ("batches", "requests", "rows", "wait_s")
-"""What a policy worker counts, from the start of the run: batches, requests and rows answered, and how long
-the requests had waited when their batch began."""
+"""Counters of a policy worker since the start of the run: batches, requests, rows, and how long the requests
+had waited when their batch began."""
 
 
 class InferenceStatistics:
-    """What a policy worker has done of late, from its counters."""
+    """Recent statistics of a policy worker, from its counters."""
 
     def __init__(self, counters: Array) -> None:
         self._counters = counters
@@ -203,7 +201,7 @@ class InferenceStatistics:
         self.latest: dict[str, float] = {}
 
     def update(self) -> dict[str, float]:
-        """Means since the last update; as they were, if nothing has been asked since."""
+        """Means since the last update; unchanged without new requests."""
         batches, requests, rows, wait_s = (self._counters - self._before).tolist()
         if requests:
             self._before = self._counters.copy()
@@ -222,7 +220,7 @@ class Piece:
     area: KindArea
     group: Group
     start: int = 0
-    """Where they lie in the batch."""
+    """Their first row in the batch."""
 
     @property
     def asked(self) -> slice:
@@ -234,7 +232,7 @@ class Piece:
 
 
 class PolicyWorker:
-    """Rows of a player from several actors are one dense call, those of several pinned players one stacked
+    """Decides on a player's rows of all actors in one dense call, and on several pinned players in one stacked
     call."""
 
     def __init__(
@@ -249,8 +247,8 @@ class PolicyWorker:
         new: NewArray = np.zeros,
         name: str = "policy-worker",
     ) -> None:
-        """`policies`: per kind of seat, one that shows the shapes; `wake(actor)`: its request is answered;
-        `new`: makes the memory in which the rows of several actors are brought together."""
+        """`policies`, one per kind of seat, give the shapes. `wake(actor)` is called when its request is answered.
+        `new` allocates the arrays in which the rows of several actors are joined."""
         self.name = name
         self._inference = inference
         self._areas = areas
@@ -258,15 +256,15 @@ class PolicyWorker:
         self._wake = wake
         self.counters = counters
         self._expected: set[int] = set()
-        """Who asked last time. An actor that lets a batch go without it, because it waits for the learner
-        or has died, is not waited for until it asks again."""
+        """Actors of the last batch. An actor that misses a batch, because it waits for the learner or has died, is
+        not waited for until it asks again."""
         self._joint = [
             RowColumns(policy, sum(area.kinds[kind].capacity for area in areas), new)
             for kind, policy in enumerate(policies)
         ]
 
     def patience(self, now: float) -> float | None:
-        """Seconds until the requests that wait are answered, if nobody else asks; None: nobody waits."""
+        """Seconds until the waiting requests are answered, unless more arrive; None: there are none."""
         waiting = self._waiting()
         if not waiting:
             return None
@@ -276,37 +274,37 @@ class PolicyWorker:
         return max(0.0, first + self._delay_s - now)
 
     def step(self) -> Progress:
-        """Answer everything that waits, with the newest weights there are.
+        """Answer all waiting requests with the newest weights.
 
         consumes:  the requests in the areas
-        waits for: nothing; idle if nobody has asked
-        produces:  answers, and a wake for each actor that has one
+        waits for: nothing; idle without requests
+        produces:  answers, and a wake for each answered actor
         """
         waiting = self._waiting()
         if not waiting:
             return IDLE
-        now = monotonic()
+        now = time.monotonic()
         wait_s = sum(now - self._areas[actor].asked_at for actor in waiting)
         self._expected = set(waiting)
-        self._inference.refresh()  # once: all rows of a player in a batch are decided by the same weights
+        self._inference.refresh()  # once, so that a batch uses one version of the weights per player
         rows = self._answer(waiting)
         self.counters += (1, len(waiting), rows, wait_s)
         return Progress(count=rows)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """A policy worker holds no resources."""
 
     def _waiting(self) -> list[int]:
         return [actor for actor, area in enumerate(self._areas) if area.is_waiting]
 
     def _answer(self, actors: Sequence[int]) -> int:
-        """Answer these; an actor whose rows cannot be decided on is told, and the others do not notice."""
+        """Answer these actors. If the batch fails, each is answered alone, so that only the faulty one is told."""
         failed: Exception | None = None
         rows = 0
         try:
             rows = sum(self._decide(kind, actors) for kind in range(len(self._joint)))
         except (EOFError, ConnectionError):
-            raise  # the controller is gone, and nothing was wrong with the rows
+            raise  # the controller is gone; the rows are not at fault
         except Exception as failure:
             if len(actors) > 1:
                 return sum(self._answer([actor]) for actor in actors)
@@ -317,7 +315,7 @@ class PolicyWorker:
         return rows
 
     def _decide(self, kind: int, actors: Sequence[int]) -> int:
-        """Decide on the rows of one kind of seat; returns how many there were."""
+        """Decide on the rows of one kind of seat; returns their number."""
         areas = [self._areas[actor].kinds[kind] for actor in actors]
         asked = [(area, area.groups()) for area in areas]
         asked = [(area, groups) for area, groups in asked if groups]
@@ -341,7 +339,7 @@ class PolicyWorker:
 def _joined(
     kind: int, asked: Sequence[tuple[KindArea, tuple[Group, ...]]], joint: RowColumns
 ) -> tuple[list[Piece], ActingRows]:
-    """The rows of several actors brought together by player, and where they came from."""
+    """Join the rows of several actors by player; returns where each piece came from, and the joint rows."""
     by_player: dict[str, list[Piece]] = {}
     for area, groups in asked:
         for group in groups:

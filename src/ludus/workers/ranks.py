@@ -1,5 +1,7 @@
-"""The ranks of a learner: processes that train the same players, each on its part of every batch. What they
-add up and tell each other here comes out the same, bit for bit, in all of them."""
+"""The ranks of a learner: processes that train the same players, each on its part of every batch.
+
+Sums and gathered values are the same, bit for bit, in all ranks.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +27,29 @@ from ludus.system.network import find_interface
 from ludus.workers.messages import Configure, Forget, Request, ResetWeights
 
 SMALL_MESSAGE = 512
-"""Bytes that travel in one round; what is longer needs a second one."""
+"""Bytes that one gather sends; longer messages need a second one."""
 LOOPBACK = "127.0.0.1"
 _LENGTH = 4
-"""Bytes that hold the length of a message."""
+"""Bytes of the length of a message."""
 _distributed: Any = torch.distributed
-"""Groups are made from its parts, not by `init_process_group`: that would be one for the whole process."""
+"""Untyped. Groups are made from its parts: `init_process_group` would make one for the whole process."""
 
 
 class RankLost(RuntimeError):  # noqa: N818
-    """Another rank has died or is silent. Whoever looks after the processes ends this one too."""
+    """Another rank has died or is silent. The controller then ends this one too."""
 
 
 class Ranks(Protocol):
-    """What all ranks do together: each has to call the same, in the same order."""
+    """Collective operations. All ranks must call the same ones in the same order."""
 
     rank: int
     count: int
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Of this tensor over all ranks, written into it."""
+        """Sum a tensor over all ranks, in place."""
 
     def gather(self, value: Any) -> list[Any]:
-        """What each rank says, in their order: numbers, text, lists and dicts of them."""
+        """The values of all ranks, by rank: numbers, text, and lists and dicts of them."""
 
 
 class _Alone:
@@ -62,11 +64,11 @@ class _Alone:
 
 
 ALONE: Ranks = _Alone()
-"""Of a learner that is one process."""
+"""The ranks of a learner with one process."""
 
 
 class Rendezvous:
-    """Where ranks find each other: a store on a free port, which lives as long as this object."""
+    """A store on a free port at which ranks find each other. It lives as long as this object."""
 
     def __init__(self, host: str = LOOPBACK) -> None:
         with socket.create_server((host, 0)) as listening:
@@ -83,7 +85,7 @@ class Rendezvous:
 
 
 class ConnectedRanks:
-    """Ranks that reduce through NCCL where each has a GPU of its own, and through gloo otherwise."""
+    """Ranks that reduce through NCCL if each has its own GPU, and through gloo otherwise."""
 
     def __init__(
         self,
@@ -95,8 +97,8 @@ class ConnectedRanks:
         interface: str | None = None,
         gpu_each: bool = False,
     ) -> None:
-        """`address` is that of the `Rendezvous`; `patience_s`: how long one rank waits for another before it
-        gives up; `interface` is asked for by name (None: the one that leads to the rendezvous)."""
+        """`address` is that of the `Rendezvous`, `patience_s` the time limit of every operation. `interface` is the
+        name of a network interface; None: the one that leads to the rendezvous."""
         self.rank = rank
         self.count = count
         host, _, port = address.rpartition(":")
@@ -148,7 +150,7 @@ class ConnectedRanks:
 
 
 def _together(work: Callable[[], Any]) -> None:
-    """What other ranks take part in: it fails when one of them is gone."""
+    """Run a collective operation. Raises `RankLost` if another rank is gone."""
     try:
         work()
     except RuntimeError as error:
@@ -156,34 +158,34 @@ def _together(work: Callable[[], Any]) -> None:
 
 
 class Train(Request, frozen=True, tag="train"):
-    """To all ranks: train these players, in this order, on what waits in each rank."""
+    """To all ranks: train these players in this order."""
 
     parts: dict[str, float]
-    """By player: the share of it, the newest first; 1: all."""
+    """By player: the share of the waiting decisions to train on, the newest first."""
 
 
 class Compare(Request, frozen=True, tag="compare"):
-    """To all ranks: make sure that all have come to the same weights."""
+    """To all ranks: check that all have the same weights."""
 
 
 class BufferStatus(msgspec.Struct, frozen=True):
-    """What waits in a rank."""
+    """The trajectories that wait in a rank."""
 
     decisions: dict[str, int]
     """By player."""
     held_up: dict[str, list[bool]]
-    """By player and actor: whether that waits for the learner."""
+    """By player and actor: whether the actor waits for the learner."""
     preparing: list[str] = []
-    """Players of whom something is with the buffer worker."""
+    """Players with trajectories at the buffer worker."""
     orders: int = 0
-    """How many the rank has obeyed so far: what it said before the latest means nothing any more."""
+    """Orders that the rank has obeyed. A status from before the latest order is outdated."""
 
 
 ToRank = Train | Compare | ResetWeights | Configure | Forget
 
 
 class UpdateShare(NamedTuple):
-    """What an update was made of."""
+    """The decisions of an update."""
 
     by_version: Mapping[int, int]
     """Decisions trained on, by the version of the weights that made them."""
@@ -193,8 +195,7 @@ class UpdateShare(NamedTuple):
         return sum(self.by_version.values())
 
     def lags(self, version: int, most: int) -> dict[str, float]:
-        """Age, in updates, of the decisions that were trained on; where they may be up to `most` old, also
-        the share of each age."""
+        """Age of the decisions in updates, and the share of each age up to `most`, if that is not 0."""
         ages = {version - one: count for one, count in self.by_version.items()}
         total = max(self.decisions, 1)
         found = {
@@ -220,19 +221,18 @@ def seen_by_all(ranks: Ranks, seen: UpdateShare) -> UpdateShare:
 
 
 class Spread(NamedTuple):
-    """Of one kind of seat: how the pieces that minibatches are made of lie over the ranks."""
+    """How the pieces of one kind of seat's minibatches are distributed over the ranks."""
 
     first: int
-    """Number of this rank's first piece, among those of all ranks one after the other."""
+    """Number of this rank's first piece in the sequence of all ranks' pieces."""
     own: int
     """Pieces of this rank."""
     total: int
     """Pieces of all ranks."""
     decisions: IntArray | None
-    """In each piece of all ranks; None: one each."""
+    """By piece of all ranks; None: one each."""
 
     def count(self, pieces: IntArray) -> int:
-        """Decisions in these pieces."""
         return len(pieces) if self.decisions is None else int(self.decisions[pieces].sum())
 
     @property
@@ -241,7 +241,7 @@ class Spread(NamedTuple):
 
 
 def spread_over(ranks: Ranks, batches: Mapping[int, Batch], *, whole: bool) -> dict[int, Spread]:
-    """By kind of seat that any rank has; pieces are whole trajectories, or single decisions."""
+    """By kind of seat in any rank. Pieces are whole trajectories or single decisions."""
     own: dict[int, Any] = {
         kind: batch.valid.sum(0).tolist() if whole else int(batch.valid.sum()) for kind, batch in batches.items()
     }
@@ -256,12 +256,12 @@ def spread_over(ranks: Ranks, batches: Mapping[int, Batch], *, whole: bool) -> d
 
 
 Measured = Mapping[int, tuple[float, Mapping[str, float]]]
-"""Of one gradient step, by kind of seat: what it counts, and its statistics."""
+"""Statistics of one gradient step by kind of seat, with its weight."""
 
 
 def means(steps: Sequence[Measured]) -> dict[str, float]:
-    """Of the same gradient step in all ranks: the mean over the ranks, by what each counts, then over the
-    kinds of seat. The names of heads differ between kinds."""
+    """Statistics of one gradient step: the weighted mean over the ranks, then the mean over the kinds of seat that
+    have the statistic. The names of heads differ between kinds."""
     found: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for step in steps:
         for kind, (weight, statistics) in step.items():
@@ -278,30 +278,30 @@ def _weighted(values: Sequence[tuple[float, float]]) -> float:
 
 
 class OtherRanks(Protocol):
-    """Rank 0's way to the others, which do whatever it does."""
+    """The other ranks, as rank 0 reaches them. They do whatever rank 0 does."""
 
-    def standings(self) -> Sequence[BufferStatus]: ...
+    def statuses(self) -> Sequence[BufferStatus]: ...
     def order(self, order: Train) -> None: ...
 
 
 @dataclass
 class LeftOut:
-    """Decisions that could not be trained on."""
+    """Numbers of decisions that could not be trained on."""
 
     stale: int = 0
     refused: int = 0
 
 
-def joined(standings: Sequence[BufferStatus]) -> BufferStatus:
-    """What waits in several ranks, each of which has actors of its own."""
-    first = standings[0]
+def joined(statuses: Sequence[BufferStatus]) -> BufferStatus:
+    """The status of several ranks, each of which has its own actors."""
+    first = statuses[0]
     return BufferStatus(
-        decisions={player: sum(one.decisions[player] for one in standings) for player in first.decisions},
+        decisions={player: sum(one.decisions[player] for one in statuses) for player in first.decisions},
         held_up={
-            player: [any(actor) for actor in zip(*(one.held_up[player] for one in standings), strict=True)]
+            player: [any(actor) for actor in zip(*(one.held_up[player] for one in statuses), strict=True)]
             for player in first.held_up
         },
-        preparing=[player for player in first.decisions if any(player in one.preparing for one in standings)],
+        preparing=[player for player in first.decisions if any(player in one.preparing for one in statuses)],
     )
 
 

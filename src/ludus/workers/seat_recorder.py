@@ -1,4 +1,4 @@
-"""What the learning seats of an actor live through, cut into trajectories that go to their learner."""
+"""The recorder: decisions and rewards of the learning seats, cut into trajectories for their learners."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ludus.workers.seating import Seating
 
 
 class SeatMemory:
-    """Rows are (table, column among the seats of a kind). A decision changes them when it is played, not
-    when it is made: until then it may be made again."""
+    """Memory of the policies, by (table, column among the seats of a kind). A decision changes it when it is
+    played, not when it is made: until then it may be made again."""
 
     def __init__(self, kinds: Sequence[tuple[Mapping[str, ArraySpec], tuple[int, int]]]) -> None:
         """Per kind of seat: the arrays of one row, and (tables, seats of the kind)."""
@@ -72,8 +72,8 @@ class SeatMemory:
 
 
 class StreamNumbers:
-    """A stream follows its side through the rotation of seats, so a trajectory goes on over several
-    episodes."""
+    """Numbers of trajectory streams. A stream follows its side through the rotation of seats, so that a
+    trajectory goes on over several episodes."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
         self._num_tables = num_tables
@@ -108,7 +108,7 @@ class StreamNumbers:
 
 
 class TrajectoryClient(Protocol):
-    """Where trajectories go: the learner that hosts the player, or a way to it."""
+    """Where trajectories go: the learner that hosts the player, or a client of it."""
 
     def put(self, player: str, kind: int, slots: IntArray) -> None: ...
     def complete(self, player: str) -> None:
@@ -125,7 +125,7 @@ class CutShort(NamedTuple):
 
 
 class SeatRecorder:
-    """A stream of trajectories for each seat that learns; who learns at which seat, the seating says."""
+    """Writes a stream of trajectories for each learning seat; the seating says which seats learn."""
 
     def __init__(
         self,
@@ -181,8 +181,7 @@ class SeatRecorder:
         *,
         again: bool,
     ) -> None:
-        """The decisions of those rows that are trained on. `again`: they were made before, and are made
-        anew."""
+        """Record the decisions of learning seats. `again`: they replace decisions that were not played."""
         kind = rows.kind
         seats = self._seats[kind][columns]
         owners = self._seating.owner_of_seat[tables, seats]
@@ -203,7 +202,7 @@ class SeatRecorder:
                     self._collected[owner] = self._collected.get(owner, 0) + count
 
     def credit(self, view: TableView) -> None:
-        """What the step has brought to those who learn."""
+        """Add the rewards of a step to the open decisions of learning seats."""
         trains = self._seating.owner_of_seat >= 0
         for kind, seats_of_kind in enumerate(self._seats):
             rewards = view.rewards[kind]
@@ -217,8 +216,7 @@ class SeatRecorder:
                 self.writers[kind].credit(self._of(kind, tables, seats), view.reward[tables, seats], further)
 
     def end(self, ended: IntArray, view: TableView) -> Iterator[CutShort]:
-        """Episodes that have ended at these tables. Those that were truncated come back: they need the value
-        of what was cut."""
+        """End the episodes at these tables. Yields the truncated ones, which need a bootstrap value."""
         trains = self._seating.owner_of_seat[ended] >= 0
         for kind, seats_of_kind in enumerate(self._seats):
             rows, columns = np.nonzero(trains[:, seats_of_kind])
@@ -238,12 +236,13 @@ class SeatRecorder:
         self.writers[cut.kind].truncate(cut.streams, columns, self._clock(view, cut.tables))
 
     def drop(self, tables: IntArray) -> None:
-        """Nothing of what is open at these tables is trained on."""
+        """Drop what is open at these tables: it is not trained on."""
         for kind, (_, _, streams) in enumerate(self._everybody(tables)):
             self.writers[kind].drop(streams)
 
     def renew_owners(self, tables: IntArray) -> None:
-        """Between two episodes at these tables: what belongs to who learns no longer here is handed over."""
+        """Between two episodes at these tables: hand over the trajectories of players that do not learn here
+        any more."""
         for writer, (here, seats, streams) in zip(self.writers, self._everybody(tables), strict=True):
             owners = self._seating.owner_of_seat[here, seats]
             changed = writer.owner[streams] != owners
@@ -254,7 +253,8 @@ class SeatRecorder:
     # --- handing over ---
 
     def hand_over(self, after: int, memory: SeatMemory, view: TableView) -> bool:
-        """All trajectories of every player with so many decisions, at once. Whether there was one."""
+        """Hand over all trajectories of every player with at least `after` decisions. Returns whether there
+        was one."""
         due = [owner for owner, count in self._collected.items() if count >= after]
         for owner in due:
             for kind, writer in enumerate(self.writers):
@@ -304,7 +304,7 @@ class SeatRecorder:
 
 
 def _columns(rows: ActingRows, answer: InferenceResult) -> Tree:
-    """What a trajectory keeps of each row."""
+    """The columns of a trajectory, by name."""
     acted = answer.acted
     return {
         **{f"observation.{name}": array for name, array in rows.observation.items()},

@@ -1,4 +1,4 @@
-"""Which player sits where: the matches an actor holds, the tables they are played at, and their tallies.
+"""Seating: the matches an actor holds, the tables they are played at, the players at them, and the tallies.
 
 A match takes a block of tables and a fixed quota of episodes at each. A table that has played its quota
 joins the block's next match at once; every started episode counts.
@@ -19,7 +19,7 @@ from ludus.data.trees import Array, IntArray, Tree
 
 
 class MatchClient(Protocol):
-    """Where an actor gets its matches and reports what happened. The controller, or a way to it."""
+    """Where an actor gets its matches and reports their results: the controller, or a client of it."""
 
     def next_match(self, tables: int) -> Match: ...
     def report(self, result: Result) -> None: ...
@@ -28,7 +28,7 @@ class MatchClient(Protocol):
 
 
 _VOID = -1
-"""In place of the match of a round: nobody plays that round any more."""
+"""In place of the match of a round that is not played any more."""
 ModelNames = Callable[[str], str]
 """Player -> the id of the weights that it plays with now."""
 
@@ -36,14 +36,14 @@ ModelNames = Callable[[str], str]
 class Seating:
     """All arrays are [tables, ...] or [matches held, ...]; a match held has a small number, used again."""
 
-    def __init__(self, spec: GameSpec, num_tables: int, num_blocks: int, desk: MatchClient) -> None:
+    def __init__(self, spec: GameSpec, num_tables: int, num_blocks: int, client: MatchClient) -> None:
         if num_tables % num_blocks:
             raise ValueError(
                 f"actor.num_tables ({num_tables}) must be a multiple of actor.matches ({num_blocks}), "
                 "so that every match gets an equal block of tables"
             )
         self._spec = spec
-        self._desk = desk
+        self._client = client
         self._block_of_table = np.arange(num_tables) // (num_tables // num_blocks)
         self._block_size = num_tables // num_blocks
         teams = spec.num_teams
@@ -69,7 +69,7 @@ class Seating:
         self.player_of_seat = np.zeros((num_tables, spec.num_seats), np.int64)
         """[tables, seats]: a player's number (see `player_number`)."""
         self.owner_of_seat = np.full((num_tables, spec.num_seats), -1, np.int64)
-        """[tables, seats]: whose learner gets the seat's trajectory; -1 for nobody."""
+        """[tables, seats]: the player whose learner gets the seat's trajectory; -1 for none."""
         self.side_of_seat = np.zeros((num_tables, spec.num_seats), np.int64)
         self._tally = self._new_tally(4)
 
@@ -106,8 +106,8 @@ class Seating:
 
     def count_decisions(self, tables: IntArray, seats: IntArray) -> None:
         tally = self._tally["decisions"]
-        place = self.match[tables] * self._spec.num_teams + self.side_of_seat[tables, seats]
-        tally += np.bincount(place, minlength=tally.size).reshape(tally.shape)
+        at = self.match[tables] * self._spec.num_teams + self.side_of_seat[tables, seats]
+        tally += np.bincount(at, minlength=tally.size).reshape(tally.shape)
 
     def count_step(self, models: ModelNames) -> None:
         """All tables are about to be stepped; a match that was not played before begins with these models."""
@@ -156,7 +156,7 @@ class Seating:
             # Tables of a block that are behind would otherwise wait in a new match for those ahead of them.
             self._rounds[block][int(self.round[table])] = _VOID
             self._drop_past_voids(block)
-            self._desk.void_match(match.id, f"game: {lost[table]}")
+            self._client.void_match(match.id, f"game: {lost[table]}")
         return tables
 
     # --- what survives a stop ---
@@ -206,7 +206,7 @@ class Seating:
         }
 
     def _take_match(self) -> int:
-        match = self._desk.next_match(self._block_size)
+        match = self._client.next_match(self._block_size)
         capacity = len(self._tally["episodes"])
         number = next((n for n in range(capacity) if n not in self._matches), capacity)
         if number == capacity:
@@ -285,7 +285,7 @@ class Seating:
             reward_sum=tuple(tally["reward_sum"].tolist()) if np.isfinite(tally["reward_sum"]).all() else (),
         )
         self._forget(number)
-        self._desk.report(result)
+        self._client.report(result)
 
 
 _SAVED = (

@@ -1,30 +1,28 @@
-"""One learning player inside a learner: its live weights, their average, the optimiser, the counters."""
+"""A learning player: live and averaged weights, references, optimiser, counters, and the update on a batch."""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, require_one_of
+from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.teacher import (
     LOG_RATIO,
     TEACHER,
-    Recomputed,
     apply_recomputed,
     is_recomputed,
     recomputed_columns,
 )
 from ludus.data.batch import Batch
 from ludus.data.records import ModelId
-from ludus.data.schedules import LiveField, Schedule, at
+from ludus.data.schedules import at
 from ludus.data.trees import Array, Tree, under
 from ludus.models.policy import (
     Policy,
@@ -34,13 +32,12 @@ from ludus.models.policy import (
     load_weights,
     placed,
     replace_weights,
-    require_device_name,
     value_parameters,
     weights_of,
 )
 from ludus.models.tensors import on_device
+from ludus.workers.config import LearnerConfig
 from ludus.workers.optimiser import (
-    AdamSettings,
     GradientStep,
     OnDevice,
     Optimiser,
@@ -52,112 +49,10 @@ from ludus.workers.optimiser import (
 from ludus.workers.ranks import ALONE, Ranks, Spread, UpdateShare, seen_by_all, seen_in, spread_over
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LearnerConfig:
-    """How batches become updates."""
-
-    batch_size: int = 16384
-    """Decisions collected for one update of a player."""
-    minibatch_size: LiveField[int] = 4096
-    """Decisions in one gradient step."""
-    epochs: LiveField[int] = 2
-    """Passes over a batch."""
-    learning_rate: LiveField[Schedule] = 3e-4
-    """Of Adam."""
-    max_gradient_norm: LiveField[float] = 0.5
-    """A longer gradient is cut to this length."""
-    adam_beta1: LiveField[float] = 0.9
-    """How slowly the mean of the gradients moves."""
-    adam_beta2: LiveField[float] = 0.999
-    """How slowly the mean of their squares moves."""
-    adam_epsilon: LiveField[float] = 1e-5
-    """Added to the root of that, so that small gradients stay small."""
-    average_decay: LiveField[float] = 0.99
-    """Per update, of the averaged weights that are published beside the live ones."""
-    buffer_size: int = 65536
-    """Decisions that may wait for the learner; the oldest are dropped beyond that."""
-    schedule: Literal["sync", "async"] = "sync"
-    """Acting and learning take turns, so that each decision is trained on by the weights that made it; or
-    they go on side by side, where the runtime has a process for each."""
-    max_lag: int = 1
-    """Of the asynchronous schedule: updates by which the weights that acted may be older than those that
-    learn. Actors wait for a learner that is further behind, and older decisions are not trained on."""
-    reuse: int = 1
-    """Of the asynchronous schedule: updates that may train on the same trajectory."""
-    recompute: tuple[Recomputed, ...] = ()
-    """What is computed again, with the newest weights, for each update that uses a trajectory: its values;
-    its advantages, corrected for how far the policy has moved on since; what the teacher thinks of it."""
-    buffer_worker: bool = False
-    """Whether a process of its own does that, so that the learner only takes gradient steps."""
-    recompute_lag: int = 1
-    """Of the buffer worker: updates by which the weights that recompute may be older than those that
-    learn."""
-    device: str = "auto"
-    """Where the learner computes: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
-    stacked: LiveField[Literal["auto", "on", "off"]] = "auto"
-    """Whether players that are ready together are trained in one backward pass: "auto" where it pays."""
-    ranks: int = 1
-    """Processes that train the same players, each on its part of every batch; gradients are averaged."""
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "minibatch_size", "epochs", "buffer_size", "reuse", "ranks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.buffer_size < self.batch_size:
-            raise ValueError(
-                f"buffer_size ({self.buffer_size}) must hold a batch: at least batch_size ({self.batch_size})"
-            )
-        for name in ("adam_beta1", "adam_beta2", "average_decay"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        for name in ("adam_epsilon", "max_gradient_norm"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        for progress in (0.0, 1.0):
-            if not 0 <= at(self.learning_rate, progress) < math.inf:
-                raise ValueError(f"learning_rate must be finite and at least 0, got {self.learning_rate}")
-        for name in ("max_lag", "recompute_lag"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for one in self.recompute:
-            require_one_of(self, get_args(Recomputed), recompute=one)
-        if self.buffer_worker and not self.recompute:
-            raise ValueError(
-                "buffer_worker=true needs recompute: values, advantages or teacher; else it has nothing to do"
-            )
-        if self.schedule not in ("sync", "async"):
-            raise ValueError(f"schedule must be sync or async, got {self.schedule!r}")
-        if self.uses > self.lag + 1:
-            raise ValueError(
-                f"reuse ({self.reuse}) can be at most max_lag + 1 ({self.lag + 1}): after that a trajectory is too old"
-            )
-        require_device_name("device", self.device)
-        if self.stacked not in ("auto", "on", "off"):
-            raise ValueError(f"stacked must be auto, on or off, got {self.stacked!r}")
-        if self.stacked == "on" and self.ranks > 1:
-            raise ValueError(
-                f"stacked=on is for one rank, got ranks={self.ranks}: several train one player after another"
-            )
-
-    @property
-    def adam(self) -> AdamSettings:
-        return AdamSettings(self.adam_beta1, self.adam_beta2, self.adam_epsilon, self.max_gradient_norm)
-
-    @property
-    def lag(self) -> int:
-        """The lag that the schedule allows."""
-        return self.max_lag if self.schedule == "async" else 0
-
-    @property
-    def uses(self) -> int:
-        """Updates that the schedule lets train on the same trajectory."""
-        return self.reuse if self.schedule == "async" else 1
-
-
 class TrainedPlayer:
     """Learns from batches. Deterministic given its seed, the batches and the device.
 
-    Weights, optimiser and batches live on the device; what goes in and comes out are numpy arrays.
+    Weights, optimiser and batches are on the device; inputs and outputs are numpy arrays.
     """
 
     def __init__(
@@ -191,15 +86,15 @@ class TrainedPlayer:
         self.step = 0
         self.decisions = 0
         self.value_only_until = 0
-        """`decisions` up to which only the value is trained, and the policy stays as it is."""
+        """`decisions` up to which only the value is trained."""
         self.skipped = 0
-        """Gradient steps refused because the loss or the gradient was not finite."""
+        """Gradient steps skipped because the loss or the gradient was not finite."""
         self.stale = 0
         """Decisions not trained on because the weights that made them were too old."""
         self.refused = 0
         """Decisions not trained on because their trajectory held a NaN or an infinity."""
-        self.after_gradient_step: Callable[[], None] = _nothing
-        """Called often during an update, which may take minutes: a sign of life."""
+        self.after_gradient_step: Callable[[], None] = lambda: None
+        """A heartbeat: called during an update, which may take minutes."""
 
     @property
     def model(self) -> ModelId:
@@ -213,25 +108,24 @@ class TrainedPlayer:
     def update(
         self, batches: Mapping[int, Batch], progress: float, elsewhere: Mapping[int, Batch] | None = None
     ) -> dict[str, float]:
-        """Train on one batch per kind of seat; `progress` is the share of the run's budget that is spent.
+        """Train on one batch per kind of seat; `progress` is the spent share of the run's budget.
 
-        With several ranks, all of them do this together, each with its part. `elsewhere`: of the kinds that
-        only other ranks have, a batch in which nothing is valid, since preparing one takes all ranks.
+        With several ranks, all call this together, each with its part. `elsewhere` has an empty batch for each kind
+        that only other ranks have, since all ranks must take part in preparing it.
 
-        Returns means over the gradient steps that were taken. What an algorithm offers as `details` is
-        measured in the last pass over the batch only.
+        Returns means over the gradient steps. The `details` of an algorithm are measured in the last epoch only.
         """
         prepared = self.prepare({**batches, **(elsewhere or {})}, progress)
         prepared = {kind: prepared[kind] for kind in batches}
         return self.finish(seen_in(batches), self._descend(prepared, progress), progress)
 
     def prepare(self, batches: Mapping[int, Batch], progress: float) -> dict[int, Batch]:
-        """What gradient steps are taken on: on the device, with the columns that the algorithm adds."""
+        """Move batches to the device and add the columns of the algorithm."""
         prepared = {kind: self._prepare(kind, batches[kind], progress) for kind in sorted(batches)}
         return prepared if self.is_whole else {kind: batch.flat() for kind, batch in prepared.items()}
 
     def finish(self, seen: UpdateShare, steps: Sequence[GradientStep], progress: float) -> dict[str, float]:
-        """After the gradient steps on a batch: count, let the average and the references follow."""
+        """Complete an update after its gradient steps: count, and move the average and the references."""
         if self.ranks.count > 1:
             seen = seen_by_all(self.ranks, seen)
         taken = [step.statistics for step in steps if not step.broken]
@@ -252,7 +146,7 @@ class TrainedPlayer:
 
     @property
     def is_whole(self) -> bool:
-        """Trains on whole trajectories, because the algorithm or the policy needs them."""
+        """Whether it trains on whole trajectories, because the algorithm or the policy needs them."""
         return self.algorithm.needs_sequences or any(policy.state_arrays for policy in self.policies)
 
     @property
@@ -261,12 +155,12 @@ class TrainedPlayer:
 
     @property
     def trainable(self) -> list[bool]:
-        """By parameter: whether it is trained now."""
+        """By parameter: whether it is currently trained."""
         only = self._value_parameters
         return [not self.is_value_only or index in only for index in range(len(self.optimiser.parameters))]
 
     def configure(self, algorithm: Algorithm, config: LearnerConfig) -> None:
-        """Go on with other settings. Weights, optimiser and references stay."""
+        """Change the settings. Weights, optimiser and references stay."""
         if algorithm.references.keys() != self._references.keys():
             raise ValueError(
                 f"{type(algorithm).__name__} needs other references ({', '.join(algorithm.references)}) "
@@ -291,7 +185,7 @@ class TrainedPlayer:
         return replace(prepared, over_ranks=None, extra=extra)
 
     def _recomputed(self, kind: int, batch: Batch) -> Batch:
-        """With what the newest weights make of it; that is here already if there is a buffer worker."""
+        """Recompute columns with the newest weights, unless a buffer worker has done so."""
         what = self.config.recompute
         if not is_recomputed(what, batch):
             teacher = self._references[TEACHER][kind] if TEACHER in what else None
@@ -299,7 +193,7 @@ class TrainedPlayer:
         return apply_recomputed(batch)
 
     def _descend(self, prepared: Mapping[int, Batch], progress: float) -> list[GradientStep]:
-        """Several epochs of minibatch gradient steps."""
+        """Take the gradient steps of all epochs."""
         learning_rate = at(self.config.learning_rate, progress)
         only = self._value_parameters if self.is_value_only else None
         broken: list[Tensor] = []
@@ -323,7 +217,7 @@ class TrainedPlayer:
     def _minibatches(
         self, prepared: Mapping[int, Batch], spread: Mapping[int, Spread] | None
     ) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
-        """Of one pass, with what each kind of seat counts; where nothing is said, all count the same."""
+        """The minibatches of one epoch, with weights by kind of seat; without weights, all count the same."""
         size, rng = self.config.minibatch_size, self.rng
         if spread is None:
             for minibatch in minibatches(prepared, whole=self.is_whole, size=size, rng=rng):
@@ -332,7 +226,7 @@ class TrainedPlayer:
             yield from shared_minibatches(prepared, spread, whole=self.is_whole, size=size, rng=rng)
 
     def _follow(self) -> None:
-        """Move the average and the references after the live weights."""
+        """Move the average and the references towards the live weights."""
         for average in self._averages:
             average.update()
         for name, rule in self.algorithm.references.items():
@@ -342,10 +236,8 @@ class TrainedPlayer:
                 elif rule.decay:
                     _move(copied, policy, 1.0 - rule.decay)
 
-    # --- weights ---
-
     def weights(self) -> Tree:
-        """Live weights as KIND/PARAMETER."""
+        """Live weights by KIND/PARAMETER."""
         return join_kinds(self.policies, map(weights_of, self.policies))
 
     def teacher_weights(self) -> Tree:
@@ -355,16 +247,16 @@ class TrainedPlayer:
         return join_kinds(self.policies, (average.weights() for average in self._averages))
 
     def reset(self, weights: Mapping[str, Array], incarnation: int, value_only: int = 0) -> None:
-        """Start again from these weights: fresh optimiser, average and references, but for those that are
-        fixed. The first `value_only` decisions train the value alone."""
+        """Restart from these weights with a fresh optimiser, average and references, except fixed ones. The first
+        `value_only` decisions train only the value."""
         self._restart_from(weights)
         self._train_value_alone(value_only)
-        self.incarnation = max(self.incarnation, incarnation)  # a repeated reset is of an earlier one
-        self.step += 1 + self.config.lag  # what the old weights played is too old from now on
+        self.incarnation = max(self.incarnation, incarnation)  # a repeated reset has an earlier one
+        self.step += 1 + self.config.lag  # trajectories of the old weights are now too old
 
     def begin_from(self, weights: Mapping[str, Array], value_only: int = 0) -> None:
-        """Begin with these weights, as if the player had been built with them. The first `value_only`
-        decisions train the value alone."""
+        """Start with these weights as if the player had been built with them. The first `value_only` decisions
+        train only the value."""
         self._restart_from(weights)
         self._copy_live(fixed=True)
         self._train_value_alone(value_only)
@@ -384,13 +276,11 @@ class TrainedPlayer:
         self._copy_live(fixed=False)
 
     def _copy_live(self, *, fixed: bool) -> None:
-        """Make the references that are fixed, or those that are not, equal to the live weights."""
+        """Copy the live weights to the references that are fixed, or to those that are not."""
         for name, rule in self.algorithm.references.items():
             if rule.fixed == fixed:
                 for copied, policy in zip(self._references[name], self.policies, strict=True):
                     _move(copied, policy, 1.0)
-
-    # --- what survives a stop ---
 
     def save(self) -> tuple[Tree, dict[str, Any]]:
         arrays: Tree = {f"live.{name}": array for name, array in self.weights().items()}
@@ -409,17 +299,13 @@ class TrainedPlayer:
             average.load(under(f"average.{index}.", arrays))
         for name, copies in self._references.items():
             for index, policy in enumerate(copies):
-                # A player trained without it, as a cloned one, begins with its live weights as the reference.
+                # The checkpoint of a player trained without it, such as a cloned one, lacks the reference.
                 if saved := under(f"reference.{name}.{index}.", arrays):
                     replace_weights(policy, saved)
         self.optimiser.load(under("optimiser.", arrays))
         for name in _COUNTERS:
             setattr(self, name, facts.get(name, 0))
         self.rng.bit_generator.state = facts["rng"]
-
-
-def _nothing() -> None:
-    pass
 
 
 _COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")

@@ -9,11 +9,12 @@ import pytest
 
 pytest.importorskip("ale_py", reason="ale-py is not installed: pip install -e '.[atari]'")
 
-from ludus.games.adapters.atari import Atari, AtariTables, averaging
+from ludus.games.adapters.atari import Atari, AtariTables
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import GameSource, HasPicture, allocate_actions
+from ludus.games.pictures import averaging
 
 
 def tables(num_tables: int = 1, **options: Any) -> AtariTables:

@@ -66,7 +66,7 @@ def test_the_map_marks_the_players_and_the_ball() -> None:
     ("options", "message"),
     [
         ({"left": 12}, "left must be 0 to 11 seats, got 12"),
-        ({"left": 0}, "somebody must have a seat"),
+        ({"left": 0}, "at least one player needs a seat"),
         ({"view": "pixels"}, "view must be simple115v2 or extracted, got 'pixels'"),
         ({"max_length": 0}, "max_length must be at least 1, got 0"),
     ],
@@ -105,8 +105,7 @@ def test_what_a_seat_sees_and_is_paid_is_what_the_library_gives() -> None:
     script = """
 import numpy as np
 from gfootball.env import config, football_env, observation_preprocessing, wrappers
-from ludus.games.adapters.football import Football
-from ludus.games.adapters.football_table import FootballTable
+from ludus.games.adapters.football import Football, FootballTable
 
 settings = dict(scenario="academy_3_vs_1_with_keeper", left=3, right=1)
 views = ("simple115v2", "extracted")

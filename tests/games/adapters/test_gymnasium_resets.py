@@ -26,12 +26,11 @@ from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.models.network_policy import ActorCritic
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 LENGTH = 4
 
@@ -233,6 +232,6 @@ def test_a_run_that_is_stopped_starts_its_open_episodes_anew(tmp_path: Path) -> 
     RunFolder.create(tmp_path / "run", encode(experiment), seed=0, command=())
     for budget, incarnation in ((64, 0), (128, 1)):
         folder = RunFolder.open(tmp_path / "run")
-        with closing(SerialTraining(replace(experiment, budget=budget), folder)) as training:
+        with closing(serial_training(replace(experiment, budget=budget), folder)) as training:
             assert training.learner.players["main"].incarnation == incarnation
             assert training.run() == FINISHED

@@ -223,7 +223,7 @@ def test_a_source_travels_to_another_process() -> None:
     [
         ("classic.connect_for_v3", {}, "did you mean 'classic.connect_four_v3'?"),
         ("classic.chess_v5", {}, "did you mean 'classic.chess_v6'?"),
-        ("connect_four_v3", {}, "write FAMILY.NAME"),
+        ("connect_for_v3", {}, "write FAMILY.NAME, such as classic.connect_four_v3"),
         ("classic.rps_v2", {"teams": (("player_0",),)}, "agent 'player_1' is in none of the teams"),
         ("classic.connect_four_v3", {"api": "parallel"}, "has real turns"),
         ("butterfly.pistonball_v6", {}, "agent piston_0: continuous actions are not supported as they are"),

@@ -12,7 +12,6 @@ pytest.importorskip("multi_agent_ale_py", reason="needs `pip install -e '.[multi
 pytest.importorskip("ale_py", reason="needs `pip install -e '.[multi-atari]'`")
 
 from ludus.data.specs import Planes, Vector
-from ludus.games.adapters.atari import averaging
 from ludus.games.adapters.pettingzoo import PettingZoo
 from ludus.games.adapters.pettingzoo_atari import MultiAtari
 from ludus.games.adapters.pettingzoo_library import make_env
@@ -20,6 +19,7 @@ from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import GameBatch, HasPicture, allocate_actions
 from ludus.games.lift import LiftedBatch
+from ludus.games.pictures import averaging
 from ludus.recipes import pong
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ludus.games.adapters.pysc2 import COMPUTERS, Computer, PySC2
+from ludus.games.adapters.pysc2 import COMPUTERS, INSTALL, Computer, PySC2
 from ludus.games.catalog import resolve
 from ludus.games.game import allocate_actions
 from ludus.games.seat_rows import GameError
@@ -155,5 +156,5 @@ def test_mistakes(options: dict[str, Any], message: str) -> None:
 def test_without_pysc2_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     source = PySC2(map_name="MoveToBeacon")
-    with pytest.raises(GameError, match=r"PySC2, which is not installed; pip install 'ludus\[sc2\]'"):
+    with pytest.raises(GameError, match=f"PySC2, which is not installed; {re.escape(INSTALL)}"):
         source.spec  # noqa: B018

@@ -12,17 +12,16 @@ pytest.importorskip("pysc2")
 from ludus.data.specs import Entities
 from ludus.data.trees import Array, allocate
 from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
-from ludus.games.adapters.pysc2_game import observation_codec
 from ludus.games.adapters.pysc2_library import features
 from ludus.games.adapters.pysc2_observations import (
     NUM_TYPES,
     UNIT_TYPES,
+    Layers,
     SeenUnits,
     Unit,
-    minimap_layers,
-    screen_layers,
     write_units,
 )
+from ludus.games.adapters.pysc2_tables import observation_codec
 from ludus.games.seat_rows import GameError
 
 
@@ -37,7 +36,8 @@ def planes_of(layers: Any, values: dict[str, Array], known: Any) -> dict[str, Ar
 
 
 def test_scalars_become_shares_and_few_categories_flags() -> None:
-    layers = screen_layers(("unit_hit_points", "height_map", "player_relative", "selected"))
+    chosen = ("unit_hit_points", "height_map", "player_relative", "selected")
+    layers = Layers(features.SCREEN_FEATURES, chosen, "the screen")
     relative = np.arange(16).reshape(4, 4) % 5
     hit_points = np.full((4, 4), 1599)
     planes = planes_of(
@@ -58,7 +58,7 @@ def test_scalars_become_shares_and_few_categories_flags() -> None:
 
 
 def test_every_unit_type_has_bits_of_its_own() -> None:
-    layers = screen_layers(("unit_type",))
+    layers = Layers(features.SCREEN_FEATURES, ("unit_type",), "the screen")
     codes = set()
     for first in range(0, len(UNIT_TYPES), 16):
         chunk = np.resize(UNIT_TYPES[first : first + 16], 16).reshape(4, 4)
@@ -75,7 +75,7 @@ def test_every_unit_type_has_bits_of_its_own() -> None:
 
 def test_a_wrong_layer_is_answered_with_the_nearest() -> None:
     with pytest.raises(GameError, match="the minimap has no layer 'player_relativ'; did you mean 'player_rel"):
-        minimap_layers(("player_relativ",))
+        Layers(features.MINIMAP_FEATURES, ("player_relativ",), "the minimap")
 
 
 def units(*rows: tuple[int, int]) -> Array:

@@ -18,8 +18,9 @@ from ludus.data.replay import DecodedReplay, EpisodeFilter, EpisodeSource, NoOp,
 from ludus.games.adapters.pysc2 import PySC2
 from ludus.games.adapters.pysc2_replays import DamagedReplayError, read_header
 from ludus.games.seat_rows import GameError
+from ludus.replays.conversion import convert
 from ludus.replays.dataset import ReplayDataset
-from ludus.replays.dataset_writer import convert, write_dataset
+from ludus.replays.dataset_writer import write_dataset
 
 ON_SCREEN = PySC2(map_name="Simple64", screen=16, minimap=16, time_limit_s=30)
 WITH_DELAYS = PySC2(map_name="Simple64", screen=16, minimap=16, max_delay=16, time_limit_s=30)

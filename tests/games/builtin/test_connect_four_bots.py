@@ -6,8 +6,13 @@ import pytest
 from numpy.typing import NDArray
 
 from ludus.games.bots import GreedyBot
-from ludus.games.builtin.connect_four import ConnectFour, ConnectFourAlphaBeta, ConnectFourRules
-from ludus.games.builtin.connect_four_board import ConnectFourState, has_four
+from ludus.games.builtin.connect_four import (
+    ConnectFour,
+    ConnectFourAlphaBeta,
+    ConnectFourRules,
+    ConnectFourState,
+    has_four,
+)
 from ludus.games.search import AlphaBetaBot
 
 Play = Callable[..., NDArray[np.float32]]

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import Mode, Skirmish, SkirmishTables
+from ludus.games.builtin.skirmish_battle import State
 from ludus.games.builtin.skirmish_rules import (
     ADVANCE,
     ATTACK,
@@ -20,7 +21,6 @@ from ludus.games.builtin.skirmish_rules import (
     SPEAR,
     WORKER,
 )
-from ludus.games.builtin.skirmish_state import State
 from ludus.games.builtin.skirmish_view import ENEMY, KIND, OWN, SELF, X, Y
 from ludus.games.check import check_game
 from ludus.games.game import Actions, Bot, GameBatch, HasStrategy, allocate_actions

@@ -5,9 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_battle import tick
+from ludus.games.builtin.skirmish_battle import State, set_up, tick
 from ludus.games.builtin.skirmish_rules import ATTACK, BOW, GATHER, HORSE, NO_OP, SPEAR, WORKER
-from ludus.games.builtin.skirmish_state import State, set_up
 
 
 def bases_only() -> State:

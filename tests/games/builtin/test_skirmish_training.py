@@ -10,12 +10,11 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Mode, Skirmish
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.serial import FINISHED
-from ludus.runtime.serial_training import SerialTraining
+from ludus.runtime.rounds import FINISHED
+from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.evaluator import EvaluationConfig
-from ludus.workers.trained_player import LearnerConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
 
 
 @pytest.mark.slow
@@ -32,7 +31,7 @@ def test_the_default_network_trains(mode: Mode, tmp_path: Path) -> None:
         runtime="serial",
     )
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0)
-    training = SerialTraining(load_experiment(folder), folder)
+    training = serial_training(load_experiment(folder), folder)
     try:
         before = {name: array.copy() for name, array in training.learner.players["main"].weights().items()}
         assert training.run() == FINISHED

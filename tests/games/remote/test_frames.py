@@ -11,9 +11,8 @@ from ludus.games.game import TableView, allocate_actions
 from ludus.games.remote.frames import (
     SharedActions,
     SharedView,
-    WireError,
     action_parts,
-    in_order,
+    array_parts,
     pack,
     read_header,
     read_integers,
@@ -22,6 +21,7 @@ from ludus.games.remote.frames import (
     view_parts,
 )
 from ludus.games.remote.messages import AnyAnswer, AnyRequest, Reset, View
+from ludus.system.arrays import WireError
 
 
 def test_a_frame_is_the_protobuf_message_of_the_proto_file() -> None:
@@ -118,6 +118,6 @@ def test_arrays_of_the_wrong_length_are_refused(change: int) -> None:
 def test_empty_arrays_take_their_place_too() -> None:
     spec = resolve("kuhn").spec
     view = TableView.allocate(spec, 1)
-    parts = in_order([np.zeros(3, np.uint8), np.zeros(0, np.float32), np.ones(1, np.uint8)])
+    parts = array_parts([np.zeros(3, np.uint8), np.zeros(0, np.float32), np.ones(1, np.uint8)])
     assert b"".join(bytes(part) for part in parts) == bytes(8) + b"\x01"
     assert sum(memoryview(part).nbytes for part in view_parts(view)) == len(SharedView(spec, 1).content)

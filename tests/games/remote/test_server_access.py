@@ -9,7 +9,7 @@ import pytest
 from game_servers import serving
 
 from ludus.games.remote.client import GameClient
-from ludus.games.remote.link import ServerAccess, read_token
+from ludus.games.remote.connection import ServerAccess, read_token
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
 

@@ -27,7 +27,7 @@ from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.isolation.isolated import Isolated
 from ludus.games.remote import batch as remote_batch
 from ludus.games.remote.client import GameClient
-from ludus.games.remote.frames import Buffer, pack, view_parts
+from ludus.games.remote.frames import pack, view_parts
 from ludus.games.remote.messages import (
     PROTOCOL,
     SERVICE,
@@ -44,6 +44,7 @@ from ludus.games.remote.messages import (
 from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
+from ludus.system.arrays import Buffer
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -20,7 +20,7 @@ from ludus.games.game import Action, Turn, allocate_actions
 from ludus.games.lift import Lifted
 from ludus.games.remote import Camp, GameClient, MatchConfig
 from ludus.games.remote.client import CampSeats
-from ludus.games.remote.link import ServerLost
+from ludus.games.remote.connection import ServerLost
 from ludus.games.remote.matches import ServerMatches
 from ludus.games.remote.messages import MatchResult
 from ludus.games.seat_rows import GameError

@@ -27,12 +27,13 @@ from ludus.games.game import allocate_actions
 from ludus.games.remote import shortcut
 from ludus.games.remote.batch import RemoteBatch, greet
 from ludus.games.remote.client import GameClient
-from ludus.games.remote.frames import TooLongError, WireError, pack, read_header, unpack
-from ludus.games.remote.link import PlayStream, ServerAccess, ServerLost, ServerRefused
+from ludus.games.remote.frames import TooLongError, pack, read_header, unpack
+from ludus.games.remote.connection import PlayStream, ServerAccess, ServerLost, ServerRefused
 from ludus.games.remote.messages import PROTOCOL, SERVICE, AnyAnswer, Hello, Reset, Shortcut, Switch, View
 from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.remote.served_tables import ServedTables
 from ludus.games.remote.shortcut import FrameSocket, Shortcuts, reach
+from ludus.system.arrays import WireError
 
 pytestmark = pytest.mark.skipif(not shortcut.SUPPORTED, reason="there is no such way on this system")
 MOST = 2**20

@@ -15,6 +15,7 @@ import numpy as np
 from ludus.config import decode
 from ludus.data.replay import SUFFIX, Replay, ReplayError, decode_replay
 from ludus.evaluation.play.views import Draw, FindDrawing, GameView, PlainView, find_view
+from ludus.games.catalog import list_games
 from ludus.games.game import GameBatch, GameSource, Seat, allocate_actions
 from ludus.games.pictures import pictured, written_score
 from ludus.games.recording import innermost
@@ -106,9 +107,9 @@ KEPT = 16
 """Documents that are held in memory: several people may look at the same game."""
 
 
-def replay_reader(folder: RunFolder) -> Callable[[str], dict[str, Any]]:
+def replay_reader(folder: RunFolder, *, trusted: bool = False) -> Callable[[str], dict[str, Any]]:
     """From the name of a file in the run's folder of replays to its document. A ValueError or OSError says
-    why there is none. Imports the code of the run's own game, and of no other that a replay may name."""
+    why there is none. Plays built-in games; with `trusted` also the run's own game, whose code it imports."""
     replays = folder.path / "replays"
 
     @lru_cache(maxsize=1)
@@ -116,11 +117,17 @@ def replay_reader(folder: RunFolder) -> Callable[[str], dict[str, Any]]:
         game: GameSource = innermost(decode(msgspec.json.decode(folder.facts.experiment)["game"]))
         return game
 
+    @lru_cache(maxsize=1)
+    def built_in() -> set[str]:
+        return {entry.address for entry in list_games() if entry.library is None}
+
     @lru_cache(maxsize=KEPT)
     def read(path: Path, _changed: int) -> dict[str, Any]:
         try:
             replay = decode_replay(path.read_bytes())
-            source = make_recorded_game(replay, trusted=own_game())
+            if not trusted and replay.game not in built_in():
+                raise ValueError(f"it is of {replay.game}: --trust plays it with the code that the run names")
+            source = make_recorded_game(replay, trusted=own_game() if trusted else None)
             return replay_document(replay, source, drawing_of)
         except (ReplayError, PlaybackError) as error:
             raise ValueError(f"{path.name} does not play: {error}") from error

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ludus.data.trees import IntArray, Tree, allocate
 from ludus.games.builtin import skirmish_rules as rules
 from ludus.games.builtin.skirmish import SkirmishTables
+from ludus.games.builtin.skirmish_battle import State
 from ludus.games.builtin.skirmish_rules import ADVANCE, ATTACK, GATHER, MOVE, NO_OP, SIDES, SLOTS
-from ludus.games.builtin.skirmish_state import State
 from ludus.games.builtin.skirmish_view import cells_of, visible_cells
 from ludus.games.game import GameBatch, Seat
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ludus.config.annotations import nearest
+from ludus.data.checks import nearest
 from ludus.evaluation.play.house import PersonsGame, PlayHost
 from ludus.evaluation.play.session import WrongMove
 from ludus.evaluation.play.views import STONES

@@ -13,7 +13,7 @@ import numpy as np
 from ludus.data.specs import CRITIC_PREFIX
 from ludus.data.trees import Array
 from ludus.evaluation.play.skirmish_page import SkirmishView
-from ludus.games.builtin import connect_four_board
+from ludus.games.builtin import connect_four
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.kuhn import BET, Kuhn, KuhnState
 from ludus.games.builtin.leduc import RAISE, Leduc, LeducState, rank
@@ -130,7 +130,7 @@ class _BoardView:
 
 class ConnectFourView(_BoardView):
     def __init__(self) -> None:
-        super().__init__(connect_four_board.ROWS, connect_four_board.COLUMNS, in_line=4, falls=True)
+        super().__init__(connect_four.ROWS, connect_four.COLUMNS, in_line=4, falls=True)
 
 
 class TicTacToeView(_BoardView):

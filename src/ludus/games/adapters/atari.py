@@ -1,9 +1,8 @@
-"""Atari games with one player, by the Arcade Learning Environment, with the usual preprocessing."""
+"""Atari games for one player from the Arcade Learning Environment, with the standard preprocessing."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -14,175 +13,40 @@ from ale_py import ALEInterface, LoggerMode, roms
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Planes
-from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray
-from ludus.games.bots import RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, GameBatch
+from ludus.games.pictures import averaging
+from ludus.games.seat_rows import nearest
+from ludus.games.tables import ArrayTables, GameDefaults
 
 _NO_OP, _FIRE = 0, 1
 
 
-class AtariTables:
-    """Consoles start from a saved state, so that no episode depends on the one before."""
-
-    def __init__(
-        self,
-        spec: GameSpec,
-        consoles: Sequence[Any],
-        actions: Sequence[Any],
-        *,
-        frame_skip: int,
-        most_no_ops: int,
-        fire_on_reset: bool,
-        sticky: float,
-        clip_reward: bool,
-        episodic_life: bool,
-    ) -> None:
-        self.spec = spec
-        self.num_tables = len(consoles)
-        self.view = TableView.allocate(spec, self.num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
-        self._consoles = list(consoles)
-        self._starts = [console.cloneState() for console in consoles]
-        self._actions = list(actions)
-        self._frame_skip = frame_skip
-        self._most_no_ops = most_no_ops
-        self._fires = fire_on_reset and len(actions) > _FIRE and actions[_FIRE].name == "FIRE"
-        self._sticky = sticky
-        self._clip_reward = clip_reward
-        self._episodic_life = episodic_life
-        self._random = [Random() for _ in consoles]
-        self._held = [_NO_OP] * self.num_tables
-        """The action of the latest frame."""
-        self._lives = [0] * self.num_tables
-        self._goes_on = [False] * self.num_tables
-        """A life was lost, but not the game."""
-        self._steps = np.zeros(self.num_tables, np.int64)
-        height, width = consoles[0].getScreenDims()
-        self._frames = np.zeros((self.num_tables, 2, height, width), np.uint8)
-        self._screen = self.view.observation[0]["screen"][:, 0]
-        size = self._screen.shape[-1]
-        self._down, self._across = averaging(height, size), averaging(width, size).T
-
-    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self.view
-        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
-            self._random[table].seed(seed)
-            self._begin(table)
-        view.over[tables] = view.truncated[tables] = False
-        view.to_act[tables] = True
-        view.reward[tables] = view.score[tables] = 0.0
-        self._steps[tables] = 0
-        self._screen[tables] = self._pictures(tables)[:, None]
-
-    def step(self, actions: Actions) -> None:
-        view = self.view
-        running = np.flatnonzero(view.to_act[:, 0])
-        if not len(running):
-            return
-        moves = actions[0]["move"][:, 0].tolist()
-        points = np.array([self._play(table, moves[table], self._frame_skip) for table in running.tolist()])
-        self._screen[running, :-1] = self._screen[running, 1:]
-        self._screen[running, -1] = self._pictures(running)
-        self._steps[running] += 1
-        view.reward[running, 0] = np.sign(points) if self._clip_reward else points
-        view.score[running, 0] += points
-        for table in running.tolist():
-            self._look_for_an_end(table)
-
-    def close(self) -> None:
-        """Consoles hold memory only."""
-
-    def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
-        picture: NDArray[np.uint8] = self._consoles[table].getScreenRGB()
-        return picture
-
-    def _begin(self, table: int) -> None:
-        console = self._consoles[table]
-        no_ops = self._random[table].randint(1, max(self._most_no_ops, 1))
-        if self._goes_on[table]:
-            self._play(table, _NO_OP, 1)
-        else:
-            console.restoreState(self._starts[table])
-            self._held[table] = _NO_OP
-            self._play(table, _NO_OP, no_ops)
-        if self._fires:
-            self._play(table, _FIRE, self._frame_skip)
-        self._goes_on[table] = False
-        if console.game_over():  # by doing nothing: start without
-            console.restoreState(self._starts[table])
-            self._play(table, _NO_OP, 1)
-        self._lives[table] = console.lives()
-
-    def _play(self, table: int, move: int, num_frames: int) -> float:
-        """Hold an action for some frames; the points they bring. Keeps the last two frames."""
-        console, frames, draw = self._consoles[table], self._frames[table], self._random[table].random
-        points = 0.0
-        for left in range(num_frames - 1, -1, -1):
-            if not self._sticky or draw() >= self._sticky:
-                self._held[table] = move
-            points += console.act(self._actions[self._held[table]])
-            ended = console.game_over()
-            if left < 2 or ended:
-                console.getScreenGrayscale(frames[left % 2])
-            if ended or num_frames == 1:
-                frames[:] = frames[left % 2]
-            if ended:
-                break
-        return points
-
-    def _look_for_an_end(self, table: int) -> None:
-        view, console = self.view, self._consoles[table]
-        lives = console.lives()
-        over = bool(console.game_over())
-        if self._episodic_life and lives < self._lives[table] and not over:
-            self._goes_on[table] = over = True
-        self._lives[table] = lives
-        view.over[table] = over
-        view.truncated[table] = not over and self._steps[table] >= self.spec.max_length
-        view.to_act[table] = not (over or view.truncated[table])
-
-    def _pictures(self, tables: IntArray) -> NDArray[np.uint8]:
-        """[tables, size, size]: the brighter of the last two frames, averaged over what each place covers."""
-        brighter = self._frames[tables].max(axis=1).astype(np.float32)
-        small: NDArray[np.uint8] = np.rint(self._down @ (brighter @ self._across)).astype(np.uint8)
-        return small
-
-
-def averaging(length: int, size: int) -> NDArray[np.float32]:
-    """[size, length]: each row means over its share of a line, with pixels cut where shares meet."""
-    edges = np.linspace(0, length, size + 1)
-    starts, ends = edges[:-1, None], edges[1:, None]
-    pixels = np.arange(length)
-    covered = np.minimum(ends, pixels + 1) - np.maximum(starts, pixels)
-    return (covered.clip(0) * (size / length)).astype(np.float32)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Atari:
-    """A game by its name, such as `pong` or `ms_pacman`. All chance comes from the seed of the table."""
+class Atari(GameDefaults):
+    """A game by its name, such as `pong` or `ms_pacman`. All randomness comes from the seed of the table."""
 
     game: str
     frame_skip: int = 4
-    """Frames that an action is held for. What is seen is the brighter of the last two, which flicker."""
+    """Frames per action. The observation is the maximum of the last two frames, since sprites flicker."""
     size: int = 84
     """Height and width of the grey picture."""
     stack: int = 4
-    """Pictures that are seen together, the latest last."""
+    """Pictures per observation, the latest last."""
     most_no_ops: int = 30
-    """An episode begins after one to this many frames without action, by the seed."""
+    """An episode begins after 1 to this many frames without action, drawn from the seed."""
     fire_on_reset: bool = True
     """Press the button at the start, in games that wait for it."""
     sticky: float = 0.0
-    """Probability with which a frame repeats the action before; 0.25 is usual where there are no no-ops."""
+    """Probability that a frame repeats the previous action; 0.25 is usual without no-ops."""
     clip_reward: bool = True
-    """Learn from the sign of the points of a decision; the score stays what the game counts."""
+    """Reward the sign of the points of a decision; the score stays the points of the game."""
     episodic_life: bool = False
-    """A lost life ends the episode, and the next goes on from there: then no episode can be repeated."""
+    """A lost life ends the episode, and the next one continues from there. Episodes cannot be repeated then."""
     max_frames: int = 108_000
-    """Cuts off longer episodes: half an hour of play."""
+    """Longer episodes are cut off; the default is half an hour of play."""
     all_actions: bool = False
-    """All eighteen, also those that the game ignores."""
+    """Offer all eighteen actions, including those that the game ignores."""
     mode: int = 0
     difficulty: int = 0
     """Variants of the game, as on the console."""
@@ -213,24 +77,7 @@ class Atari:
         )
 
     def tables(self, num_tables: int) -> GameBatch:
-        consoles = [self._console() for _ in range(num_tables)]
-        return AtariTables(
-            self.spec,
-            consoles,
-            self._actions,
-            frame_skip=self.frame_skip,
-            most_no_ops=self.most_no_ops,
-            fire_on_reset=self.fire_on_reset,
-            sticky=self.sticky,
-            clip_reward=self.clip_reward,
-            episodic_life=self.episodic_life,
-        )
-
-    def bots(self) -> Mapping[str, Bot]:
-        return {"random": RandomBot()}
-
-    def tree(self) -> TreeState | None:
-        return None
+        return AtariTables(self, [self._console() for _ in range(num_tables)], self._actions)
 
     @cached_property
     def _actions(self) -> list[Any]:
@@ -241,12 +88,11 @@ class Atari:
     def _console(self) -> Any:
         known = roms.get_all_rom_ids()
         if self.game not in known:
-            close = difflib.get_close_matches(self.game, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "ale_py.roms.get_all_rom_ids() lists them"
-            raise ValueError(f"there is no Atari game {self.game!r}; {hint}")
+            hint = nearest(self.game, known, otherwise="ale_py.roms.get_all_rom_ids() lists them")
+            raise ValueError(f"there is no Atari game {self.game!r}{hint}")
         ALEInterface.setLoggerMode(LoggerMode.Error)
         console: Any = ALEInterface()
-        console.setFloat("repeat_action_probability", 0.0)  # we repeat, by the seed of the table
+        console.setFloat("repeat_action_probability", 0.0)  # repeated here instead, by the seed of the table
         console.loadROM(roms.get_rom_path(self.game))
         for name, wanted, there in (
             ("mode", self.mode, console.getAvailableModes()),
@@ -258,3 +104,106 @@ class Atari:
         console.setDifficulty(self.difficulty)
         console.reset_game()
         return console
+
+
+class AtariTables(ArrayTables):
+    """Consoles start from a saved state, so that no episode depends on the one before."""
+
+    def __init__(self, source: Atari, consoles: Sequence[Any], actions: Sequence[Any]) -> None:
+        super().__init__(source.spec, len(consoles))
+        self._source = source
+        self._consoles = list(consoles)
+        self._starts = [console.cloneState() for console in consoles]
+        self._actions = list(actions)
+        self._fires = source.fire_on_reset and len(actions) > _FIRE and actions[_FIRE].name == "FIRE"
+        self._random = [Random() for _ in consoles]
+        self._held = [_NO_OP] * self.num_tables
+        """Per table, the action of the latest frame."""
+        self._lives = [0] * self.num_tables
+        self._goes_on = [False] * self.num_tables
+        """Per table, whether the episode ended with a lost life and the game continues."""
+        self._steps = np.zeros(self.num_tables, np.int64)
+        height, width = consoles[0].getScreenDims()
+        self._frames = np.zeros((self.num_tables, 2, height, width), np.uint8)
+        self._screen = self.view.observation[0]["screen"][:, 0]
+        size = self._screen.shape[-1]
+        self._down, self._across = averaging(height, size), averaging(width, size).T
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self._start_episodes(tables)
+        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
+            self._random[table].seed(seed)
+            self._start_game(table)
+        self._steps[tables] = 0
+        self._screen[tables] = self._pictures(tables)[:, None]
+
+    def step(self, actions: Actions) -> None:
+        view = self.view
+        running = np.flatnonzero(view.to_act[:, 0])
+        if not len(running):
+            return
+        moves = actions[0]["move"][:, 0].tolist()
+        points = np.array([self._play(table, moves[table], self._source.frame_skip) for table in running.tolist()])
+        self._screen[running, :-1] = self._screen[running, 1:]
+        self._screen[running, -1] = self._pictures(running)
+        self._steps[running] += 1
+        view.reward[running, 0] = np.sign(points) if self._source.clip_reward else points
+        view.score[running, 0] += points
+        for table in running.tolist():
+            self._end_if_over(table)
+
+    def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
+        picture: NDArray[np.uint8] = self._consoles[table].getScreenRGB()
+        return picture
+
+    def _start_game(self, table: int) -> None:
+        console = self._consoles[table]
+        no_ops = self._random[table].randint(1, max(self._source.most_no_ops, 1))
+        if self._goes_on[table]:
+            self._play(table, _NO_OP, 1)
+        else:
+            console.restoreState(self._starts[table])
+            self._held[table] = _NO_OP
+            self._play(table, _NO_OP, no_ops)
+        if self._fires:
+            self._play(table, _FIRE, self._source.frame_skip)
+        self._goes_on[table] = False
+        if console.game_over():  # the no-ops alone ended the game: start without them
+            console.restoreState(self._starts[table])
+            self._play(table, _NO_OP, 1)
+        self._lives[table] = console.lives()
+
+    def _play(self, table: int, move: int, num_frames: int) -> float:
+        """Hold an action for some frames and keep the last two; returns the points."""
+        console, frames, draw = self._consoles[table], self._frames[table], self._random[table].random
+        sticky = self._source.sticky
+        points = 0.0
+        for left in range(num_frames - 1, -1, -1):
+            if not sticky or draw() >= sticky:
+                self._held[table] = move
+            points += console.act(self._actions[self._held[table]])
+            ended = console.game_over()
+            if left < 2 or ended:
+                console.getScreenGrayscale(frames[left % 2])
+            if ended or num_frames == 1:
+                frames[:] = frames[left % 2]
+            if ended:
+                break
+        return points
+
+    def _end_if_over(self, table: int) -> None:
+        view, console = self.view, self._consoles[table]
+        lives = console.lives()
+        over = bool(console.game_over())
+        if self._source.episodic_life and lives < self._lives[table] and not over:
+            self._goes_on[table] = over = True
+        self._lives[table] = lives
+        view.over[table] = over
+        view.truncated[table] = not over and self._steps[table] >= self.spec.max_length
+        view.to_act[table] = not (over or view.truncated[table])
+
+    def _pictures(self, tables: IntArray) -> NDArray[np.uint8]:
+        """[tables, size, size]: the maximum of the last two frames, averaged down to size."""
+        brighter = self._frames[tables].max(axis=1).astype(np.float32)
+        small: NDArray[np.uint8] = np.rint(self._down @ (brighter @ self._across)).astype(np.uint8)
+        return small

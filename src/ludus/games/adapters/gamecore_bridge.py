@@ -1,7 +1,7 @@
-"""Decides for camps of Honor of Kings through the closed library that its makers give out (`hok`).
+"""Bridge to `hok`, the closed library of Honor of Kings, which decides for camps.
 
-That library is for Python 3.7 to 3.9 and owns the connection that simulators call, so this file runs in a
-Python of its own: `python3.9 gamecore_bridge.py 1v1`. It is asked and answers by lines of JSON:
+The library is for Python 3.7 to 3.9 and owns the connection of the simulators, so this file runs in a Python of its
+own: `python3.9 gamecore_bridge.py 1v1`. Requests and answers are lines of JSON:
 
     {"type": "open", "addresses": ["tcp://0.0.0.0:35300", "tcp://0.0.0.0:35301"], "eval": false}
         {"open": true}
@@ -10,9 +10,9 @@ Python of its own: `python3.9 gamecore_bridge.py 1v1`. It is asked and answers b
     {"type": "act", "actions": [[2, 7, 9, 0, 0, 0]]}
         {"acted": true}
 
-`next` gives the next frame in which a camp has to decide, or its last one. A hero is {"observation": [...],
-"legal": [...], "reward": 0.1}; `lost_camp` is the camp (1 or 2) whose crystal has fallen. `act` is for the
-camp of that frame. Every camp is shown every frame, the first one first, and must answer before the next.
+`next` returns the next frame in which a camp has to decide, or its last one. A hero is {"observation": [...],
+"legal": [...], "reward": 0.1}; `lost_camp` is the camp (1 or 2) whose crystal has fallen. `act` is for the camp of
+that frame. Every camp receives every frame, camp 0 first, and must answer before the next frame.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import sys
 from typing import Any
 
 CRYSTAL = 24
-"""Type of the organ whose fall decides the game."""
+"""Type of the organ that decides the game."""
 HEADS_1V1 = (12, 16, 16, 16, 16, 8)
 HEADS_3V3 = (13, 25, 42, 42, 39)
 FLOOR = 1e-4
-"""Probability of what was not chosen: the library takes no action, but probabilities, and draws itself among
-what is legal. If the choice is not, it has to find something else."""
+"""Probability of options that were not chosen: the library takes probabilities and draws a legal option itself, also
+if the chosen one is illegal."""
 
 
 class Camps1v1:
-    """One hero a camp. The library masks, and carries out the action that it is given."""
+    """One hero per camp. The library gives masks and carries out the given action."""
 
     frames_per_decision = 3
 
@@ -53,7 +53,7 @@ class Camps1v1:
             listen(self.library, address)
 
     def receive(self, address: str) -> dict[str, Any] | None:
-        """The frame, if the camp has to decide in it or the game is over."""
+        """The frame, if the camp has to decide in it or the game is over; else None."""
         state, game = self.library.RecvAIFrameState(address)
         self.games[address] = game
         if state != self.codes.PARSE_CONTINUE:
@@ -103,7 +103,7 @@ class Camps1v1:
 
 
 class Camps3v3:
-    """Three heroes a camp. The library knows by itself which frames are for deciding."""
+    """Three heroes per camp. The library selects the frames for decisions itself."""
 
     def __init__(self) -> None:
         from hok.hok3v3.hero_config import interface_default_config
@@ -187,7 +187,7 @@ class Bridge:
         self.camps = camps
         self.addresses: list[str] = []
         self.turn = 0
-        """The camp that is shown a frame next."""
+        """The camp that receives the next frame."""
         self.deciding = 0
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Bridge:
 
 
 def main(mode: str) -> None:
-    # Whatever the library prints must not get between the lines of JSON.
+    # Output of the library must not mix with the lines of JSON.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     bridge = None

@@ -1,7 +1,7 @@
-"""Spaces in our terms: observation spaces as parts, action spaces as heads.
+"""Spaces of Gymnasium as specs: observation spaces as parts, action spaces as heads.
 
-Spaces are known by the names of their classes, so that those of Gymnasium, of the old gym and of copies of
-them are all understood, and none of these libraries need be there.
+Spaces are recognised by the names of their classes, which works for Gymnasium, the old gym and copies of them, and
+needs none of these libraries.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ludus.data.trees import Array, Tree
 _KNOWN = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 Encode = Callable[[Any], Array]
-"""From a value of the space, or a batch of values along leading axes, to the array of a part."""
+"""Converts a value of the space, or a batch along leading axes, to the array of a part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One part of an observation: where its value is found, and how it becomes an array."""
+    """One part of an observation: the path to its value, and its conversion to an array."""
 
     name: str
     part: Part
@@ -36,7 +36,7 @@ class Leaf:
         return self.encode(observation)
 
     def read_all(self, observations: Sequence[Any]) -> Array:
-        """Of several tables: [tables, ...]."""
+        """The part for several tables: [tables, ...]."""
         for key in self.path:
             observations = [observation[key] for observation in observations]
         return self.encode(np.array(observations))
@@ -95,31 +95,31 @@ def _box(space: Any) -> tuple[Part, Encode]:
     if len(shape) == 2:
         planes = Planes(channels=1, height=shape[0], width=shape[1], dtype=dtype)
         return planes, lambda value: np.asarray(value)[..., None, :, :]
-    # Channels last: there are fewer of them than rows or columns, or the rest is a square board.
+    # Channels last: fewer channels than rows or columns, or a square board.
     if shape[2] <= min(shape[:2]) or shape[0] == shape[1]:
         planes = Planes(channels=shape[2], height=shape[0], width=shape[1], dtype=dtype)
-        # As moveaxis(value, -1, -3), in a tenth of the time.
+        # moveaxis(value, -1, -3) takes ten times as long.
         return planes, lambda value: np.asarray(value).swapaxes(-1, -2).swapaxes(-2, -3)
     return Planes(channels=shape[0], height=shape[1], width=shape[2], dtype=dtype), np.asarray
 
 
 @dataclass(frozen=True, slots=True)
 class ActionCodec:
-    """The heads of an action space, and the way from their numbers to actions for all tables."""
+    """The heads of an action space, and the conversion of their values to actions of the environment."""
 
     spec: ActionSpec
     start: Array
-    """The lowest value of each head, in the environment's count."""
+    """The lowest value of each head in the environment."""
     single: bool
-    """The environment takes a number, not an array."""
+    """Whether the environment takes a number, not an array."""
     values: Array | None = None
-    """[heads, bins]: what the options of each head mean, for a space of numbers."""
+    """[heads, bins]: values of the options, for a Box."""
     shape: tuple[int, ...] = ()
-    """Of an action in a space of numbers."""
+    """Shape of an action in a Box."""
 
     @classmethod
     def of(cls, space: Any, env_id: str, bins: int | None = None) -> ActionCodec:
-        """With `bins`, every number of a Box becomes a choice among this many, evenly spread."""
+        """`bins`: options per number of a Box, evenly spread."""
         kind = space_kind(space)
         shape: tuple[int, ...] = getattr(space, "shape", None) or ()
         if kind == "Box":
@@ -143,7 +143,7 @@ class ActionCodec:
         if bins is None:
             raise ValueError(
                 f"{env_id}: continuous actions are not supported as they are (action space {space}); "
-                "with bins=N every number is a choice among N, evenly spread"
+                "with bins=N every number is a choice among N, evenly spread (`ludus train`: --set game.bins=11)"
             )
         if bins < 2:
             raise ValueError(f"{env_id}: bins must be at least 2, got {bins}")
@@ -154,7 +154,7 @@ class ActionCodec:
         return cls(_several_heads([bins] * len(low)), low, False, values, tuple(space.shape))
 
     def decode(self, heads: Tree) -> Array:
-        """[tables] (or [tables, heads]) in the environment's count, from head -> [tables, 1]."""
+        """Actions of the environment [tables] (or [tables, heads]) from head -> [tables, 1]."""
         if self.single:
             moves: Array = heads["move"][:, 0] + self.start[0]
             return moves
@@ -170,13 +170,13 @@ def _several_heads(sizes: list[int]) -> ActionSpec:
 
 
 def space_kind(space: Any) -> str:
-    """The nearest name among a space's classes that is known; else the name of its class."""
+    """The first known name among a space's classes; else the name of its class."""
     names = [cls.__name__ for cls in type(space).__mro__]
     return next((name for name in names if name in _KNOWN), names[0])
 
 
 def _start(space: Any) -> Any:
-    """The lowest value; old spaces always begin at 0."""
+    """The lowest value of a space; 0 for old spaces, which have no `start`."""
     if space_kind(space) == "Discrete":
         return int(getattr(space, "start", 0))
     return np.asarray(getattr(space, "start", np.zeros(len(space.nvec), np.int64)))

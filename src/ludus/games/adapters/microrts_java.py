@@ -1,11 +1,10 @@
-"""MicroRTS in Java: starts it inside this process, finds its maps and makes its scripted players.
+"""A game of MicroRTS in Java, inside this process: its maps, its bots, the numbers of orders, and one table.
 
-Only the jars of the package gym-microrts are used, not its Python code, which needs libraries of its time.
+Only the jars of the package gym-microrts are used; its Python code needs outdated libraries.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
@@ -17,9 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.games.seat_rows import nearest
+
 _JARS = ("microrts", "Coac", "Droplet", "GRojoA3N", "Izanagi", "MixedBot", "RojoBot", "TiamatBot", "UMSBot")
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-Xmx1g", "-Djava.awt.headless=true")
-"""One thread for the collector: tables are played by many processes, one for each core."""
+"""The garbage collector uses one thread, because there is a process of tables for each core."""
 
 BOTS: Mapping[str, str] = {
     "passive": "ai.PassiveAI",
@@ -35,7 +36,7 @@ BOTS: Mapping[str, str] = {
     "rojo": "ai.competition.rojobot.Rojo",
     "tiamat": "ai.competition.tiamat.Tiamat",
 }
-"""Its scripted players -> their classes. Those from `coac` on are from its competitions."""
+"""Bots -> their classes. Those from `coac` on are from the competitions."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,14 @@ class Map:
 
 
 def find_map(name: str) -> Map:
-    """`maps/8x8/bases8x8.xml` (of the package), or `8x8` for a base and a worker each on a map of that
-    size."""
+    """A map by its path in the package (`maps/8x8/bases8x8.xml`), or by its size, with a base and a worker each."""
     folder = _folder()
     short = {file.parent.name: file for file in sorted(folder.glob("maps/*/basesWorkers*x*[0-9].xml"))}
     file = short.get(name, folder / name)
     if not file.is_file():
         known = [*short, *(found.relative_to(folder).as_posix() for found in folder.glob("maps/**/*.xml"))]
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        offer = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(short))}"
-        raise ValueError(f"microrts has no map {name!r}; {offer}")
+        hint = nearest(name, known, cutoff=0.4, otherwise=f"there are {', '.join(sorted(short))}")
+        raise ValueError(f"microrts has no map {name!r}{hint}")
     root = ElementTree.parse(file).getroot()
     return Map(file, int(root.attrib["height"]), int(root.attrib["width"]))
 
@@ -86,7 +85,7 @@ class Java:
                     "microrts needs Java, which is not installed: apt-get install default-jre-headless"
                 ) from None
         find = self._find = jpype.JClass
-        # The game and its players write what they do to the standard output, a line for each order.
+        # The game and its bots write a line per order to the standard output.
         nowhere = find("java.io.PrintStream")(find("java.io.OutputStream").nullOutputStream())
         find("java.lang.System").setOut(nowhere)
         find("java.lang.System").setErr(nowhere)
@@ -99,11 +98,11 @@ class Java:
         self._budgeted = find("ai.core.AIWithComputationBudget")
 
     def new_game(self, map_file: Path) -> Any:
-        """A `rts.GameState` at its beginning."""
+        """A new `rts.GameState`."""
         return self._game_state(self._physical.load(str(map_file), self.unit_types), self.unit_types)
 
     def new_bot(self, name: str, milliseconds: int) -> Any:
-        """An `ai.core.AI`; those that search get so long for a tick."""
+        """A new `ai.core.AI`; those that search get this time per tick."""
         bot = self._find(BOTS[name])(self.unit_types)
         if isinstance(bot, self._budgeted) and bot.getTimeBudget() > 0:
             bot.setTimeBudget(milliseconds)
@@ -112,34 +111,34 @@ class Java:
 
 @cache
 def start_java() -> Java:
-    """Once a process: a Java machine cannot be started again."""
+    """Once per process: a Java machine cannot be started again."""
     return Java()
 
 
 UNIT_TYPES = ("resource", "base", "barracks", "worker", "light", "heavy", "ranged")
 WAIT, MOVE, HARVEST, RETURN, PRODUCE, ATTACK = range(6)
-"""Of the game."""
+"""The game's numbers of actions."""
 DIRECTIONS = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Row and column: up, right, down, left."""
 REACH = 7
-"""Attacks are aimed at the 7 by 7 places around a unit."""
+"""An attack targets one of the 7 by 7 cells around a unit."""
 WAIT_TICKS = 10
-"""As long as the game's own players let a unit stand."""
+"""Duration of waiting, as the game's own bots use it."""
 
 _FIRST = {WAIT: 0, MOVE: 1, HARVEST: 5, RETURN: 9, PRODUCE: 13, ATTACK: 13 + 4 * len(UNIT_TYPES)}
 NUM_ORDERS = _FIRST[ATTACK] + REACH * REACH
 
 
 class Order(NamedTuple):
-    """What one choice means, on the map as the game has it."""
+    """An option of the action head, on the map as the game has it."""
 
     action: int
     direction: int = -1
-    """Of a move, a harvest, a return or a production."""
+    """Direction of a move, a harvest, a return or a production."""
     unit_type: int = -1
-    """What is produced."""
+    """The produced unit."""
     offset: tuple[int, int] = (0, 0)
-    """Rows and columns from the unit to the place that it steps on, builds on or attacks."""
+    """Rows and columns from the unit to the cell that it enters, builds on or attacks."""
 
 
 def _list_orders() -> list[Order]:
@@ -170,16 +169,16 @@ def _turned(order: Order) -> Order:
 
 
 NUMBER_FOR_SEAT = np.array([np.arange(NUM_ORDERS), [_NUMBERS[_turned(order)] for order in ORDERS]])
-"""[seat, order]: an order of the game's map as the seat numbers it, and back: it is its own inverse."""
+"""[seat, order]: converts between the game's numbers of orders and the seat's; it is its own inverse."""
 
 MASK_SIZE = 1 + 6 + 4 * 4 + len(UNIT_TYPES) + REACH * REACH
-"""The game's own mask of a unit: that it is asked, kinds of action, directions of four of them, kinds of unit
-that are produced, places that are attacked."""
+"""The game's mask of a unit: whether it needs an order, actions, directions of four of them, produced units,
+attacked cells."""
 
 
 def _places_in_masks() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Per order, where the game's mask has its kind of action, its direction or place, and what it produces;
-    for an order without one of these, the kind of action again."""
+    """Per order, the places in the game's mask of its action, of its direction or cell, and of its produced unit; for
+    an order without one of these, the place of its action."""
     kinds = np.array([1 + order.action for order in ORDERS])
     details, types = kinds.copy(), kinds.copy()
     for number, order in enumerate(ORDERS):
@@ -198,15 +197,15 @@ _PRICE = np.array([order.unit_type for order in ORDERS])
 
 
 def legal_orders(mask: NDArray[np.int32], free: NDArray[np.bool_], affordable: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """[orders] on the game's map, from its mask for a unit, which places around it are free (by direction,
-    then True) and which kinds of unit can be paid for (then True)."""
+    """[orders] on the game's map, from its mask of a unit, the free cells around it (by direction, then True) and the
+    affordable units (by type, then True)."""
     may = mask > 0
     legal: NDArray[np.bool_] = may[_KIND] & may[_DETAIL] & may[_TYPE] & free[_GROUND] & affordable[_PRICE]
     return legal
 
 
 def number_of(action: Any, row: int, column: int) -> int:
-    """The order that a `rts.UnitAction` is for a unit there, on the game's map; to wait if there is none."""
+    """The order of a `rts.UnitAction` for a unit at this cell; waiting if there is none."""
     kind = WAIT if action is None else action.getType()
     if kind in (MOVE, HARVEST, RETURN):
         return _FIRST[kind] + int(action.getDirection())
@@ -216,3 +215,167 @@ def number_of(action: Any, row: int, column: int) -> int:
         offset = (int(action.getLocationY()) - row, int(action.getLocationX()) - column)
         return _NUMBERS.get(Order(ATTACK, offset=offset), 0)
     return 0
+
+
+_AROUND = np.array(DIRECTIONS).T + 1
+"""Rows and columns of the four neighbours of a cell, on a map with an edge."""
+
+
+class Idle(NamedTuple):
+    """A unit that needs an order, with its cell, since asking Java again is slow."""
+
+    unit: Any
+    row: int
+    column: int
+
+
+class SeatOrders:
+    """The orders of a seat in one tick."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Idle] = []
+        """Units that need an order; the next one is last."""
+        self.orders: Any = None
+        """The `rts.PlayerAction` under construction."""
+        self.free: NDArray[np.bool_] = np.zeros((0, 0), np.bool_)
+        """[rows, columns], with an edge: cells that no unit occupies or is about to enter."""
+        self.budget = 0
+        """Resources not yet reserved for a production."""
+        self.legal: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        """Mask of orders for the next unit."""
+        self.given: list[tuple[int, int]] = []
+        """Flat cell and action of the units that have their order."""
+
+
+class Table:
+    """One table. The orders of both sides are issued together, when every idle unit has one."""
+
+    def __init__(self, java: Java, map_: Map, max_ticks: int, bot_milliseconds: int) -> None:
+        self._java = java
+        self._map = map_
+        self._max_ticks = max_ticks
+        self._bot_milliseconds = bot_milliseconds
+        self._costs = [int(kind.cost) for kind in java.unit_types.getUnitTypes()]
+        self._prices = np.array([*self._costs, 0])
+        """Costs by type of unit, then 0."""
+        self._types = list(java.unit_types.getUnitTypes())
+        self._bots: dict[tuple[str, int], Any] = {}
+        self._bot_orders: dict[tuple[str, int], Any] = {}
+        self.sides = (SeatOrders(), SeatOrders())
+        self.over = True
+        self.winner = -1
+        self.matrix: NDArray[np.int32] = np.zeros((5, map_.height, map_.width), np.int32)
+        """Health, resources, owner, type and action at each cell, as seat 0 sees it."""
+        self.resources = (0, 0)
+        self.tick = 0
+
+    def reset(self) -> None:
+        self.game = self._java.new_game(self._map.file)
+        self._bots.clear()
+        self.over, self.winner = False, -1
+        self._begin_tick()
+        self._pass_time()  # at first no unit may have a choice
+
+    def order(self, seat: int, number: int) -> None:
+        """Give the next unit an order, numbered as on the game's map."""
+        side = self.sides[seat]
+        self._issue(side, side.waiting.pop(), number)
+        self._ask(side)
+
+    def advance(self) -> None:
+        """Unless a unit still needs an order, advance until one does or the game ends."""
+        if not any(side.waiting for side in self.sides):
+            self._pass_time()
+
+    def bot_order(self, name: str, seat: int) -> int:
+        """The order of one of the game's bots for the next unit; waiting if that is illegal."""
+        key = (name, seat)
+        if key not in self._bots:
+            self._bots[key] = self._java.new_bot(name, self._bot_milliseconds)
+        if key not in self._bot_orders:
+            self._bot_orders[key] = self._bots[key].getAction(seat, self.game)
+        side = self.sides[seat]
+        unit, row, column = side.waiting[-1]
+        number = number_of(self._bot_orders[key].getAction(unit), row, column)
+        return number if side.legal[number] else 0
+
+    def asked_place(self, seat: int) -> int:
+        _, row, column = self.sides[seat].waiting[-1]
+        return row * self._map.width + column
+
+    def _pass_time(self) -> None:
+        while not self.over and not any(side.waiting for side in self.sides):
+            self._end_tick()
+        self.matrix = np.array(self.game.getMatrixObservation(0))
+
+    def _end_tick(self) -> None:
+        game = self.game
+        for side in self.sides:
+            game.issueSafe(side.orders)
+        until = min(game.getNextChangeTime(), self._max_ticks)
+        ended = game.cycle()
+        while not ended and game.getTime() < until:
+            ended = game.cycle()
+        self.over = bool(ended) or game.getTime() >= self._max_ticks
+        if self.over:
+            self.winner = int(game.winner()) if ended else -1
+        self._begin_tick()
+
+    def _begin_tick(self) -> None:
+        game = self.game
+        self._bot_orders.clear()
+        self.tick = int(game.getTime())
+        self.resources = (int(game.getPlayer(0).getResources()), int(game.getPlayer(1).getResources()))
+        # The game indexes by column and row.
+        free = np.zeros((self._map.height + 2, self._map.width + 2), np.bool_)
+        free[1:-1, 1:-1] = np.array(game.getAllFree()).T
+        for seat, side in enumerate(self.sides):
+            side.waiting, side.given = [], []
+            side.orders = self._java.player_action()
+            side.free = free.copy()
+            side.budget = self.resources[seat]
+        for unit in game.getUnits():
+            seat = unit.getPlayer()
+            if seat < 0:
+                continue
+            action = game.getUnitAction(unit)
+            if action is None:
+                self.sides[seat].waiting.append(Idle(unit, int(unit.getY()), int(unit.getX())))
+            elif action.getType() == PRODUCE:
+                self.sides[seat].budget -= action.getUnitType().cost
+        if not self.over:
+            for side in self.sides:
+                side.waiting.reverse()
+                self._ask(side)
+
+    def _ask(self, side: SeatOrders) -> None:
+        """Compute the mask of the next unit; units that can only wait are skipped."""
+        while side.waiting:
+            side.legal = self._legal(side, side.waiting[-1])
+            if side.legal[1:].any():
+                return
+            self._issue(side, side.waiting.pop(), 0)
+
+    def _legal(self, side: SeatOrders, idle: Idle) -> NDArray[np.bool_]:
+        java, mask = self._java, self._java.int_array(MASK_SIZE)
+        java.unit_action.getValidActionArray(idle.unit, self.game, java.unit_types, mask, REACH, 1)
+        free = np.ones(5, np.bool_)
+        free[:4] = side.free[_AROUND[0] + idle.row, _AROUND[1] + idle.column]
+        return legal_orders(np.array(mask), free, self._prices <= max(side.budget, 0))
+
+    def _issue(self, side: SeatOrders, idle: Idle, number: int) -> None:
+        order, make = ORDERS[number], self._java.unit_action
+        row, column = idle.row + order.offset[0], idle.column + order.offset[1]
+        if order.action == WAIT:
+            action = make(WAIT, WAIT_TICKS)
+        elif order.action == ATTACK:
+            action = make(ATTACK, column, row)
+        elif order.action == PRODUCE:
+            action = make(PRODUCE, order.direction, self._types[order.unit_type])
+            side.budget -= self._costs[order.unit_type]
+        else:
+            action = make(order.action, order.direction)
+        if order.action in (MOVE, PRODUCE):
+            side.free[1 + row, 1 + column] = False
+        side.given.append((idle.row * self._map.width + idle.column, order.action))
+        side.orders.addUnitAction(idle.unit, action)

@@ -1,11 +1,10 @@
 """OpenSpiel's games: turn-based, simultaneous, with chance, for any number of seats.
 
-Chance is drawn here, from the seed of the table, so that an episode depends on its seed and actions only.
+Chance outcomes are drawn from the seed of the table, so that an episode depends only on its seed and actions.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -23,50 +22,239 @@ from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part
 from ludus.data.tree import CHANCE, OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.search import SearchBot
+from ludus.games.seat_rows import nearest
+from ludus.games.tables import ArrayTables
+
+MOST_ACTIONS = 2**15
+MOST_NUMBERS = 2**20
+"""Largest observation: four megabytes for every seat of every table."""
+
+PARTNERS = ("bridge", "euchre", "spades", "tiny_bridge_4p")
+"""Games whose seats win and lose in pairs; OpenSpiel does not say so."""
+
+_CHANCE = int(pyspiel.PlayerId.CHANCE)
+_SIMULTANEOUS = int(pyspiel.PlayerId.SIMULTANEOUS)
 
 
-class TensorReader:
-    """Reads what a seat of a game sees. The tensor is written in place by OpenSpiel."""
+@dataclass(frozen=True, kw_only=True)
+class OpenSpiel:
+    """A game by its name (`leduc_poker`), with parameters (`goofspiel(num_cards=4,players=3)`) or not."""
 
-    def __init__(self, game: Any, name: Literal["information", "observation"]) -> None:
-        kind = game.get_type()
-        self.game = game
-        self.name = name
-        if name == "information":
-            observer, shape = (
-                make_observation(game, INFO_STATE_OBS_TYPE),
-                game.information_state_tensor_shape(),
-            )
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the game in addition to those in its name."""
+    observation: Literal["auto", "information", "observation"] = "auto"
+    """`information`: all that a seat has learnt since the start; `observation`: the present position; `auto`: the
+    first, if the game has it."""
+    teams: tuple[int, ...] | None = None
+    """The team of each seat; default: partners in games known for them, one team where all get the same returns, else
+    every seat for itself."""
+    max_length: int | None = None
+    """Steps after which an episode is cut off; default: the game's own limit. A lower limit excludes the tree."""
+    largest_tree: int = 300_000
+    """Most histories of a game tree that is offered for exact computations."""
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        game, kind = self._game, self._game.get_type()
+        limits = [limit for limit in (self.max_length, int(game.max_game_length())) if limit is not None]
+        return GameSpec.symmetric(
+            name=self.name,
+            num_seats=game.num_players(),
+            observation=ObservationSpec(parts={self._seen.name: self._seen.part}),
+            action=ActionSpec(heads={"move": Choice(num=game.num_distinct_actions())}),
+            max_length=min(limits),
+            teams=self._teams(),
+            zero_sum=kind.utility == pyspiel.GameType.Utility.ZERO_SUM,
+            hidden_information=kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return OpenSpielTables(self.spec, self._seen, num_tables, searchable=self._has_trees)
+
+    def bots(self) -> Mapping[str, Bot]:
+        bots: dict[str, Bot] = {"random": RandomBot()}
+        if self._has_trees and _can_be_searched(self._game.get_type()):
+            bots["mcts"] = MctsBot()
+        return bots
+
+    def tree(self) -> TreeState | None:
+        """The root, if the game has at most `largest_tree` histories and tells information states."""
+        return self._root if self._has_trees and self._is_small else None
+
+    @property
+    def _has_trees(self) -> bool:
+        """Trees do not represent episodes that are cut off."""
+        return self._seen.has_trees and self.spec.max_length == self._game.max_game_length()
+
+    @cached_property
+    def _is_small(self) -> bool:
+        return is_small(self._root, self.largest_tree)
+
+    @property
+    def _root(self) -> OpenSpielState:
+        return OpenSpielState(self._seen, self._game.new_initial_state())
+
+    @cached_property
+    def _game(self) -> Any:
+        game = _load(self.name, self.options)
+        _require_playable(game, self.name)
+        return game
+
+    @cached_property
+    def _seen(self) -> TensorReader:
+        kind = self._game.get_type()
+        has = {"information": kind.provides_information_state_tensor, "observation": kind.provides_observation_tensor}
+        wanted = self.observation
+        if wanted == "auto":
+            wanted = "information" if has["information"] else "observation"
+        if not has[wanted]:
+            other = next((name for name, there in has.items() if there), None)
+            hint = f"; use observation={other!r}" if other else ", so that a network has nothing to look at"
+            raise ValueError(f"{self.name} has no {wanted} tensor{hint}")
+        seen = TensorReader(self._game, wanted)
+        if seen.size > MOST_NUMBERS:
+            raise ValueError(f"{self.name}: an observation of {seen.size:,} numbers is too large")
+        return seen
+
+    def _teams(self) -> tuple[int, ...] | None:
+        seats: int = self._game.num_players()
+        kind = self._game.get_type()
+        if self.teams is not None:
+            if len(self.teams) != seats:
+                raise ValueError(f"{self.name} has {seats} seats, but teams has {len(self.teams)} numbers")
+            return self.teams
+        if kind.utility == pyspiel.GameType.Utility.IDENTICAL:
+            return (0,) * seats
+        return (0, 1, 0, 1) if kind.short_name in PARTNERS and seats == 4 else None
+
+
+class OpenSpielTables(ArrayTables):
+    """One state per table, changed in place, with the random numbers of its chance nodes."""
+
+    def __init__(self, spec: GameSpec, seen: TensorReader, num_tables: int, *, searchable: bool) -> None:
+        super().__init__(spec, num_tables)
+        self._game = seen.game
+        self._seen = TensorReader(seen.game, seen.name)  # with a tensor of its own
+        self._tensor = self._seen.tensor.reshape(seen.shape)
+        self._pays_late = seen.game.get_type().reward_model == pyspiel.GameType.RewardModel.TERMINAL
+        self._states: list[Any] = [None] * num_tables
+        self._random = [Random() for _ in range(num_tables)]
+        self._steps = [0] * num_tables
+        self._paid = np.zeros((num_tables, spec.num_seats))
+        self._acted = np.zeros((num_tables, spec.num_seats), np.bool_)
+        seats, tables = range(spec.num_seats), range(num_tables)
+        observation, legal = self.view.observation[0][seen.name], self.view.legal[0]["move"]
+        self._shown = [[observation[table, seat] for seat in seats] for table in tables]
+        self._legal = [[legal[table, seat] for seat in seats] for table in tables]
+        if searchable:
+            self.tree_state = self._tree_state  # with this, and only then, it is a `HasTrees`
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self._start_episodes(tables)
+        self.view.to_act[tables] = False
+        self._paid[tables] = 0.0
+        self._acted[tables] = False
+        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
+            self._random[table].seed(seed)
+            self._steps[table] = 0
+            self._states[table] = self._new_state(seed)
+            self._go_on(table)
+
+    def step(self, actions: Actions) -> None:
+        view, moves = self.view, actions[0]["move"]
+        self._require_legal(moves)
+        running = np.flatnonzero(view.to_act.any(axis=1)).tolist()
+        self._acted |= view.to_act
+        view.to_act[:] = False
+        listed, states, steps = moves.tolist(), self._states, self._steps
+        for table in running:
+            state = states[table]
+            player = state.current_player()
+            if player == _SIMULTANEOUS:
+                state.apply_actions(listed[table])
+            else:
+                state.apply_action(listed[table][player])
+            steps[table] += 1
+            self._go_on(table)
+            if steps[table] == self.spec.max_length and not view.over[table]:
+                self._cut_off(table)
+            elif not self._pays_late or view.over[table]:
+                self._pay(table)
+
+    def _tree_state(self, table: int) -> TreeState:
+        return OpenSpielState(self._seen, self._states[table].clone())
+
+    def _new_state(self, seed: int) -> Any:
+        if not self._seen.draws_itself:
+            return self._game.new_initial_state()
+        # The game draws chance outcomes itself, so every episode needs a game of its own.
+        parameters = {**self._game.get_parameters(), "rng_seed": seed % 2**31}
+        return pyspiel.load_game(self._game.get_type().short_name, parameters).new_initial_state()
+
+    def _go_on(self, table: int) -> None:
+        """Draw chance outcomes until a seat must act, whose observation is written, or the game is over."""
+        state = self._states[table]
+        player = state.current_player()
+        while player == _CHANCE:
+            state.apply_action(_drawn(state.chance_outcomes(), self._random[table].random()))
+            player = state.current_player()
+        if player >= 0:
+            self._show(table, state, player)
+        elif player == _SIMULTANEOUS:
+            for seat in range(self.spec.num_seats):
+                self._show(table, state, seat)
         else:
-            observer, shape = make_observation(game), game.observation_tensor_shape()
-        self.tensor: NDArray[np.float32] = observer.tensor
-        self.size = math.prod(shape)
-        self.shape: tuple[int, ...] = tuple(shape) if len(shape) == 3 else (self.size,)
-        # The one inside does the same without a second call through Python.
-        self.look = getattr(observer, "_observation", observer).set_from
-        hides = kind.information == pyspiel.GameType.Information.IMPERFECT_INFORMATION
-        self.draws_itself = kind.chance_mode == pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
-        self.has_trees = not self.draws_itself and (kind.provides_information_state_string or not hides)
-        self.keyed_by_history = not hides
+            self.view.over[table] = True
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TensorReader, (self.game, self.name)
+    def _show(self, table: int, state: Any, seat: int) -> None:
+        self._seen.look(state, seat)
+        self._shown[table][seat][...] = self._tensor
+        mask = self._legal[table][seat]
+        mask[:] = False
+        mask[state.legal_actions(seat)] = True
+        self.view.to_act[table, seat] = True
 
-    def of(self, state: Any, seat: int) -> Tree:
-        self.look(state, seat)
-        return {self.name: self.tensor.reshape(self.shape).copy()}
+    def _pay(self, table: int) -> None:
+        """Write rewards, the returns so far less those already paid, and scores."""
+        returns = self._states[table].returns()
+        self.view.reward[table] = returns - self._paid[table]
+        self._paid[table] = returns
+        for team, seats in enumerate(self.spec.seats_of_team):
+            self.view.score[table, team] = sum(returns[seat] for seat in seats) / len(seats)
+
+    def _cut_off(self, table: int) -> None:
+        self.view.to_act[table] = False
+        self.view.truncated[table] = True
+        for seat in np.flatnonzero(self._acted[table]).tolist():
+            self._seen.look(self._states[table], seat)
+            self._shown[table][seat][...] = self._tensor
+        self._pay(table)
+
+    def _require_legal(self, moves: IntArray) -> None:
+        tables, seats = np.nonzero(self.view.to_act)
+        chosen, legal = moves[tables, seats], self.view.legal[0]["move"]
+        inside = (chosen >= 0) & (chosen < legal.shape[2])
+        right = inside & legal[tables, seats, np.where(inside, chosen, 0)]
+        if not right.all():
+            row = int(right.argmin())
+            table, seat = int(tables[row]), int(seats[row])
+            raise ValueError(
+                f"{self.spec.name}: {chosen[row]} is not a legal action of seat {seat} at table {table}; "
+                f"legal are {np.flatnonzero(legal[table, seat]).tolist()}"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSpielState:
-    """A history. Seats that move at the same time do so in order, without seeing what the others chose."""
+    """A history. Seats that move at the same time do so in order, without seeing the choices of the others."""
 
     seen: TensorReader
     state: Any
     chosen: tuple[int, ...] = ()
-    """By the first seats, where all move at the same time."""
+    """Choices of the first seats, where all move at the same time."""
 
     def seat(self) -> int:
         player = int(self.state.current_player())
@@ -108,259 +296,40 @@ class OpenSpielState:
         return self.seen.of(self.state, self.seat())
 
 
-def is_small(root: OpenSpielState, most: int) -> bool:
-    """Whether there are at most this many histories."""
-    found, waiting = 0, [root]
-    while waiting:
-        state = waiting.pop()
-        found += 1
-        if found + len(waiting) > most:
-            return False
-        seat = state.seat()
-        if seat == CHANCE:
-            waiting += [state.child(outcome) for outcome, _ in state.chance_outcomes()]
-        elif seat != OVER:
-            waiting += [state.child(action) for action in state.legal_actions()]
-    return True
+class TensorReader:
+    """Reads observations of a game. OpenSpiel writes the tensor in place."""
 
-
-_CHANCE = int(pyspiel.PlayerId.CHANCE)
-_SIMULTANEOUS = int(pyspiel.PlayerId.SIMULTANEOUS)
-
-
-class OpenSpielTables:
-    """States that are changed in place, one per table, and the random numbers of their chances."""
-
-    def __init__(self, spec: GameSpec, seen: TensorReader, num_tables: int, *, searchable: bool) -> None:
-        self.spec = spec
-        self.num_tables = num_tables
-        self.view = TableView.allocate(spec, num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
-        self._game = seen.game
-        self._seen = TensorReader(seen.game, seen.name)  # with a tensor of its own
-        self._tensor = self._seen.tensor.reshape(seen.shape)
-        self._pays_late = seen.game.get_type().reward_model == pyspiel.GameType.RewardModel.TERMINAL
-        self._states: list[Any] = [None] * num_tables
-        self._random = [Random() for _ in range(num_tables)]
-        self._steps = [0] * num_tables
-        self._paid = np.zeros((num_tables, spec.num_seats))
-        self._acted = np.zeros((num_tables, spec.num_seats), np.bool_)
-        seats, tables = range(spec.num_seats), range(num_tables)
-        observation, legal = self.view.observation[0][seen.name], self.view.legal[0]["move"]
-        self._shown = [[observation[table, seat] for seat in seats] for table in tables]
-        self._legal = [[legal[table, seat] for seat in seats] for table in tables]
-        if searchable:
-            self.tree_state = self._tree_state  # with this, and only then, it is a `HasTrees`
-
-    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self.view
-        view.over[tables] = view.truncated[tables] = view.to_act[tables] = False
-        view.reward[tables] = view.score[tables] = 0.0
-        self._paid[tables] = 0.0
-        self._acted[tables] = False
-        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
-            self._random[table].seed(seed)
-            self._steps[table] = 0
-            self._states[table] = self._new_state(seed)
-            self._go_on(table)
-
-    def step(self, actions: Actions) -> None:
-        view, moves = self.view, actions[0]["move"]
-        self._require_legal(moves)
-        running = np.flatnonzero(view.to_act.any(axis=1)).tolist()
-        self._acted |= view.to_act
-        view.to_act[:] = False
-        listed, states, steps = moves.tolist(), self._states, self._steps
-        for table in running:
-            state = states[table]
-            player = state.current_player()
-            if player == _SIMULTANEOUS:
-                state.apply_actions(listed[table])
-            else:
-                state.apply_action(listed[table][player])
-            steps[table] += 1
-            self._go_on(table)
-            if steps[table] == self.spec.max_length and not view.over[table]:
-                self._cut_off(table)
-            elif not self._pays_late or view.over[table]:
-                self._pay(table)
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-    def _tree_state(self, table: int) -> TreeState:
-        return OpenSpielState(self._seen, self._states[table].clone())
-
-    def _new_state(self, seed: int) -> Any:
-        if not self._seen.draws_itself:
-            return self._game.new_initial_state()
-        # The game draws its chances itself, so every episode is of a game of its own.
-        parameters = {**self._game.get_parameters(), "rng_seed": seed % 2**31}
-        return pyspiel.load_game(self._game.get_type().short_name, parameters).new_initial_state()
-
-    def _go_on(self, table: int) -> None:
-        """Draw chances until a seat must act, and show it what it sees, or the game is over."""
-        state = self._states[table]
-        player = state.current_player()
-        while player == _CHANCE:
-            state.apply_action(_drawn(state.chance_outcomes(), self._random[table].random()))
-            player = state.current_player()
-        if player >= 0:
-            self._show(table, state, player)
-        elif player == _SIMULTANEOUS:
-            for seat in range(self.spec.num_seats):
-                self._show(table, state, seat)
+    def __init__(self, game: Any, name: Literal["information", "observation"]) -> None:
+        kind = game.get_type()
+        self.game = game
+        self.name = name
+        if name == "information":
+            observer = make_observation(game, INFO_STATE_OBS_TYPE)
+            shape = game.information_state_tensor_shape()
         else:
-            self.view.over[table] = True
+            observer, shape = make_observation(game), game.observation_tensor_shape()
+        self.tensor: NDArray[np.float32] = observer.tensor
+        self.size = math.prod(shape)
+        self.shape: tuple[int, ...] = tuple(shape) if len(shape) == 3 else (self.size,)
+        # The inner observer does the same without a second call through Python.
+        self.look = getattr(observer, "_observation", observer).set_from
+        hides = kind.information == pyspiel.GameType.Information.IMPERFECT_INFORMATION
+        self.draws_itself = _draws_itself(kind)
+        self.has_trees = not self.draws_itself and (kind.provides_information_state_string or not hides)
+        self.keyed_by_history = not hides
 
-    def _show(self, table: int, state: Any, seat: int) -> None:
-        self._seen.look(state, seat)
-        self._shown[table][seat][...] = self._tensor
-        mask = self._legal[table][seat]
-        mask[:] = False
-        mask[state.legal_actions(seat)] = True
-        self.view.to_act[table, seat] = True
-
-    def _pay(self, table: int) -> None:
-        """What was won since the start, less what was paid before; the score, which counts at the end."""
-        returns = self._states[table].returns()
-        self.view.reward[table] = returns - self._paid[table]
-        self._paid[table] = returns
-        for team, seats in enumerate(self.spec.seats_of_team):
-            self.view.score[table, team] = sum(returns[seat] for seat in seats) / len(seats)
-
-    def _cut_off(self, table: int) -> None:
-        self.view.to_act[table] = False
-        self.view.truncated[table] = True
-        for seat in np.flatnonzero(self._acted[table]).tolist():
-            self._seen.look(self._states[table], seat)
-            self._shown[table][seat][...] = self._tensor
-        self._pay(table)
-
-    def _require_legal(self, moves: IntArray) -> None:
-        tables, seats = np.nonzero(self.view.to_act)
-        chosen, legal = moves[tables, seats], self.view.legal[0]["move"]
-        inside = (chosen >= 0) & (chosen < legal.shape[2])
-        right = inside & legal[tables, seats, np.where(inside, chosen, 0)]
-        if not right.all():
-            row = int(right.argmin())
-            table, seat = int(tables[row]), int(seats[row])
-            raise ValueError(
-                f"{self.spec.name}: {chosen[row]} is not a legal action of seat {seat} at table {table}; "
-                f"legal are {np.flatnonzero(legal[table, seat]).tolist()}"
-            )
-
-
-def _drawn(outcomes: list[tuple[int, float]], draw: float) -> int:
-    for outcome, probability in outcomes:
-        draw -= probability
-        if draw < 0.0:
-            return outcome
-    # Probabilities that add up to a little less than one.
-    return max(outcomes, key=lambda pair: pair[1])[0]
-
-
-MOST_ACTIONS = 2**15
-MOST_NUMBERS = 2**20
-"""Of one observation: four megabytes for every seat of every table."""
-
-PARTNERS = ("bridge", "euchre", "spades", "tiny_bridge_4p")
-"""Games whose seats win and lose in pairs, which OpenSpiel does not tell."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenSpiel:
-    """A game by its name (`leduc_poker`), with parameters (`goofspiel(num_cards=4,players=3)`) or not."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the game, beside those in its name."""
-    observation: Literal["auto", "information", "observation"] = "auto"
-    """What a seat sees: all that it has learnt since the start, or what there is to see now. `auto`: the
-    first, where the game has it."""
-    teams: tuple[int, ...] | None = None
-    """The team of each seat; default: partners in the games known for them, one team where all get the
-    same, else every seat for itself."""
-    max_length: int | None = None
-    """Cuts off longer episodes; default: the game's own limit. What is cut off has no tree."""
-    largest_tree: int = 300_000
-    """The game tree is offered for exact computations up to this many histories."""
-
-    @cached_property
-    def spec(self) -> GameSpec:
-        game, kind = self._game, self._game.get_type()
-        limits = [limit for limit in (self.max_length, int(game.max_game_length())) if limit is not None]
-        return GameSpec.symmetric(
-            name=self.name,
-            num_seats=game.num_players(),
-            observation=ObservationSpec(parts={self._seen.name: _part(self._seen.shape)}),
-            action=ActionSpec(heads={"move": Choice(num=game.num_distinct_actions())}),
-            max_length=min(limits),
-            teams=self._teams(),
-            zero_sum=kind.utility == pyspiel.GameType.Utility.ZERO_SUM,
-        )
-
-    def tables(self, num_tables: int) -> GameBatch:
-        return OpenSpielTables(self.spec, self._seen, num_tables, searchable=self._has_trees)
-
-    def bots(self) -> Mapping[str, Bot]:
-        bots: dict[str, Bot] = {"random": RandomBot()}
-        if self._has_trees and _can_be_searched(self._game.get_type()):
-            bots["mcts"] = MctsBot()
-        return bots
-
-    def tree(self) -> TreeState | None:
-        """The root, if the game has at most `largest_tree` histories and says what a seat knows."""
-        return self._root if self._has_trees and self._is_small else None
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorReader, (self.game, self.name)
 
     @property
-    def _has_trees(self) -> bool:
-        """A tree knows nothing of episodes that are cut off here."""
-        return self._seen.has_trees and self.spec.max_length == self._game.max_game_length()
+    def part(self) -> Part:
+        if len(self.shape) == 3:
+            return Planes(channels=self.shape[0], height=self.shape[1], width=self.shape[2])
+        return Vector(size=self.size)
 
-    @cached_property
-    def _is_small(self) -> bool:
-        return is_small(self._root, self.largest_tree)
-
-    @property
-    def _root(self) -> OpenSpielState:
-        return OpenSpielState(self._seen, self._game.new_initial_state())
-
-    @cached_property
-    def _game(self) -> Any:
-        game = _load(self.name, self.options)
-        _require_playable(game, self.name)
-        return game
-
-    @cached_property
-    def _seen(self) -> TensorReader:
-        kind = self._game.get_type()
-        has = {
-            "information": kind.provides_information_state_tensor,
-            "observation": kind.provides_observation_tensor,
-        }
-        wanted = self.observation
-        if wanted == "auto":
-            wanted = "information" if has["information"] else "observation"
-        if not has[wanted]:
-            other = next((name for name, there in has.items() if there), None)
-            hint = f"; use observation={other!r}" if other else ", so that a network has nothing to look at"
-            raise ValueError(f"{self.name} has no {wanted} tensor{hint}")
-        seen = TensorReader(self._game, wanted)
-        if seen.size > MOST_NUMBERS:
-            raise ValueError(f"{self.name}: an observation of {seen.size:,} numbers is too large")
-        return seen
-
-    def _teams(self) -> tuple[int, ...] | None:
-        seats: int = self._game.num_players()
-        kind = self._game.get_type()
-        if self.teams is not None:
-            if len(self.teams) != seats:
-                raise ValueError(f"{self.name} has {seats} seats, but teams has {len(self.teams)} numbers")
-            return self.teams
-        if kind.utility == pyspiel.GameType.Utility.IDENTICAL:
-            return (0,) * seats
-        return (0, 1, 0, 1) if kind.short_name in PARTNERS and seats == 4 else None
+    def of(self, state: Any, seat: int) -> Tree:
+        self.look(state, seat)
+        return {self.name: self.tensor.reshape(self.shape).copy()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,15 +356,39 @@ class MctsBot(SearchBot):
         return [int(bot.step(state.state))]
 
 
+def is_small(root: OpenSpielState, most: int) -> bool:
+    """Whether the tree has at most this many histories."""
+    found, waiting = 0, [root]
+    while waiting:
+        state = waiting.pop()
+        found += 1
+        if found + len(waiting) > most:
+            return False
+        seat = state.seat()
+        if seat == CHANCE:
+            waiting += [state.child(outcome) for outcome, _ in state.chance_outcomes()]
+        elif seat != OVER:
+            waiting += [state.child(action) for action in state.legal_actions()]
+    return True
+
+
+def _drawn(outcomes: list[tuple[int, float]], draw: float) -> int:
+    for outcome, probability in outcomes:
+        draw -= probability
+        if draw < 0.0:
+            return outcome
+    # The probabilities add up to slightly less than one.
+    return max(outcomes, key=lambda pair: pair[1])[0]
+
+
 def _load(name: str, options: Mapping[str, Any]) -> Any:
     short = name.partition("(")[0]
     if short.startswith("python_"):
         importlib.import_module("open_spiel.python.games")
     known = pyspiel.registered_names()
     if short not in known:
-        close = difflib.get_close_matches(short, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "pyspiel.registered_names() lists them"
-        raise ValueError(f"OpenSpiel has no game {short!r}; {hint}")
+        hint = nearest(short, known, otherwise="pyspiel.registered_names() lists them")
+        raise ValueError(f"OpenSpiel has no game {short!r}{hint}")
     try:
         parameters = {**pyspiel.game_parameters_from_string(name), **options}
         parameters.pop("name", None)
@@ -427,9 +420,3 @@ def _can_be_searched(kind: Any) -> bool:
         and kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
         and kind.reward_model == pyspiel.GameType.RewardModel.TERMINAL
     )
-
-
-def _part(shape: tuple[int, ...]) -> Part:
-    if len(shape) == 3:
-        return Planes(channels=shape[0], height=shape[1], width=shape[2])
-    return Vector(size=shape[0])

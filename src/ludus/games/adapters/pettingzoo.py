@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec, SeatKind
-from ludus.data.tree import TreeState
-from ludus.data.trees import IntArray
+from ludus.data.trees import Array, IntArray
+from ludus.games.adapters.gymnasium_spaces import ActionCodec, Leaf, observation_leaves, observation_spec
 from ludus.games.adapters.pettingzoo_library import (
+    HIDDEN_INFORMATION,
     ZERO_SUM,
     ParallelEnv,
     base_name,
@@ -26,259 +27,38 @@ from ludus.games.adapters.pettingzoo_library import (
     quiet,
     team_of_each,
 )
-from ludus.games.adapters.pettingzoo_tables import MASK, AgentForm, Agents, ParallelTable, small
-from ludus.games.bots import RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, Observation, Seat, TableView
+from ludus.games.game import Action, Actions, GameBatch, Observation, Seat, TableView, Turn
 from ludus.games.lift import LiftedBatch
-from ludus.games.seat_rows import GameError, SeatRows
+from ludus.games.seat_rows import GameError, SeatRows, nearest
+from ludus.games.tables import ArrayTables, GameDefaults
+
+MASK = "action_mask"
+"""Key of the mask of legal moves, in the observation or in the info."""
 
 NOBODY = -1
 ALL = slice(None)
 
-
-class TurnBatch:
-    """A `GameBatch` over environments with turns.
-
-    Rewards are those of `last()`: all that an agent was given since it acted last, when its turn comes.
-    """
-
-    def __init__(self, spec: GameSpec, envs: Sequence[Any], agents: Agents) -> None:
-        self._spec = spec
-        self._envs = envs
-        self._agents = agents
-        self._view = TableView.allocate(spec, len(envs))
-        self._rows = [SeatRows.of_table(spec, self._view, table) for table in range(len(envs))]
-        forms = list({id(form): form for form in agents.forms}.values())
-        self._groups = [_Group(self._view, spec, form, agents.forms.index(form)) for form in forms]
-        self._group_of_seat = np.array([forms.index(form) for form in agents.forms])
-        self._column_of_seat = np.array(spec.column_of_seat)
-        self._seat = np.full(len(envs), NOBODY)
-        """[tables]: who acts."""
-        self._steps = np.zeros(len(envs), np.int64)
-        self._total = [[0.0] * spec.num_seats for _ in envs]
-        self._left: list[dict[Seat, Observation]] = [{} for _ in envs]
-        """Per table, what agents that are gone saw last."""
-        if all(getattr(env, "render_mode", None) == "rgb_array" for env in envs):
-            self.render = self._render  # with this, and only then, it is a `HasPicture`
-
-    @property
-    def spec(self) -> GameSpec:
-        return self._spec
-
-    @property
-    def num_tables(self) -> int:
-        return len(self._envs)
-
-    @property
-    def view(self) -> TableView:
-        return self._view
-
-    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self._view
-        view.over[tables] = view.truncated[tables] = False
-        view.score[tables] = 0.0
-        self._steps[tables] = 0
-        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
-            self._left[table] = {}
-            self._total[table] = [0.0] * self._spec.num_seats
-            try:
-                self._envs[table].reset(seed=small(seed))
-            except Exception as error:
-                self._note(error, table, f"reset({seed})")
-                raise
-        self._show(tables)
-        paid = tables[view.reward[tables].any(axis=1)]
-        if len(paid):
-            raise GameError(f"{self._where(paid[0])}: a reward at reset, before anybody has acted")
-
-    def step(self, actions: Actions) -> None:
-        going = np.flatnonzero(self._seat != NOBODY)
-        seats = self._seat[going]
-        self._steps[going] += 1
-        for group, rows in self._by_group(seats):
-            tables = going[rows]
-            moves = group.moves(actions, tables, self._column_of_seat[seats[rows]])
-            for table, move in zip(tables.tolist(), moves, strict=True):
-                try:
-                    self._envs[table].step(move)
-                except Exception as error:
-                    self._note(error, table, f"step({move})")
-                    raise
-        self._show(going)
-
-    def close(self) -> None:
-        for env in self._envs:
-            close_env(env)
-
-    def _render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
-        return np.asarray(self._envs[table].render(), np.uint8)
-
-    def _show(self, tables: IntArray) -> None:
-        view, seat_of = self._view, self._agents.seats
-        view.reward[tables] = 0.0
-        view.to_act[tables] = False
-        self._seat[tables] = NOBODY
-        late = self._steps[tables] >= self._spec.max_length
-        acting: list[int] = []
-        seats: list[Seat] = []
-        seen: list[Any] = []
-        infos: list[Any] = []
-        table = NOBODY
-        try:
-            for table, cut in zip(tables.tolist(), late.tolist(), strict=True):
-                env = self._envs[table]
-                agent = env.agent_selection
-                if env.terminations.get(agent, True) or env.truncations[agent]:
-                    if not self._take_leave(table):
-                        continue
-                    agent = env.agent_selection
-                if cut:
-                    self._end(table, cut)
-                    continue
-                observation, paid, _, _, info = env.last()
-                acting.append(table)
-                seats.append(seat_of[agent] if agent in seat_of else self._agents.seat(agent))
-                seen.append(observation)
-                infos.append(info)
-                if paid:  # seldom, so that the call is worth saving
-                    self._pay(table, agent, paid)
-        except Exception as error:
-            self._note(error, table, "the next turn")
-            raise
-        if acting:
-            self._hand_over(np.array(acting), np.array(seats), seen, infos)
-
-    def _hand_over(self, tables: IntArray, seats: IntArray, seen: list[Any], infos: list[Any]) -> None:
-        """Write what the agents see and may do; from now on it is their turn."""
-        for group, rows in self._by_group(seats):
-            views, notes = seen, infos
-            if rows is not ALL:
-                views, notes = [seen[row] for row in rows], [infos[row] for row in rows]
-            if not group.write(tables[rows], self._column_of_seat[seats[rows]], views, notes):
-                self._write_each(group.form, tables[rows], seats[rows], views, notes)
-        self._seat[tables] = seats
-        self._view.to_act[tables, seats] = True
-
-    def _write_each(
-        self, form: AgentForm, tables: IntArray, seats: IntArray, seen: Sequence[Any], infos: Sequence[Any]
-    ) -> None:
-        """Row by row, so that what is wrong is named with its table and seat."""
-        for table, seat, observation, info in zip(tables, seats, seen, infos, strict=True):
-            row = self._rows[table][seat]
-            row.write_observation(form.observe(observation))
-            row.write_legal(form.mask(observation, info) if form.masked else None)
-
-    def _by_group(self, seats: IntArray) -> Iterator[tuple[_Group, Any]]:
-        """Which of these seats have the same spaces: an index, or `ALL`."""
-        if len(self._groups) == 1:
-            yield self._groups[0], ALL
-            return
-        groups = self._group_of_seat[seats]
-        for number, group in enumerate(self._groups):
-            rows = np.flatnonzero(groups == number)
-            if len(rows):
-                yield group, rows
-
-    def _take_leave(self, table: int) -> bool:
-        """Let agents go that are out, up to the next one that is not; False: the episode has ended."""
-        env = self._envs[table]
-        agent = env.agent_selection
-        while env.terminations.get(agent, True) or env.truncations[agent]:
-            if all(env.terminations[one] or env.truncations[one] for one in env.agents):
-                cut = any(env.truncations[one] and not env.terminations[one] for one in env.agents)
-                self._end(table, cut)
-                return False
-            observation, paid, *_ = env.last()
-            self._pay(table, agent, paid)
-            self._left[table][self._agents.seat(agent)] = self._agents.keep(agent, observation)
-            env.step(None)
-            agent = env.agent_selection
-        return True
-
-    def _end(self, table: int, cut: bool) -> None:
-        env, view, spec = self._envs[table], self._view, self._spec
-        for agent, paid in env._cumulative_rewards.items():
-            if agent in env.agents or self._agents.seat(agent) not in self._left[table]:
-                self._pay(table, agent, paid)  # the others were paid when they left
-        if cut:
-            here = {self._agents.seat(agent): agent for agent in env.agents}
-            seen = {seat: self._agents.observe(agent, env.observe(agent)) for seat, agent in here.items()}
-            for seat, observation in {**self._left[table], **seen}.items():
-                self._rows[table][seat].write_observation(observation)
-        total = self._total[table]
-        view.score[table] = [sum(total[seat] for seat in seats) / len(seats) for seats in spec.seats_of_team]
-        view.over[table], view.truncated[table] = not cut, cut
-
-    def _pay(self, table: int, agent: str, paid: float) -> None:
-        if paid:
-            seat = self._agents.seat(agent)
-            self._view.reward[table, seat] = paid
-            self._total[table][seat] += paid
-
-    def _where(self, table: int) -> str:
-        return f"{self._spec.name}, table {table}"
-
-    def _note(self, error: Exception, table: int, when: str) -> None:
-        error.add_note(f"raised by {self._where(table)}, in {when}")
-
-
-class _Group:
-    """Agents with the same spaces: what they do is read, and what they see is written, in one go."""
-
-    def __init__(self, view: TableView, spec: GameSpec, form: AgentForm, seat: Seat) -> None:
-        self.form = form
-        self._kind = spec.seats[seat]
-        self._parts = [(leaf, view.observation[self._kind][leaf.name]) for leaf in form.leaves]
-        self._legal = next(iter(view.legal[self._kind].values()), None)
-
-    def moves(self, actions: Actions, tables: IntArray, columns: IntArray) -> Sequence[Any]:
-        """What the environments at these tables are given."""
-        heads = {name: array[tables, columns, None] for name, array in actions[self._kind].items()}
-        moves = self.form.codec.decode(heads)
-        return moves.tolist() if self.form.codec.single else list(moves)
-
-    def write(self, tables: IntArray, columns: IntArray, seen: list[Any], infos: list[Any]) -> bool:
-        """False: nothing was written, since something is missing or does not fit; row by row, all else is."""
-        legal = self._legal
-        try:
-            arrays = [leaf.read_all(seen) for leaf, _ in self._parts]
-            masks = None if legal is None else np.array(self.form.masks(seen, infos)).astype(np.bool_)
-        except (IndexError, KeyError, TypeError, ValueError):
-            return False
-        parts = [part for _, part in self._parts]
-        for part, array in zip(parts, arrays, strict=True):
-            if array.shape[1:] != part.shape[2:] or not np.can_cast(array.dtype, part.dtype, "same_kind"):
-                return False
-        if legal is not None and masks is not None:
-            if masks.shape[1:] != legal.shape[2:] or not masks.any(axis=1).all():
-                return False
-            legal[tables, columns] = masks
-        for part, array in zip(parts, arrays, strict=True):
-            part[tables, columns] = array
-        return True
-
-
 DEFAULT_MAX_LENGTH = 10_000
-"""Cuts off episodes of environments that set no limit of their own."""
+"""Steps after which episodes are cut off if the environment has no limit of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PettingZoo:
-    """An environment by family and name, or by the address of the function or class that makes it."""
+class PettingZoo(GameDefaults):
+    """An environment by family and name, or by the address of a function or class that makes it."""
 
     env_name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Passed on to the environment."""
+    """Arguments of the environment."""
     api: Literal["auto", "aec", "parallel"] = "auto"
-    """`aec`: agents act in turn; `parallel`: all at once; `auto`: at once where the environment offers it."""
+    """`aec`: agents act in turn; `parallel`: all at once; `auto`: all at once if the environment offers it."""
     bins: int | None = None
-    """For continuous actions: each number becomes a choice among so many, evenly spread."""
+    """Options per number of continuous actions, evenly spread."""
     teams: tuple[tuple[str, ...], ...] = ()
-    """Per team, names or patterns (`red_*`) of its agents; default: as known for the game, or by names."""
+    """Per team, names or patterns (`red_*`) of its agents; default: as known for the game, else by names."""
     zero_sum: bool | None = None
-    """Whether the teams' totals add up to zero; default: only for games that are known to."""
+    """Whether the teams' totals add up to zero; default: as known for the game, else no."""
     max_length: int | None = None
-    """Cuts off longer episodes, counted in our steps; default: the environment's own `max_cycles`."""
+    """Steps after which an episode is cut off; default: the environment's own `max_cycles`."""
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -292,6 +72,7 @@ class PettingZoo:
             teams=team_of_each(self.env_name, env.possible_agents, self.teams),
             max_length=self._limit(env),
             zero_sum=zero_sum,
+            hidden_information=base_name(self.env_name) in HIDDEN_INFORMATION or None,
         )
         close_env(env)
         return spec
@@ -301,20 +82,14 @@ class PettingZoo:
         agents = Agents(self._forms(envs[0]))
         if isinstance(envs[0], ParallelEnv):
             return LiftedBatch(self.spec, [ParallelTable(self.spec, env, agents) for env in envs])
-        return TurnBatch(self.spec, envs, agents)
-
-    def bots(self) -> Mapping[str, Bot]:
-        return {"random": RandomBot()}
-
-    def tree(self) -> TreeState | None:
-        return None
+        return TurnTables(self.spec, envs, agents)
 
     def _make(self) -> Any:
         return make_env(self.env_name, self.api, {**self._drawing, **self.options})
 
     @cached_property
     def _drawing(self) -> dict[str, str]:
-        """Asks for pictures where the environment can draw them; they are drawn only when looked at."""
+        """The option for pictures, if the environment can draw them; they are drawn on demand only."""
         env = make_env(self.env_name, self.api, self.options)
         modes = env.metadata.get("render_modes", ())
         able = "rgb_array" in modes and hasattr(env, "render_mode") and ":" not in self.env_name
@@ -322,7 +97,7 @@ class PettingZoo:
         return {"render_mode": "rgb_array"} if able else {}
 
     def _forms(self, env: Any) -> dict[str, AgentForm]:
-        """What each agent sees and does. Whether masks come in the info, only a reset can tell."""
+        """The form of each agent. Only a reset shows whether masks come in the info."""
         with quiet():
             started = env.reset(seed=0)
             infos = started[1] if isinstance(env, ParallelEnv) else env.infos
@@ -348,7 +123,7 @@ def _same_spaces(env: Any, one: str, other: str) -> bool:
 
 
 def _kinds(forms: Mapping[str, AgentForm]) -> tuple[tuple[SeatKind, ...], tuple[int, ...]]:
-    """Agents that see and do alike are one kind; also, per agent, its kind."""
+    """One kind for all agents of the same specs, and the kind of each agent."""
     shapes: list[tuple[ObservationSpec, ActionSpec]] = []
     first: list[str] = []
     kind_of_seat: list[int] = []
@@ -366,3 +141,355 @@ def _kinds(forms: Mapping[str, AgentForm]) -> tuple[tuple[SeatKind, ...], tuple[
         for name, (observation, action) in zip(names, shapes, strict=True)
     ]
     return tuple(kinds), tuple(kind_of_seat)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AgentForm:
+    """The spaces of an agent as specs, and the conversion of its values."""
+
+    leaves: tuple[Leaf, ...]
+    codec: ActionCodec
+    mask_in_observation: bool
+    masked: bool
+
+    @classmethod
+    def of(cls, env: Any, agent: str, mask_in_info: bool, bins: int | None) -> AgentForm:
+        where = f"{env.metadata.get('name', type(env).__name__)}, agent {agent}"
+        leaves = observation_leaves(env.observation_space(agent))
+        shown = tuple(leaf for leaf in leaves if leaf.path[:1] != (MASK,))
+        in_observation = len(shown) < len(leaves)
+        codec = ActionCodec.of(env.action_space(agent), where, bins)
+        masked = in_observation or mask_in_info
+        if masked and not codec.single:
+            raise ValueError(f"{where}: a mask for the action space {env.action_space(agent)} is not supported")
+        return cls(shown, codec, in_observation, masked)
+
+    @property
+    def observation_spec(self) -> ObservationSpec:
+        return observation_spec(list(self.leaves))
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        if not self.masked:
+            return self.codec.spec
+        return ActionSpec(heads={name: replace(head, masked=True) for name, head in self.codec.spec.heads.items()})
+
+    def observe(self, observation: Any) -> Observation:
+        leaves = self.leaves
+        if len(leaves) == 1:
+            return leaves[0].read(observation)
+        return {leaf.name: leaf.read(observation) for leaf in leaves}
+
+    def masks(self, observations: Sequence[Any], infos: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Masks as the environment gives them; None where it gives none."""
+        if self.mask_in_observation:
+            return [observation[MASK] for observation in observations]
+        return [info.get(MASK) for info in infos]
+
+    def mask(self, observation: Any, info: Mapping[str, Any]) -> NDArray[np.bool_] | None:
+        (mask,) = self.masks([observation], [info])
+        return None if mask is None else np.asarray(mask).astype(np.bool_)
+
+    def move(self, action: Action) -> Any:
+        if self.codec.single:
+            return action + int(self.codec.start[0])
+        chosen = action if isinstance(action, Mapping) else dict.fromkeys(self.codec.spec.heads, action)
+        return self.codec.decode({name: np.array([[number]]) for name, number in chosen.items()})[0]
+
+
+class Agents:
+    """The agents of an environment: names, forms and seats."""
+
+    def __init__(self, forms: Mapping[str, AgentForm]) -> None:
+        self.names = tuple(forms)
+        self.forms = tuple(forms.values())
+        self.seats = {name: seat for seat, name in enumerate(forms)}
+
+    def seat(self, agent: str) -> int:
+        try:
+            return self.seats[agent]
+        except KeyError:
+            hint = nearest(str(agent), self.names)
+            raise GameError(f"agent {agent!r} is not one of possible_agents{hint}") from None
+
+    def observe(self, agent: str, observation: Any) -> Observation:
+        return self.forms[self.seat(agent)].observe(observation)
+
+    def keep(self, agent: str, observation: Any) -> Observation:
+        """A copy of the last observation of an agent, for tables that are cut off later."""
+        seen = self.observe(agent, observation)
+        if isinstance(seen, Mapping):
+            return {name: np.array(part) for name, part in seen.items()}
+        return np.array(seen)
+
+
+class ParallelTable:
+    """A `Game`: a parallel environment, in which every present agent acts at each step."""
+
+    def __init__(self, spec: GameSpec, env: Any, agents: Agents) -> None:
+        self.spec = spec
+        self._env = env
+        self._agents = agents
+        self._steps = 0
+        self._left: dict[int, Observation] = {}
+        """Last observations of agents that have left."""
+        if getattr(env, "render_mode", None) == "rgb_array":
+            self.render = self._render  # with this, and only then, tables have pictures
+
+    def reset(self, seed: int) -> Turn:
+        self._steps = 0
+        self._left = {}
+        observations, infos = self._env.reset(seed=small(seed))
+        return self._turn(observations, infos, {}, self._env.agents)
+
+    def step(self, actions: Mapping[int, Action]) -> Turn:
+        agents = self._agents
+        moves = {agents.names[seat]: agents.forms[seat].move(action) for seat, action in actions.items()}
+        observations, rewards, terminations, truncations, infos = self._env.step(moves)
+        self._steps += 1
+        # Some environments keep truncated agents in their list.
+        here = [agent for agent in self._env.agents if not (terminations.get(agent) or truncations.get(agent))]
+        reward = {agents.seat(agent): paid for agent, paid in rewards.items()}
+        for agent in observations.keys() - set(here):
+            self._left[agents.seat(agent)] = agents.keep(agent, observations[agent])
+        if not here:
+            if any(cut and not terminations.get(agent) for agent, cut in truncations.items()):
+                return Turn(observations=self._left, reward=reward, truncated=True)
+            return Turn(observations={}, reward=reward, over=True)
+        return self._turn(observations, infos, reward, here)
+
+    def close(self) -> None:
+        close_env(self._env)
+
+    def _render(self, seat: int | None) -> NDArray[np.uint8]:
+        return np.asarray(self._env.render(), np.uint8)
+
+    def _turn(
+        self,
+        observations: Mapping[str, Any],
+        infos: Mapping[str, Mapping[str, Any]],
+        reward: Mapping[int, float],
+        here: Iterable[str],
+    ) -> Turn:
+        seen: dict[int, Observation] = {}
+        legal: dict[int, Array] = {}
+        for agent in here:
+            seat = self._agents.seat(agent)
+            form, observation = self._agents.forms[seat], observations[agent]
+            seen[seat] = form.observe(observation)
+            mask = form.mask(observation, infos.get(agent, {})) if form.masked else None
+            if mask is not None:
+                legal[seat] = mask
+        if self._steps >= self.spec.max_length:
+            return Turn(observations={**self._left, **seen}, reward=reward, truncated=True)
+        return Turn(observations=seen, legal=legal, reward=reward)
+
+
+class TurnTables(ArrayTables):
+    """Environments with turns (AEC). The reward of an agent, when its turn comes, is that of `last()`: the sum
+    since its previous action."""
+
+    def __init__(self, spec: GameSpec, envs: Sequence[Any], agents: Agents) -> None:
+        super().__init__(spec, len(envs))
+        self._envs = envs
+        self._agents = agents
+        self._rows = [SeatRows.of_table(spec, self.view, table) for table in range(len(envs))]
+        forms = list({id(form): form for form in agents.forms}.values())
+        self._groups = [_Group(self.view, spec, form, agents.forms.index(form)) for form in forms]
+        self._group_of_seat = np.array([forms.index(form) for form in agents.forms])
+        self._column_of_seat = np.array(spec.column_of_seat)
+        self._seat = np.full(len(envs), NOBODY)
+        """[tables]: the seat to act."""
+        self._steps = np.zeros(len(envs), np.int64)
+        self._total = [[0.0] * spec.num_seats for _ in envs]
+        self._left: list[dict[Seat, Observation]] = [{} for _ in envs]
+        """Per table, the last observations of agents that have left."""
+        if all(getattr(env, "render_mode", None) == "rgb_array" for env in envs):
+            self.render = self._render  # with this, and only then, it is a `HasPicture`
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self._start_episodes(tables)
+        self._steps[tables] = 0
+        for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
+            self._left[table] = {}
+            self._total[table] = [0.0] * self.spec.num_seats
+            try:
+                self._envs[table].reset(seed=small(seed))
+            except Exception as error:
+                self._note(error, table, f"reset({seed})")
+                raise
+        self._show(tables)
+        paid = tables[self.view.reward[tables].any(axis=1)]
+        if len(paid):
+            raise GameError(f"{self._where(paid[0])}: a reward at reset, before any agent has acted")
+
+    def step(self, actions: Actions) -> None:
+        going = np.flatnonzero(self._seat != NOBODY)
+        seats = self._seat[going]
+        self._steps[going] += 1
+        for group, rows in self._by_group(seats):
+            tables = going[rows]
+            moves = group.moves(actions, tables, self._column_of_seat[seats[rows]])
+            for table, move in zip(tables.tolist(), moves, strict=True):
+                try:
+                    self._envs[table].step(move)
+                except Exception as error:
+                    self._note(error, table, f"step({move})")
+                    raise
+        self._show(going)
+
+    def close(self) -> None:
+        for env in self._envs:
+            close_env(env)
+
+    def _render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
+        return np.asarray(self._envs[table].render(), np.uint8)
+
+    def _show(self, tables: IntArray) -> None:
+        view, seat_of = self.view, self._agents.seats
+        view.reward[tables] = 0.0
+        view.to_act[tables] = False
+        self._seat[tables] = NOBODY
+        late = self._steps[tables] >= self.spec.max_length
+        acting: list[int] = []
+        seats: list[Seat] = []
+        seen: list[Any] = []
+        infos: list[Any] = []
+        table = NOBODY
+        try:
+            for table, cut in zip(tables.tolist(), late.tolist(), strict=True):
+                env = self._envs[table]
+                agent = env.agent_selection
+                if env.terminations.get(agent, True) or env.truncations[agent]:
+                    if not self._take_leave(table):
+                        continue
+                    agent = env.agent_selection
+                if cut:
+                    self._end(table, cut)
+                    continue
+                observation, paid, _, _, info = env.last()
+                acting.append(table)
+                seats.append(seat_of[agent] if agent in seat_of else self._agents.seat(agent))
+                seen.append(observation)
+                infos.append(info)
+                if paid:  # rare, so that saving the call pays
+                    self._pay(table, agent, paid)
+        except Exception as error:
+            self._note(error, table, "the next turn")
+            raise
+        if acting:
+            self._hand_over(np.array(acting), np.array(seats), seen, infos)
+
+    def _hand_over(self, tables: IntArray, seats: IntArray, seen: list[Any], infos: list[Any]) -> None:
+        """Write observations and masks of the agents to act."""
+        for group, rows in self._by_group(seats):
+            views, notes = seen, infos
+            if rows is not ALL:
+                views, notes = [seen[row] for row in rows], [infos[row] for row in rows]
+            if not group.write(tables[rows], self._column_of_seat[seats[rows]], views, notes):
+                self._write_each(group.form, tables[rows], seats[rows], views, notes)
+        self._seat[tables] = seats
+        self.view.to_act[tables, seats] = True
+
+    def _write_each(
+        self, form: AgentForm, tables: IntArray, seats: IntArray, seen: Sequence[Any], infos: Sequence[Any]
+    ) -> None:
+        """Write row by row, so that an error names its table and seat."""
+        for table, seat, observation, info in zip(tables, seats, seen, infos, strict=True):
+            row = self._rows[table][seat]
+            row.write_observation(form.observe(observation))
+            row.write_legal(form.mask(observation, info) if form.masked else None)
+
+    def _by_group(self, seats: IntArray) -> Iterator[tuple[_Group, Any]]:
+        """The seats by groups of equal spaces, as an index or `ALL`."""
+        if len(self._groups) == 1:
+            yield self._groups[0], ALL
+            return
+        groups = self._group_of_seat[seats]
+        for number, group in enumerate(self._groups):
+            rows = np.flatnonzero(groups == number)
+            if len(rows):
+                yield group, rows
+
+    def _take_leave(self, table: int) -> bool:
+        """Step agents that are terminated, up to the next one that is not; False: the episode has ended."""
+        env = self._envs[table]
+        agent = env.agent_selection
+        while env.terminations.get(agent, True) or env.truncations[agent]:
+            if all(env.terminations[one] or env.truncations[one] for one in env.agents):
+                cut = any(env.truncations[one] and not env.terminations[one] for one in env.agents)
+                self._end(table, cut)
+                return False
+            observation, paid, *_ = env.last()
+            self._pay(table, agent, paid)
+            self._left[table][self._agents.seat(agent)] = self._agents.keep(agent, observation)
+            env.step(None)
+            agent = env.agent_selection
+        return True
+
+    def _end(self, table: int, cut: bool) -> None:
+        env, view, spec = self._envs[table], self.view, self.spec
+        for agent, paid in env._cumulative_rewards.items():
+            if agent in env.agents or self._agents.seat(agent) not in self._left[table]:
+                self._pay(table, agent, paid)  # the others were paid when they left
+        if cut:
+            here = {self._agents.seat(agent): agent for agent in env.agents}
+            seen = {seat: self._agents.observe(agent, env.observe(agent)) for seat, agent in here.items()}
+            for seat, observation in {**self._left[table], **seen}.items():
+                self._rows[table][seat].write_observation(observation)
+        total = self._total[table]
+        view.score[table] = [sum(total[seat] for seat in seats) / len(seats) for seats in spec.seats_of_team]
+        view.over[table], view.truncated[table] = not cut, cut
+
+    def _pay(self, table: int, agent: str, paid: float) -> None:
+        if paid:
+            seat = self._agents.seat(agent)
+            self.view.reward[table, seat] = paid
+            self._total[table][seat] += paid
+
+    def _where(self, table: int) -> str:
+        return f"{self.spec.name}, table {table}"
+
+    def _note(self, error: Exception, table: int, when: str) -> None:
+        error.add_note(f"raised by {self._where(table)}, in {when}")
+
+
+class _Group:
+    """Agents with the same spaces, whose actions and observations are converted together."""
+
+    def __init__(self, view: TableView, spec: GameSpec, form: AgentForm, seat: Seat) -> None:
+        self.form = form
+        self._kind = spec.seats[seat]
+        self._parts = [(leaf, view.observation[self._kind][leaf.name]) for leaf in form.leaves]
+        self._legal = next(iter(view.legal[self._kind].values()), None)
+
+    def moves(self, actions: Actions, tables: IntArray, columns: IntArray) -> Sequence[Any]:
+        """Actions for the environments at these tables."""
+        heads = {name: array[tables, columns, None] for name, array in actions[self._kind].items()}
+        moves = self.form.codec.decode(heads)
+        return moves.tolist() if self.form.codec.single else list(moves)
+
+    def write(self, tables: IntArray, columns: IntArray, seen: list[Any], infos: list[Any]) -> bool:
+        """Write all rows; False if a value is missing or does not fit, and then nothing is written."""
+        legal = self._legal
+        try:
+            arrays = [leaf.read_all(seen) for leaf, _ in self._parts]
+            masks = None if legal is None else np.array(self.form.masks(seen, infos)).astype(np.bool_)
+        except (IndexError, KeyError, TypeError, ValueError):
+            return False
+        parts = [part for _, part in self._parts]
+        for part, array in zip(parts, arrays, strict=True):
+            if array.shape[1:] != part.shape[2:] or not np.can_cast(array.dtype, part.dtype, "same_kind"):
+                return False
+        if legal is not None and masks is not None:
+            if masks.shape[1:] != legal.shape[2:] or not masks.any(axis=1).all():
+                return False
+            legal[tables, columns] = masks
+        for part, array in zip(parts, arrays, strict=True):
+            part[tables, columns] = array
+        return True
+
+
+def small(seed: int) -> int:
+    """A seed of 31 bits, which environments written in C accept too."""
+    return seed & (2**31 - 1)

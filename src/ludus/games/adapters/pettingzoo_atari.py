@@ -1,6 +1,6 @@
 """PettingZoo's Atari games with two to four players, with the standard preprocessing.
 
-`multi_atari:pong_v3`. As they are, without preprocessing: `pettingzoo:atari.pong_v3`.
+`multi_atari:pong_v3`; without preprocessing, `pettingzoo:atari.pong_v3`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
-from ludus.data.tree import TreeState
-from ludus.games.adapters.atari import averaging
 from ludus.games.adapters.pettingzoo_library import ZERO_SUM, base_name, make_env, team_of_each
-from ludus.games.bots import RandomBot
-from ludus.games.game import Action, Bot, GameBatch, Observation, Turn
+from ludus.games.game import Action, GameBatch, Observation, Turn
 from ludus.games.lift import LiftedBatch
+from ludus.games.pictures import averaging
+from ludus.games.tables import GameDefaults
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiAtari:
-    """A game of PettingZoo's Atari family, seen as grey pictures of the last few moments."""
+class MultiAtari(GameDefaults):
+    """A game of PettingZoo's Atari family, observed as a stack of grey pictures."""
 
     game: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -32,25 +31,25 @@ class MultiAtari:
     size: int = 84
     """Height and width of the picture, each pixel the mean of what it covers."""
     rows: tuple[int, int] | None = None
-    """The rows of the screen that are seen, from the first up to the second; default: all."""
+    """First row of the screen that is seen, and the row after the last; default: all rows."""
     stack: int = 4
     """Pictures in an observation, the newest last."""
     frame_skip: int = 4
-    """Frames that an action lasts; the picture is the brighter of the last two."""
+    """Frames per action; the picture is the maximum of the last two."""
     sticky: float = 0.25
-    """Chance that a seat's previous action is repeated instead of the one that it chose."""
+    """Probability that a seat's previous action is repeated instead of the chosen one."""
     no_ops: int = 30
-    """At most so many frames without action at the start, drawn from the seed."""
+    """Most frames without action at the start; the number is drawn from the seed."""
     flipped: tuple[str, ...] = ()
-    """Agents that see the picture mirrored left to right, so that in Pong all defend the same side."""
+    """Agents that see the picture mirrored left to right, so that all agents of Pong defend the same side."""
     agent_indicator: bool = True
-    """A vector tells each seat which one it is."""
+    """Add a one-hot vector of the seat to the observation."""
     teams: tuple[tuple[str, ...], ...] = ()
     """Per team, names or patterns of its agents; default: as known for the game, or each for itself."""
     zero_sum: bool | None = None
-    """Whether the teams' totals add up to zero; default: only for games that are known to."""
+    """Whether the teams' totals add up to zero; default: as known for the game, else no."""
     max_length: int = 10_000
-    """Cuts off longer episodes, in actions."""
+    """Actions after which an episode is cut off."""
 
     def __post_init__(self) -> None:
         for name in ("size", "stack", "frame_skip"):
@@ -87,18 +86,12 @@ class MultiAtari:
         spec = self.spec
         return LiftedBatch(spec, [AtariTable(spec, self._make(), self) for _ in range(num_tables)])
 
-    def bots(self) -> Mapping[str, Bot]:
-        return {"random": RandomBot()}
-
-    def tree(self) -> TreeState | None:
-        return None
-
     def _make(self) -> Any:
         return make_env(f"atari.{self.game}", "parallel", {"seed": 0, **self.options})
 
 
 class AtariTable:
-    """One console. The emulator is driven directly: PettingZoo's `step` would fetch every frame."""
+    """One console. It drives the emulator directly, because PettingZoo's `step` fetches every frame."""
 
     def __init__(self, spec: GameSpec, env: Any, settings: MultiAtari) -> None:
         self.spec = spec
@@ -106,7 +99,7 @@ class AtariTable:
         self._num_seats = len(env.possible_agents)
         self._console = env.ale
         self._console.reset_game()
-        # PettingZoo's reset loads the game again, a hundred milliseconds, and always leads to the same state.
+        # PettingZoo's reset reloads the game, which takes 100 ms, and always leads to the same state.
         self._start = self._console.cloneSystemState()
         self._moves: NDArray[np.int32] = np.asarray(env.action_mapping, np.int32)
         self._still = np.zeros(self._num_seats, np.int32)
@@ -129,7 +122,7 @@ class AtariTable:
     def reset(self, seed: int) -> Turn:
         self._rng = np.random.default_rng(seed)
         self._console.restoreSystemState(self._start)
-        # A restored console shows its last picture until it has drawn a new one: one frame at least.
+        # A restored console shows its last picture until it has drawn a new frame.
         for _ in range(1 + int(self._rng.integers(self._settings.no_ops + 1))):
             self._console.act(self._still)
         self._here = list(range(self._num_seats))
@@ -154,7 +147,7 @@ class AtariTable:
         self._steps += 1
         self._stack[:-1] = self._stack[1:]
         self._stack[-1] = self._picture()
-        # Players without lives left stay at the console, and some games still move their score.
+        # Players without lives stay at the console, and some games still change their score.
         paid = {seat: float(reward[seat]) for seat in self._here}
         lives = console.allLives()
         self._here = [seat for seat in self._here if lives[seat] >= 0]

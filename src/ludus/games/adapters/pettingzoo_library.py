@@ -1,4 +1,4 @@
-"""PettingZoo's environments by name, without its warnings, and without the wrappers that repeat our work."""
+"""PettingZoo's environments by name, without warnings and redundant wrappers, and their known properties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ludus.data.addresses import load_address
 from ludus.games.seat_rows import GameError
 from ludus.system.machine import install_command
 
-# Nobody looks at these windows; pictures are drawn into memory.
+# No window is opened; pictures are drawn into memory.
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
@@ -33,15 +33,10 @@ try:
         parallel_to_aec_wrapper,
     )
     from pettingzoo.utils.env import AECEnv, ParallelEnv
-    from pettingzoo.utils.wrappers import (
-        AssertOutOfBoundsWrapper,
-        OrderEnforcingWrapper,
-        TerminateIllegalWrapper,
-    )
+    from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper, TerminateIllegalWrapper
 except ModuleNotFoundError as error:  # reached by a recipe; addresses are refused before
     raise ModuleNotFoundError(
-        f"{error.name!r} is not installed; {install_command('pettingzoo')} adds it",
-        name=error.name,
+        f"{error.name!r} is not installed; {install_command('pettingzoo')} adds it", name=error.name
     ) from None
 
 __all__ = ["ParallelEnv", "close_env", "make_env", "quiet"]
@@ -49,7 +44,7 @@ __all__ = ["ParallelEnv", "close_env", "make_env", "quiet"]
 Api = Literal["auto", "aec", "parallel"]
 
 _DONE_HERE = (TerminateIllegalWrapper, AssertOutOfBoundsWrapper, OrderEnforcingWrapper)
-"""What these check, our masks and our order of calls already hold."""
+"""Wrappers whose checks our masks and our order of calls already satisfy."""
 
 _ATARI = "pettingzoo.atari."
 
@@ -60,12 +55,12 @@ _EXTRAS = {
     "mpe2": install_command("pettingzoo"),
     "sisl": "pip install 'pettingzoo[sisl]'",
 }
-"""What holds each family of PettingZoo."""
+"""Family of PettingZoo -> the command that installs it."""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without warnings about the precision of spaces and about better ways to import an environment."""
+    """Suppress warnings, such as those about the precision of spaces and about imports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -90,13 +85,46 @@ def make_env(name: str, api: Api, options: Mapping[str, Any]) -> Any:
 
 
 def close_env(env: Any) -> None:
-    """PettingZoo's own games would shut pygame down for all tables of this process, so they are let go."""
+    """Close an environment, unless it is one of PettingZoo's own, which would shut pygame down for all tables."""
     if not type(env.unwrapped).__module__.startswith(("pettingzoo.", "mpe2.")):
         env.close()
 
 
+def own_spelling(name: str) -> str:
+    """`classic.tictactoe_v3` for `classic/tictactoe`, `classic.tictactoe` or `tictactoe`: with its family and
+    its latest version. A name that no environment has stays as it is."""
+    if ":" in name:
+        return name
+    family, dot, wanted = name.replace("/", ".").rpartition(".")
+    if family == "mpe":  # it moved to a library of its own
+        family = "mpe2"
+    for place in [family] if dot else _EXTRAS:
+        exact = [known for known in _environments(place) if wanted in (known, base_name(known))]
+        if exact:
+            return f"{place}.{wanted if wanted in exact else max(exact, key=_version)}"
+    return f"{family}{dot}{wanted}"
+
+
+def atari_spelling(game: str) -> str:
+    """`pong_v3` for `pong`."""
+    return own_spelling(f"atari.{game}").removeprefix("atari.")
+
+
+def _environments(family: str) -> list[str]:
+    """The modules of a family that are environments; none where the family is not installed."""
+    package = family if family == "mpe2" or _missing(f"pettingzoo.{family}") else f"pettingzoo.{family}"
+    if _missing(package):
+        return []
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return [module.name for module in found if re.search(r"_v\d+$", module.name)]
+
+
+def _version(name: str) -> int:
+    return int(name.rpartition("_v")[2])
+
+
 def _maker(name: str, api: Api) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """What makes the environment, and the options that it needs here."""
+    """The function that makes the environment, and the options that it needs here."""
     if ":" in name:
         return load_address(name), {}
     module = _module(name)
@@ -108,7 +136,7 @@ def _maker(name: str, api: Api) -> tuple[Callable[..., Any], Mapping[str, Any]]:
 
 
 def rom_folder() -> Path:
-    """The games that come with ale-py."""
+    """The folder of the ROMs that come with ale-py."""
     found = importlib.util.find_spec("ale_py")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError(f"'ale_py' is not installed; {install_command('multi-atari')} adds it", name="ale_py")
@@ -118,8 +146,10 @@ def rom_folder() -> Path:
 def _module(name: str) -> ModuleType:
     family, dot, _ = name.partition(".")
     if not dot:
-        raise ValueError(f"{name!r} names no environment: write FAMILY.NAME, such as classic.connect_four_v3")
-    if family == "mpe":  # it moved to a library of its own
+        close = difflib.get_close_matches(name, [known for one in _EXTRAS for known in _environments(one)], n=1)
+        example = own_spelling(close[0]) if close else "classic.connect_four_v3"
+        raise ValueError(f"{name!r} names no environment: write FAMILY.NAME, such as {example}")
+    if family == "mpe":
         family, name = "mpe2", name.replace("mpe", "mpe2", 1)
     place = name if family == "mpe2" or _missing(f"pettingzoo.{family}") else f"pettingzoo.{name}"
     try:
@@ -127,14 +157,13 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and not place.startswith(error.name):
             raise ModuleNotFoundError(
-                f"pettingzoo:{name} needs {error.name!r}, which is not installed; {_install(family)}",
-                name=error.name,
+                f"pettingzoo:{name} needs {error.name!r}, which is not installed; {_install(family)}", name=error.name
             ) from error
         if _missing(place.rpartition(".")[0]):
             raise ModuleNotFoundError(
                 f"no module {error.name!r} for pettingzoo:{name}; {_install(family)}", name=error.name
             ) from None
-        raise ValueError(f"no environment {name!r}{_nearest(name, place.rpartition('.')[0])}") from None
+        raise ValueError(f"no environment {name!r}{_nearest(name)}") from None
 
 
 def _missing(module: str) -> bool:
@@ -150,14 +179,13 @@ def _install(family: str) -> str:
     return f"the families are {', '.join(_EXTRAS)}, not {family!r}"
 
 
-def _nearest(name: str, package: str) -> str:
-    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    known = [module.name for module in found if "_v" in module.name]
+def _nearest(name: str) -> str:
     family, _, wrong = name.rpartition(".")
+    known = _environments(family)
     close = difflib.get_close_matches(wrong, known, n=1)
     if close:
         return f"; did you mean '{family}.{close[0]}'?"
-    return f"; {package} has {', '.join(known)}" if known else ""
+    return f"; {family} has {', '.join(known)}" if known else ""
 
 
 def _bare(env: Any) -> Any:
@@ -174,49 +202,31 @@ def _bare(env: Any) -> Any:
 Teams = Sequence[Sequence[str]]
 """Per team, patterns of the names of its agents."""
 
+_COOPERATIVE = (
+    "collect_treasure", "cooperative_pong", "entombed_cooperative", "hanabi", "knights_archers_zombies", "multiwalker",
+    "pistonball", "pursuit", "simple_formation", "simple_line", "simple_reference", "simple_speaker_listener",
+    "simple_spread",
+)  # fmt: skip
 TOGETHER: Teams = (("*",),)
 PAIRS: Teams = (("first_0", "third_0"), ("second_0", "fourth_0"))
 
 KNOWN_TEAMS: Mapping[str, Teams] = {
-    "collect_treasure": TOGETHER,
-    "cooperative_pong": TOGETHER,
-    "entombed_cooperative": TOGETHER,
-    "hanabi": TOGETHER,
-    "knights_archers_zombies": TOGETHER,
-    "multiwalker": TOGETHER,
-    "pistonball": TOGETHER,
-    "pursuit": TOGETHER,
     "simple_crypto": (("eve_*",), ("alice_*", "bob_*")),
-    "simple_formation": TOGETHER,
-    "simple_line": TOGETHER,
-    "simple_reference": TOGETHER,
-    "simple_speaker_listener": TOGETHER,
-    "simple_spread": TOGETHER,
     "simple_world_comm": (("leadadversary_*", "adversary_*"), ("agent_*",)),
+    **dict.fromkeys(_COOPERATIVE, TOGETHER),
     **dict.fromkeys(("basketball_pong", "foozpong", "pong", "quadrapong", "volleyball_pong"), PAIRS),
 }
-"""Games whose teams the names of the agents do not tell. With two players, pairs are one against one."""
+"""Games whose agents' names do not tell their teams. With two players, pairs are one against one."""
 
-ZERO_SUM = frozenset(
-    {
-        "boxing",
-        "chess",
-        "combat_plane",
-        "combat_tank",
-        "connect_four",
-        "entombed_competitive",
-        "go",
-        "leduc_holdem",
-        "rps",
-        "space_war",
-        "surround",
-        "texas_holdem",
-        "texas_holdem_no_limit",
-        "tictactoe",
-    }
-)
-"""Games in which one side always wins what the others lose. Pong and its kin are not among them, as their
-documentation says: whoever does not serve in time loses a point that nobody wins."""
+ZERO_SUM = frozenset((
+    "boxing", "chess", "combat_plane", "combat_tank", "connect_four", "entombed_competitive", "go", "leduc_holdem",
+    "rps", "space_war", "surround", "texas_holdem", "texas_holdem_no_limit", "tictactoe",
+))  # fmt: skip
+"""Games in which one side always wins what the others lose. Pong and similar games are not: a player that does not
+serve in time loses a point that no other player wins."""
+
+HIDDEN_INFORMATION = frozenset({"gin_rummy", "hanabi", "leduc_holdem", "rps", "texas_holdem", "texas_holdem_no_limit"})
+"""Games whose seats do not see one another's cards or choices."""
 
 
 def base_name(game: str) -> str:
@@ -232,8 +242,8 @@ def group_name(agent: str) -> str:
 def team_of_each(game: str, agents: Sequence[str], teams: Teams = ()) -> tuple[int, ...]:
     """The team of each agent: by the given patterns, or as known for the game, or by the names.
 
-    By the names: `adversary_0`, `adversary_1` and `agent_0` are two teams, named by what stands before the
-    number; if that is the same for all (`player_0`, `player_1`), each agent is a team of its own.
+    By the names, `adversary_0`, `adversary_1` and `agent_0` are two teams, named by the text before the number; if
+    that is the same for all (`player_0`, `player_1`), each agent is a team of its own.
     """
     patterns = teams or KNOWN_TEAMS.get(base_name(game), ())
     if patterns:
@@ -254,6 +264,6 @@ def _matching(game: str, agent: str, teams: Teams) -> int:
 
 
 def _in_order(names: Iterable[str | int]) -> list[int]:
-    """Numbered from 0 in the order of their first appearance, so that there are no gaps."""
+    """Numbers from 0 in the order of first appearance, without gaps."""
     numbers: dict[str | int, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]

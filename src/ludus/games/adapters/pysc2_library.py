@@ -1,6 +1,6 @@
-"""PySC2 4.0.0, imported so that it works with a current Python, and quietly.
+"""PySC2 4.0.0, imported without output and made to work with a current Python, and its game processes.
 
-Everything that needs PySC2 takes it from here.
+All other modules import PySC2 from here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import platform
 import random
 import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, MutableSequence
@@ -19,14 +18,14 @@ from typing import Any
 
 from absl import flags, logging
 
-from ludus.games.adapters import pysc2_launch
 from ludus.games.seat_rows import GameError
+from ludus.system.guard import ended_with_this_process
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 
 def _shuffle(items: MutableSequence[Any], draw: Callable[[], float] = random.random) -> None:
-    """As `random.shuffle` was before Python 3.11, with a source of chance as its second argument."""
+    """`random.shuffle` as before Python 3.11, with a random function as its second argument."""
     for last in range(len(items) - 1, 0, -1):
         other = int(draw() * (last + 1))
         items[last], items[other] = items[other], items[last]
@@ -34,7 +33,7 @@ def _shuffle(items: MutableSequence[Any], draw: Callable[[], float] = random.ran
 
 @contextmanager
 def _importable() -> Iterator[None]:
-    """PySC2 shuffles its colours with a function of its own when it is imported."""
+    """PySC2 calls the old `random.shuffle` when it is imported."""
     shuffle: Any = random.shuffle
     chance: Any = random
     chance.shuffle = _shuffle
@@ -49,21 +48,14 @@ def _importable() -> Iterator[None]:
 with _importable():
     from pysc2 import maps, run_configs
     from pysc2.env import mock_sc2_env, sc2_env
-    from pysc2.lib import (
-        actions,
-        features,
-        protocol,
-        remote_controller,
-        sc_process,
-        static_data,
-    )
+    from pysc2.lib import actions, features, protocol, remote_controller, sc_process, static_data
     from pysc2.run_configs import platforms
     from s2clientprotocol import sc2api_pb2 as messages
 
-# PySC2 reads its settings from the command line, which is not its own here.
+# PySC2 reads its settings from the command line, which belongs to another program here.
 if not flags.FLAGS.is_parsed():
     flags.FLAGS.mark_as_parsed()
-# What it has to say arrives as an exception as well.
+# Its messages arrive as exceptions as well.
 logging.set_verbosity(logging.FATAL)
 
 __all__ = [
@@ -93,16 +85,15 @@ WHERE_TO_GET_IT = (
 
 
 class EndedWithUsProcess(sc_process.StarcraftProcess):  # type: ignore[misc]
-    """A game process that the kernel ends with us, however we end. What it prints goes into a file."""
+    """A game process that the kernel ends with this one. Its output goes into a file."""
 
     last_words = ""
 
     def _launch(self, run_config: Any, args: list[str], **_: Any) -> Any:
         _started_here().append(self)
-        launcher = [sys.executable, "-I", "-S", pysc2_launch.__file__, str(os.getpid())]
         with open(Path(self._tmp_dir, OUTPUT), "wb") as output:
             return subprocess.Popen(
-                [*launcher, *args],
+                ended_with_this_process(args),
                 cwd=run_config.cwd,
                 env=run_config.env,
                 stdin=subprocess.DEVNULL,
@@ -111,14 +102,14 @@ class EndedWithUsProcess(sc_process.StarcraftProcess):  # type: ignore[misc]
             )
 
     def close(self) -> None:
-        with suppress(AttributeError, OSError):  # it may not have come so far as to have a folder
+        with suppress(AttributeError, OSError):  # it may have failed before it had a folder
             text = Path(self._tmp_dir, OUTPUT).read_text(errors="replace")
             self.last_words = "\n".join(text.splitlines()[-_LAST_LINES:])
         super().close()
 
 
 class LinuxEndedWithUs(platforms.Linux):  # type: ignore[misc]
-    """How PySC2 runs the game on Linux, but with our process: PySC2 takes the class of highest priority."""
+    """PySC2's way to run the game on Linux with our process class; PySC2 takes the class of highest priority."""
 
     @classmethod
     def priority(cls) -> int | None:
@@ -135,7 +126,7 @@ _local = threading.local()
 
 
 def _started_here() -> list[EndedWithUsProcess]:
-    """The processes started by this thread since `closing_on_error` began."""
+    """Processes started by this thread inside `closing_on_error`."""
     if not hasattr(_local, "started"):
         _local.started = []
     started: list[EndedWithUsProcess] = _local.started
@@ -144,7 +135,7 @@ def _started_here() -> list[EndedWithUsProcess]:
 
 @contextmanager
 def closing_on_error() -> Iterator[None]:
-    """Ends the processes started inside if something goes wrong, and tells what they said."""
+    """On an error, end the processes started inside and add their last output to the error."""
     _started_here().clear()
     try:
         yield

@@ -1,8 +1,7 @@
-"""PySC2's observations as parts: planes of the screen and the minimap, scalars, and a list of units."""
+"""Codecs between PySC2 and our specs: `ObservationCodec` (layers, scalars, units) and `FunctionCodec` (actions)."""
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,44 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import (
-    ActionSpec,
-    Choice,
-    Entities,
-    Head,
-    Part,
-    Planes,
-    Point,
-    Pointer,
-    Vector,
-    When,
-    length_name,
-)
+from ludus.data.specs import ActionSpec, Choice, Entities, Head, Part, Planes, Point, Pointer, Vector, When, length_name
 from ludus.data.trees import Array
 from ludus.games.adapters.pysc2_library import actions, features, static_data
-from ludus.games.seat_rows import GameError
+from ludus.games.seat_rows import GameError, nearest
 
 FEW = 8
-"""Values of a category up to which each has a plane."""
+"""A category with at most this many values has a plane per value, else a plane per bit."""
 
 VOCABULARIES = {"unit_type": sorted(static_data.UNIT_TYPES), "buffs": sorted(static_data.BUFFS)}
-"""Layers whose numbers are far apart: the known ones in order."""
+"""Layers with sparse numbers -> the known numbers in order."""
 
 
 class Layers:
-    """Some of the layers of a screen or minimap, in the order asked for."""
+    """Chosen layers of the screen or minimap, in the given order."""
 
     def __init__(self, known: Sequence[Any], chosen: Sequence[str], where: str) -> None:
         by_name = {layer.name: layer for layer in known}
         for name in chosen:
             if name not in by_name:
-                raise GameError(f"{where} has no layer {name!r}{nearest(name, list(by_name))}")
+                raise GameError(f"{where} has no layer {name!r}{nearest(name, by_name)}")
         self._encoders = [_Encoder(by_name[name]) for name in chosen]
         self.names = tuple(name for encoder in self._encoders for name in encoder.names)
-        """Of the planes."""
+        """Names of the planes."""
 
     def write(self, layers: Array, planes: NDArray[np.uint8]) -> None:
-        """From PySC2's [layers, height, width] into [planes, height, width]."""
+        """Write PySC2's [layers, height, width] into [planes, height, width]."""
         layers = np.asarray(layers)
         start = 0
         for encoder in self._encoders:
@@ -64,7 +51,7 @@ class _Encoder:
         self._vocabulary = VOCABULARIES.get(layer.name)
         self._code: NDArray[np.int64] | None = None
         if self._vocabulary is not None:
-            # 0 is nothing, then the known numbers in order; the last number is for all others.
+            # Code 0 is nothing, then come the known numbers; the last code is for all others.
             self._scale = len(self._vocabulary) + 2
             self._code = np.full(max(self._vocabulary) + 2, self._scale - 1, np.int64)
             self._code[0] = 0
@@ -89,23 +76,9 @@ class _Encoder:
             planes[:] = (layer >> np.arange(self._bits)[:, None, None] & 1) * np.uint8(255)
 
 
-def screen_layers(chosen: Sequence[str]) -> Layers:
-    return Layers(features.SCREEN_FEATURES, chosen, "the screen")
-
-
-def minimap_layers(chosen: Sequence[str]) -> Layers:
-    return Layers(features.MINIMAP_FEATURES, chosen, "the minimap")
-
-
-def nearest(wrong: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """What to add to an error about a wrong name; with a `cutoff` of 0 always the most similar one."""
-    close = difflib.get_close_matches(wrong, known, n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(known))}"
-
-
 FUNCTION, DELAY, UNITS = "function", "delay", "units"
 NO_OP = 0
-"""Option of the head `function`, and PySC2's number of it."""
+"""The option of the head `function`, and PySC2's number."""
 
 _POINTS = ("screen", "screen2", "minimap", "world")
 _COUNTED = {
@@ -113,34 +86,21 @@ _COUNTED = {
     "build_queue_id": ("build_queue", "production_queue"),
     "unload_id": ("cargo",),
 }
-"""Arguments that count the rows of a list on the screen: only as many values are legal as it has."""
+"""Arguments that name a row of a list on the screen -> the lists; only existing rows are legal."""
 _ORDER = (
-    "queued",
-    "control_group_act",
-    "control_group_id",
-    "select_point_act",
-    "select_add",
-    "select_worker",
-    "select_unit_act",
-    "select_unit_id",
-    "build_queue_id",
-    "unload_id",
-    "screen",
-    "screen2",
-    "minimap",
-    "unit_tags",
-    "target_unit_tag",
-    "world",
-)
+    "queued", "control_group_act", "control_group_id", "select_point_act", "select_add", "select_worker",
+    "select_unit_act", "select_unit_id", "build_queue_id", "unload_id", "screen", "screen2", "minimap", "unit_tags",
+    "target_unit_tag", "world",
+)  # fmt: skip
 """Arguments in the order in which they are decided."""
 
 
 class UnknownFunctionError(ValueError):
-    """A function that was called is not among those chosen, or an argument has no place in our heads."""
+    """A called function is not among the chosen ones, or an argument has no place in our heads."""
 
 
 class FunctionCodec:
-    """Both ways between the actions of a seat and PySC2's function calls."""
+    """Converts the actions of a seat to PySC2's function calls and back."""
 
     def __init__(
         self,
@@ -152,11 +112,11 @@ class FunctionCodec:
         sizes: Mapping[str, int],
         picks: int = 1,
     ) -> None:
-        """`sizes`: length of the sides of `screen`, `minimap` and `world`, as far as there are such maps."""
+        """`sizes`: lengths of the sides of `screen`, `minimap` and `world`, where these exist."""
         table = actions.RAW_FUNCTIONS if raw else actions.FUNCTIONS
         self.raw = raw
         self.functions = _choose(table, names, specific)
-        """By option of the head `function`."""
+        """Functions by option of the head `function`."""
         self.option_of = {int(function.id): option for option, function in enumerate(self.functions)}
         self._sizes = {**sizes, "screen2": sizes.get("screen", 0)}
         self._picks = picks
@@ -210,7 +170,7 @@ class FunctionCodec:
         return actions.FunctionCall(function.id, arguments)
 
     def encode(self, call: Any, row_of_unit: Mapping[int, int] | None = None) -> dict[str, Any]:
-        """Our action of a PySC2 call, the delay left at 0; more units than can be picked are left out."""
+        """Our action for a PySC2 call, with delay 0; units beyond the number of picks are left out."""
         function = int(call.function)
         if function not in self.option_of:
             table = actions.RAW_FUNCTIONS if self.raw else actions.FUNCTIONS
@@ -238,7 +198,7 @@ class FunctionCodec:
         return action
 
     def write_legal(self, legal: Mapping[str, NDArray[np.bool_]], observation: Any, alliance: Array) -> None:
-        """The masks of one seat. `alliance`: PySC2's number for each row of `units`, 1 for its own."""
+        """Write the masks of one seat. `alliance`: PySC2's number for each row of `units`, 1 for its own."""
         function = legal[FUNCTION]
         if self.raw:
             function[:] = True
@@ -266,14 +226,14 @@ OWN = 1
 
 
 def _choose(table: Any, names: Sequence[str], specific: bool) -> list[Any]:
-    """The functions by option: `no_op`, then those named, or all (with `specific`, also the special cases
-    of a general one, such as the cancelling of one certain building)."""
+    """The functions by option: `no_op` and the named ones, or all; `specific` includes special cases of general
+    functions, such as the cancelling of one certain building."""
     if not names:
         return [function for function in table if specific or not function.general_id]
     known = {function.name: function for function in table}
     for name in names:
         if name not in known:
-            raise GameError(f"StarCraft II has no function {name!r}{nearest(name, list(known), cutoff=0.0)}")
+            raise GameError(f"StarCraft II has no function {name!r}{nearest(name, known, cutoff=0.0)}")
     return [table[NO_OP], *(known[name] for name in dict.fromkeys(names) if int(known[name].id) != NO_OP)]
 
 
@@ -281,7 +241,7 @@ Unit = features.FeatureUnit
 
 UNIT_TYPES = VOCABULARIES["unit_type"]
 NUM_TYPES = len(UNIT_TYPES) + 1
-"""0 is for types that PySC2 does not know."""
+"""Type 0 is for types that PySC2 does not know."""
 UPGRADES = sorted(static_data.UPGRADES)
 
 _SHARES: tuple[tuple[Any, float], ...] = (
@@ -314,7 +274,7 @@ _SHARES: tuple[tuple[Any, float], ...] = (
     (Unit.armor_upgrade_level, 3),
     (Unit.shield_upgrade_level, 3),
 )
-"""Features of a unit as shares of a usual largest value."""
+"""Features of a unit, each divided by a usual largest value."""
 _COLUMNS = np.array([int(column) for column, _ in _SHARES])
 _LARGEST = np.array([largest for _, largest in _SHARES])
 _ALLIANCES = np.array([OWN, 2, 3, 4])
@@ -331,11 +291,11 @@ SCALARS = len(features.Player) - 1 + 1 + 2 * len(_RACES)
 """The player's numbers (logarithms), the time, and both sides' races."""
 
 _RANK = np.array([4, 0, 2, 3, 1])
-"""By alliance: the order in which units stay when there are too many."""
+"""By alliance: priority of units when there are too many."""
 
 
 class ObservationCodec:
-    """Writes what a seat sees into its rows."""
+    """Writes the observation of a seat into its rows."""
 
     def __init__(
         self,
@@ -350,7 +310,7 @@ class ObservationCodec:
         self._planes = {
             name: (layers, sizes[name])
             for name, layers in (("screen", screen), ("minimap", minimap))
-            if layers is not None
+            if layers is not None and layers.names
         }
         self._units = "raw_units" if raw else "feature_units"
         self._place_scale = sizes["world" if raw else "screen"]
@@ -384,18 +344,18 @@ class ObservationCodec:
 
 
 class SeenUnits:
-    """Which of PySC2's units are in which row of the list."""
+    """The units in the rows of the list."""
 
     def __init__(self, unit_of_row: NDArray[np.int64], alliance: NDArray[np.int64], dropped: int) -> None:
         self.unit_of_row = unit_of_row
         self.alliance = alliance
-        """By row."""
+        """PySC2's alliance by row."""
         self.dropped = dropped
-        """Units for which there was no row."""
+        """Number of units without a row."""
 
     @classmethod
     def of(cls, units: Array, maximum: int) -> SeenUnits:
-        """In PySC2's order; if there are too many, own ones stay, then hostile ones."""
+        """Units in PySC2's order; if there are too many, own units stay, then hostile ones."""
         alliance = units[:, Unit.alliance]
         rows = np.arange(len(units))
         if len(units) > maximum:
@@ -418,16 +378,13 @@ def scalars(observation: Any) -> NDArray[np.float32]:
 
 
 def write_units(rows: Array, units: Array, place_scale: int) -> None:
-    """From PySC2's [units, columns] into [units, UNIT_FEATURES]."""
+    """Write PySC2's [units, columns] into [units, UNIT_FEATURES]."""
     types = np.searchsorted(UNIT_TYPES, units[:, Unit.unit_type])
     types = np.minimum(types, len(UNIT_TYPES) - 1)
     known = np.array(UNIT_TYPES)[types] == units[:, Unit.unit_type]
     rows[:, 0] = np.where(known, types + 1, 0)
     column = 1
-    for values, categories in (
-        (units[:, Unit.alliance], _ALLIANCES),
-        (units[:, Unit.cloak], _CLOAKS),
-    ):
+    for values, categories in ((units[:, Unit.alliance], _ALLIANCES), (units[:, Unit.cloak], _CLOAKS)):
         rows[:, column : column + len(categories)] = values[:, None] == categories
         column += len(categories)
     rows[:, column : column + 2] = units[:, [Unit.x, Unit.y]] / place_scale

@@ -1,6 +1,6 @@
-"""Replays of StarCraft II as episodes of a dataset, shown by the game itself through PySC2.
+"""Replays of StarCraft II as episodes of a dataset, replayed by the game through PySC2.
 
-A replay runs only in the version of the game that made it: one whose version is not installed is skipped.
+A replay runs only in the version of the game that made it; replays of versions that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from ludus.data.replay import (
 from ludus.data.specs import SeatKind
 from ludus.data.trees import Tree, allocate, under
 from ludus.games.adapters.pysc2 import PySC2
-from ludus.games.adapters.pysc2_game import interface_options, rules_of
 from ludus.games.adapters.pysc2_library import (
     closing_on_error,
     features,
@@ -41,8 +40,15 @@ from ludus.games.adapters.pysc2_library import (
     run_configs,
     sc2_env,
 )
-from ludus.games.adapters.pysc2_observations import DELAY, FUNCTION, NO_OP, UnknownFunctionError
-from ludus.games.adapters.pysc2_tables import LOST
+from ludus.games.adapters.pysc2_observations import (
+    DELAY,
+    FUNCTION,
+    NO_OP,
+    FunctionCodec,
+    ObservationCodec,
+    UnknownFunctionError,
+)
+from ludus.games.adapters.pysc2_tables import LOST, action_codec, interface_options, observation_codec
 
 SUFFIX = ".SC2Replay"
 
@@ -54,7 +60,7 @@ _VERSION, _GAME_STEPS = 1, 3
 
 
 class DamagedReplayError(ValueError):
-    """Not a replay of StarCraft II, or not all of one."""
+    """The file is no replay of StarCraft II, or an incomplete one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,14 +72,14 @@ class ReplayPlayer:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayHeader:
     version: str
-    """Of the game, such as `4.10.0`."""
+    """Version of the game, such as `4.10.0`."""
     build: int
-    """Of the program that plays it."""
+    """Build of the program that plays it."""
     game_steps: int
     map: str
-    """Its title; empty in old replays."""
+    """Title of the map; empty in old replays."""
     players: tuple[ReplayPlayer, ...]
-    """In PySC2's order; none in old replays."""
+    """Players in PySC2's order; empty in old replays."""
 
 
 def read_header(content: bytes) -> ReplayHeader:
@@ -89,7 +95,7 @@ def read_header(content: bytes) -> ReplayHeader:
             map=str(metadata.get("Title", "")),
             players=tuple(_player(player) for player in metadata.get("Players", ())),
         )
-    except Exception as error:  # whatever bytes may do to the reader of archives
+    except Exception as error:  # arbitrary bytes may raise anything in the reader of archives
         raise DamagedReplayError(f"it cannot be read: {type(error).__name__}: {error}") from error
 
 
@@ -99,7 +105,7 @@ def _player(facts: dict[str, Any]) -> ReplayPlayer:
 
 
 class _Decoder:
-    """The game's own encoding, in which every value says what it is; structures become field -> value."""
+    """Decoder of the game's own self-describing format; structures become field -> value."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -126,7 +132,7 @@ class _Decoder:
         raise ValueError(f"its header has a value of kind {kind}")
 
     def _number(self) -> int:
-        """Seven bits a byte, the lowest first; the first bit of all is the sign."""
+        """A number with seven bits per byte, lowest first; the very first bit is the sign."""
         byte = self._bytes(1)[0]
         sign, number, shift = byte & 1, byte >> 1 & 0x3F, 6
         while byte & 0x80:
@@ -144,7 +150,7 @@ class _Decoder:
 
 
 class ReplayController(Protocol):
-    """What is used of PySC2's `RemoteController`."""
+    """The used part of PySC2's `RemoteController`."""
 
     def replay_info(self, replay_data: bytes) -> Any: ...
     def start_replay(self, request: Any) -> Any: ...
@@ -157,16 +163,15 @@ class SC2Replays:
     """An `EpisodeSource` from .SC2Replay files of games between two players."""
 
     def __init__(self, source: PySC2, files: Mapping[str, Path], no_op: NoOp | None = None) -> None:
-        """`files` by name. `source` says how the game is seen and acted on."""
         self._source = source
-        self._rules = rules_of(source)
+        self._codecs = action_codec(source), observation_codec(source)
         self._files = files
         self._no_op = no_op
         self.kind: SeatKind = source.spec.kinds[0]
         self._versions: Mapping[str, Any] | None = None
         self._process: Any = None
         self._playing = ""
-        """Version of the process."""
+        """Version of the running process."""
 
     @property
     def game(self) -> str:
@@ -174,7 +179,7 @@ class SC2Replays:
 
     @property
     def strategy(self) -> None:
-        """None: nothing is known about build orders."""
+        """None: build orders are not known."""
 
     def replays(self) -> Sequence[str]:
         return list(self._files)
@@ -220,12 +225,12 @@ class SC2Replays:
         return DecodedReplay(name=name, episodes=episodes, dropped=dropped, left_out=left_out)
 
     def _installed(self, header: ReplayHeader) -> str | None:
-        """PySC2's name of the version that plays it."""
+        """PySC2's name of the version that plays the replay; None: not installed."""
         if self._versions is None:
             self._versions = installed_versions()
         if header.version in self._versions:
             return header.version
-        # A program newer than PySC2 is known to it as the latest only.
+        # PySC2 knows a program newer than itself only as the latest.
         return "latest" if self._versions["latest"].build_version == header.build else None
 
     def _chosen(
@@ -252,8 +257,6 @@ class SC2Replays:
                 dropped[reason] += 1
         return chosen, dropped
 
-    # --- watching ---
-
     def _watch(self, version: str, content: bytes, facts: EpisodeFacts, left_out: Counter[str]) -> Episode:
         controller = self._controller(version)
         interface = features.parse_agent_interface_format(**interface_options(self._source))
@@ -264,10 +267,10 @@ class SC2Replays:
         )
         info = controller.replay_info(content)
         if info.local_map_path.lower().endswith(".sc2map"):
-            request.map_data = self._process_config().map_data(info.local_map_path)
+            request.map_data = run_configs.get(version=self._playing).map_data(info.local_map_path)
         controller.start_replay(request)
         shown = features.features_from_game_info(controller.game_info(), agent_interface_format=interface)
-        stream = _Stream(self.kind, self._rules, shown, left_out)
+        stream = _Stream(self.kind, *self._codecs, shown, left_out)
         stream.watch(controller, self._source.step_mul, self._source.max_delay)
         return stream.episode(facts, self._no_op, timed=self._source.spec.timed)
 
@@ -281,16 +284,16 @@ class SC2Replays:
         controller: ReplayController = self._process.controller
         return controller
 
-    def _process_config(self) -> Any:
-        return run_configs.get(version=self._playing)
-
 
 class _Stream:
-    """One player's decisions: what was seen, and what was done next."""
+    """One player's decisions: observations and the actions that followed."""
 
-    def __init__(self, kind: SeatKind, rules: Any, shown: Any, left_out: Counter[str]) -> None:
+    def __init__(
+        self, kind: SeatKind, actions: FunctionCodec, observations: ObservationCodec, shown: Any, left_out: Counter[str]
+    ) -> None:
         self._kind = kind
-        self._rules = rules
+        self._actions = actions
+        self._observations = observations
         self._shown = shown
         self._left_out = left_out
         self._rows: list[Tree] = []
@@ -298,7 +301,7 @@ class _Stream:
         self._end = 0
 
     def watch(self, controller: ReplayController, step_mul: int, max_delay: int) -> None:
-        """To the end. With delays, a decision is made where the player acts, or after `max_delay` steps."""
+        """Watch to the end. With delays, a decision is made where the player acts, or after `max_delay` steps."""
         controller.step()
         before = controller.observe()
         while not before.player_result:
@@ -313,15 +316,15 @@ class _Stream:
 
     def _decide(self, response: Any, acted: Sequence[Any]) -> None:
         row = allocate(column_specs(self._kind), ())
-        response.ClearField("actions")  # PySC2 would translate these too, and fail at what it does not know
+        response.ClearField("actions")  # PySC2 would translate these too, and fail for unknown ones
         observation = self._shown.transform_obs(response)
-        seen = self._rules.observations.write(under("observation.", row), observation)
+        seen = self._observations.write(under("observation.", row), observation)
         legal = under("legal.", row)
-        self._rules.actions.write_legal(legal, observation, seen.alliance)
+        self._actions.write_legal(legal, observation, seen.alliance)
         action = self._action(acted, observation, seen.row_of_unit)
         for head, value in action.items():
             row[f"action.{head}"][...] = value
-            # What the player did was possible, even if the last look came too early to show it.
+            # The player's action was legal, even if the last observation was too early to show it.
             if head in legal and self._counts(head, action):
                 legal[head][[one for one in np.atleast_1d(value) if one >= 0]] = True
         self._rows.append(row)
@@ -333,7 +336,7 @@ class _Stream:
 
     def _action(self, acted: Sequence[Any], observation: Any, row_of_unit: Mapping[int, int]) -> dict[str, Any]:
         """The first of the actions that has a place in our heads."""
-        codec = self._rules.actions
+        codec = self._actions
         found: dict[str, Any] | None = None
         for action in acted:
             try:
@@ -365,7 +368,7 @@ class _Stream:
         kept = np.ones(len(clock), np.bool_)
         if no_op is not None:
             kept = kept_decisions(np.array([row[f"action.{no_op.head}"] == no_op.value for row in self._rows]))
-        # Only these become arrays: a game has thousands of decisions, and a screen is large.
+        # Only kept rows are stacked: a game has thousands of decisions, and a screen is large.
         rows = [self._rows[place] for place in np.flatnonzero(kept)]
         columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         if DELAY in self._kind.action.heads:

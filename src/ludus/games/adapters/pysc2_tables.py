@@ -1,6 +1,6 @@
-"""Tables of StarCraft II: each has a game of its own, and all are stepped at the same time.
+"""Spec and tables of a `PySC2` game: each table has a game of its own, and all are stepped at the same time.
 
-An episode whose game fails is cut off with a score that is no number, so that its match is void.
+An episode whose game process fails is cut off with NaN as its score, which makes its match void.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import GameSpec
+from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec
 from ludus.data.trees import IntArray, Tree, take
-from ludus.games.adapters.pysc2 import Computer, computer_on_seat
+from ludus.games.adapters.pysc2 import Computer, PySC2, computer_on_seat
 from ludus.games.adapters.pysc2_library import actions as pysc2_actions
 from ludus.games.adapters.pysc2_library import (
     closing_on_error,
@@ -37,15 +36,15 @@ from ludus.games.adapters.pysc2_observations import (
     NO_OP,
     NOTHING_SEEN,
     FunctionCodec,
+    Layers,
     ObservationCodec,
-    SeenUnits,
-    nearest,
 )
 from ludus.games.game import Actions, TableView
-from ludus.games.seat_rows import GameError
+from ludus.games.seat_rows import GameError, nearest
+from ludus.games.tables import ArrayTables
 
 STARTS = 3
-"""How often a game is tried to be started before giving up."""
+"""Attempts to start a game."""
 
 LOST = (
     protocol.ConnectionError,
@@ -55,212 +54,137 @@ LOST = (
     sc_process.SC2LaunchError,
     OSError,
 )
-"""What PySC2 raises when the game process fails."""
+"""Errors of PySC2 when the game process fails."""
+
+_log = logging.getLogger(__name__)
+
+_MINI_GAME_SECONDS = {
+    "BuildMarines": 900,
+    "CollectMineralsAndGas": 420,
+    "CollectMineralShards": 120,
+    "DefeatRoaches": 120,
+    "DefeatZerglingsAndBanelings": 120,
+    "FindAndDefeatZerglings": 180,
+    "MoveToBeacon": 120,
+}
+"""Seconds after which these maps end by themselves; PySC2 knows no limit for them."""
+_STEPS_A_SECOND = 16
 
 
-class GameLostError(Exception):
-    """The game process ended, hung or fell out of step in the middle of an episode."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GameSetup:
-    """What all episodes of a table have in common."""
-
-    map_name: str
-    step_mul: int
-    game_steps_per_episode: int
-    interface: Any
-    """Keyword arguments of PySC2's `parse_agent_interface_format`."""
-    version: str | None
-    time_limit_s: int
-    episodes_per_process: int
-    fast_restart: bool
-    mock: bool
-
-
-class SeededEnv(sc2_env.SC2Env):  # type: ignore[misc]
-    """PySC2's environment, but each episode has a seed of its own and may have another opponent."""
-
-    def __init__(self, *, fast_restart: bool, **options: Any) -> None:
-        self._fast_restart = fast_restart
-        super().__init__(**options)
-
-    def begin(self, seed: int, players: list[Any]) -> Any:
-        """As many of the players must be agents as there were at first."""
-        self._random_seed, self._players = seed, players
-        return self.reset()
-
-    def _restart(self) -> None:
-        # PySC2 starts a mini-game again without making it anew, and then there is no way to give a seed.
-        if self._fast_restart:
-            super()._restart()
-            return
-        if len(self._controllers) > 1:
-            self._parallel.run(controller.leave for controller in self._controllers)
-        self._create_join()
-
-
-class Session:
-    """Episodes one after the other, by one game process for each agent."""
-
-    def __init__(self, setup: GameSetup) -> None:
-        self._setup = setup
-        self._env: Any = None
-        self._num_agents = 0
-        self._episodes = 0
-        self.lost = 0
-        """Processes that failed."""
-        self.counts_steps = not setup.mock
-        """The observations tell the game time."""
-
-    def begin(self, seed: int, races: list[str], computers: list[Computer | None]) -> Any:
-        """Start an episode; by place, None is an agent of that race. Gives the agents' first timesteps."""
-        players = [
-            sc2_env.Agent(sc2_env.Race[race], f"seat {place}") if computer is None else _bot(computer)
-            for place, (race, computer) in enumerate(zip(races, computers, strict=True))
-        ]
-        # Agents come first, so that seats can be swapped without another process.
-        players.sort(key=lambda player: isinstance(player, sc2_env.Bot))
-        num_agents = sum(computer is None for computer in computers)
-        if num_agents != self._num_agents or self._episodes >= self._setup.episodes_per_process:
-            self.close()
-        for attempt in range(1, STARTS + 1):
-            try:
-                return self._begin(seed, players, num_agents)
-            except LOST as error:
-                self._lose()
-                if attempt == STARTS:
-                    raise GameError(_explained(error, self._setup.time_limit_s)) from error
-        raise AssertionError
-
-    def _begin(self, seed: int, players: list[Any], num_agents: int) -> Any:
-        if self._env is None:
-            self._env = self._start(seed, players)
-            self._num_agents, self._episodes = num_agents, 0
-        self._episodes += 1
-        if self._setup.mock:
-            return self._env.reset()
-        return self._env.begin(seed, players)
-
-    def _start(self, seed: int, players: list[Any]) -> Any:
-        setup = self._setup
-        options: dict[str, Any] = {
-            "map_name": setup.map_name,
-            "players": players,
-            "agent_interface_format": [
-                features.parse_agent_interface_format(**setup.interface)
-                for player in players
-                if isinstance(player, sc2_env.Agent)
-            ],
-            "step_mul": setup.step_mul,
-            "game_steps_per_episode": setup.game_steps_per_episode,
-            "random_seed": seed,
-            "version": setup.version,
-        }
-        if setup.mock:
-            return mock_sc2_env.SC2TestEnv(**options)
-        require_installed()
-        flags.FLAGS["sc2_timeout"].value = setup.time_limit_s
-        with closing_on_error():
-            try:
-                return SeededEnv(fast_restart=setup.fast_restart, **options)
-            except ValueError as error:  # an unknown version or a map that is not there
-                raise GameError(_hint(str(error), setup.map_name)) from error
-
-    def step(self, calls: list[Any], game_steps: int) -> Any:
-        """The agents' next timesteps. After `GameLostError` the next `begin` starts another process."""
-        try:
-            return self._env.step(calls, game_steps)
-        except LOST as error:
-            self._lose()
-            raise GameLostError(str(error)) from error
-        except ValueError as error:
-            if "didn't advance" not in str(error):
-                raise
-            self._lose()
-            raise GameLostError(str(error)) from error
-
-    def _lose(self) -> None:
-        self.lost += 1
-        self.close()
-
-    def close(self) -> None:
-        env, self._env, self._num_agents = self._env, None, 0
-        if env is None:
-            return
-        processes = list(getattr(env, "_sc2_procs", None) or ())
-        # A process that has failed may fail to be closed in PySC2's way.
-        with suppress(Exception):
-            env.close()
-        for process in processes:
-            with suppress(Exception):
-                process.close()
-
-
-def _bot(computer: Computer) -> Any:
-    return sc2_env.Bot(
-        sc2_env.Race[computer.race],
-        sc2_env.Difficulty[computer.difficulty],
-        sc2_env.BotBuild[computer.build],
+def spec_of(source: PySC2) -> GameSpec:
+    seats = num_seats(source)
+    actions = action_codec(source)
+    if has_lobby(source) and not _has_mark(actions.spec):
+        raise GameError("built-in bots need a function that takes an argument; or set builtin_bots=false")
+    loops = game_steps(source)
+    return GameSpec.symmetric(
+        name=f"pysc2:{source.map_name}",
+        num_seats=seats,
+        observation=ObservationSpec(parts=observation_codec(source).parts),
+        action=actions.spec,
+        max_length=(loops if source.max_delay else -(-loops // source.step_mul)) + 2,
+        zero_sum=seats == 2,
+        timed=source.max_delay > 0,
     )
+
+
+def num_seats(source: PySC2) -> int:
+    players = find_map(source.map_name).players
+    if players == 1 and source.opponent is not None:
+        raise GameError(f"{source.map_name} is for one player: there is no place for an opponent")
+    seats = 1 if players == 1 or source.opponent is not None else 2
+    if len(source.races) not in (1, seats):
+        raise GameError(f"races names {len(source.races)} races for {seats} seats: give one, or one a seat")
+    return seats
+
+
+def has_lobby(source: PySC2) -> bool:
+    """Whether computer players may take seats, chosen by a first decision."""
+    return source.builtin_bots and num_seats(source) == 2
+
+
+def game_steps(source: PySC2) -> int:
+    """The most game steps of an episode."""
+    own: int = find_map(source.map_name).game_steps_per_episode
+    if source.map_name in _MINI_GAME_SECONDS:
+        # Two more decisions, so that the map's own end comes first.
+        last = max(source.step_mul, source.max_delay)
+        own = _MINI_GAME_SECONDS[source.map_name] * _STEPS_A_SECOND + 2 * last
+    chosen = own if source.game_steps_per_episode is None else source.game_steps_per_episode
+    most: int = sc2_env.MAX_STEP_COUNT
+    return min(chosen, most) if chosen > 0 else most
 
 
 def find_map(name: str) -> Any:
     known = maps.lib.get_maps()
     if name not in known:
-        raise GameError(f"PySC2 knows no map {name!r}{nearest(name, list(known), cutoff=0.0)}")
+        raise GameError(f"PySC2 knows no map {name!r}{nearest(name, known, cutoff=0.0)}")
     return known[name]()
 
 
-def _hint(error: str, map_name: str) -> str:
-    download = find_map(map_name).download
-    return f"{error} The map is at {download}." if "not found" in error and download else error
-
-
-def _explained(error: Exception, time_limit_s: int) -> str:
-    notes = "\n".join(getattr(error, "__notes__", ()))
-    return f"StarCraft II could not be started in {STARTS} attempts of up to {time_limit_s} s: {error}" + (
-        f"\n{notes}" if notes else ""
+def action_codec(source: PySC2) -> FunctionCodec:
+    return FunctionCodec(
+        raw=source.interface == "raw",
+        names=source.functions,
+        specific=source.specific_functions,
+        max_delay=source.max_delay,
+        sizes=_sizes(source),
+        picks=source.max_selected,
     )
 
 
-_log = logging.getLogger(__name__)
-
-_SEEDS = np.uint64(2**31 - 1)
-"""The game takes seeds of 31 bits."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
-    """How the seats of a game come to a game of StarCraft II."""
-
-    setup: GameSetup
-    races: tuple[str, ...]
-    """By seat."""
-    opponent: Computer | None
-    """Plays against the only seat."""
-    lobby: bool
-    """Built-in bots may take seats."""
-    wins: bool
-    """Two seats play for the win, so that what one gets, the other loses."""
-    actions: FunctionCodec
-    observations: ObservationCodec
+def observation_codec(source: PySC2) -> ObservationCodec:
+    return ObservationCodec(
+        screen=Layers(features.SCREEN_FEATURES, source.screen_layers, "the screen") if source.screen else None,
+        minimap=Layers(features.MINIMAP_FEATURES, source.minimap_layers, "the minimap") if source.minimap else None,
+        sizes=_sizes(source),
+        max_units=source.max_units,
+        raw=source.interface == "raw",
+        upgrades=find_map(source.map_name).players != 1,
+    )
 
 
-class SC2Tables:
-    def __init__(self, spec: GameSpec, rules: Rules, num_tables: int) -> None:
-        self.spec = spec
-        self.num_tables = num_tables
-        self.view = TableView.allocate(spec, num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
-        self._tables = [_Table(rules, self.view, table, spec.num_seats) for table in range(num_tables)]
-        # Tables mostly wait for their games. A game ends with the thread that started it, so threads stay.
+def interface_options(source: PySC2) -> dict[str, Any]:
+    """Arguments of PySC2's `parse_agent_interface_format`."""
+    raw = source.interface == "raw"
+    options: dict[str, Any] = {
+        "feature_screen": source.screen or None,
+        "feature_minimap": source.minimap or None,
+        "use_feature_units": bool(source.max_units) and not raw,
+        "use_raw_units": raw,
+        "use_raw_actions": raw,
+        "hide_specific_actions": not source.specific_functions,
+        "crop_to_playable_area": True,
+        "raw_crop_to_playable_area": raw,
+    }
+    if raw:
+        options |= {"raw_resolution": source.raw_resolution, "max_selected_units": source.max_selected}
+    return options
+
+
+def _sizes(source: PySC2) -> dict[str, int]:
+    return {"screen": source.screen, "minimap": source.minimap, "world": source.raw_resolution}
+
+
+def _has_mark(action: ActionSpec) -> bool:
+    """Whether a head can mark that the computer takes a seat."""
+    return any(name not in (FUNCTION, DELAY, "unit_tags") for name in action.heads)
+
+
+class SC2Tables(ArrayTables):
+    """Tables whose games run in threads of their own."""
+
+    def __init__(self, source: PySC2, num_tables: int) -> None:
+        super().__init__(source.spec, num_tables)
+        codecs = action_codec(source), observation_codec(source)
+        self._tables = [_Table(source, *codecs, self.view, table) for table in range(num_tables)]
+        # Threads mostly wait for their games. They are kept, since a game ends with the thread that started it.
         self._threads = ThreadPoolExecutor(num_tables, thread_name_prefix="starcraft")
         self._closed = False
 
     @property
     def dropped_units(self) -> int:
-        """Units that were not shown because the list had no more rows, over all observations."""
+        """Units without a row in the list, over all observations."""
         return sum(table.dropped_units for table in self._tables)
 
     @property
@@ -269,6 +193,7 @@ class SC2Tables:
         return sum(table.session.lost for table in self._tables)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        self._start_episodes(tables)
         small = (seeds & _SEEDS).tolist()
         self._run(
             lambda table=table, seed=seed: self._tables[table].reset(seed)
@@ -286,7 +211,7 @@ class SC2Tables:
             self._threads.shutdown()
 
     def _run(self, calls: Any) -> None:
-        """All at the same time; every one has ended when the first error is raised."""
+        """Run calls at the same time, and raise the first error once all have ended."""
         errors = [future.exception() for future in [self._threads.submit(call) for call in calls]]
         for error in errors:
             if error is not None:
@@ -296,8 +221,13 @@ class SC2Tables:
 class _Table:
     """One table: its game, and its rows of the view."""
 
-    def __init__(self, rules: Rules, view: TableView, table: int, num_seats: int) -> None:
-        self._rules = rules
+    def __init__(
+        self, source: PySC2, actions: FunctionCodec, observations: ObservationCodec, view: TableView, table: int
+    ) -> None:
+        num_seats = source.spec.num_seats
+        self._source = source
+        self._actions = actions
+        self._observations = observations
         self._view = view
         self._table = table
         self._seats = range(num_seats)
@@ -310,18 +240,14 @@ class _Table:
         self._seed = 0
         self._in_lobby = False
         self._loop = 0
-        self.session = Session(rules.setup)
+        self.session = Session(source)
         self.dropped_units = 0
 
     def reset(self, seed: int) -> None:
-        view, table = self._view, self._table
         self._seed = seed
         self._loop = 0
         self._computers = [None] * len(self._seats)
-        view.reward[table] = view.score[table] = view.clock[table] = 0
-        view.over[table] = view.truncated[table] = False
-        view.to_act[table] = True
-        self._in_lobby = self._rules.lobby
+        self._in_lobby = has_lobby(self._source)
         if self._in_lobby:
             self._show_lobby()
         else:
@@ -336,11 +262,12 @@ class _Table:
             legal[FUNCTION][NO_OP] = True
 
     def _begin(self) -> None:
-        rules = self._rules
-        races, computers = list(rules.races), list(self._computers)
-        if rules.opponent is not None:
-            races.append(rules.opponent.race)
-            computers.append(rules.opponent)
+        source = self._source
+        races: list[str] = [*source.races] * (len(self._seats) if len(source.races) == 1 else 1)
+        computers = list(self._computers)
+        if source.opponent is not None:
+            races.append(source.opponent.race)
+            computers.append(source.opponent)
         steps = self.session.begin(self._seed, races, computers)
         self._due[:] = 0
         self._show(steps)
@@ -359,8 +286,8 @@ class _Table:
                 calls.append(pysc2_actions.FunctionCall(NO_OP, []))
                 continue
             action = take(actions, seat)
-            calls.append(self._rules.actions.decode(action, self._seen[seat].unit_of_row))
-            delay = int(action[DELAY]) + 1 if DELAY in action else self._rules.setup.step_mul
+            calls.append(self._actions.decode(action, self._seen[seat].unit_of_row))
+            delay = int(action[DELAY]) + 1 if DELAY in action else self._source.step_mul
             self._due[seat] = self._loop + delay
         until = min(self._due[seat] for seat in self._agents)
         try:
@@ -385,30 +312,27 @@ class _Table:
 
     @property
     def _agents(self) -> list[int]:
-        """The seats that are not the computer's, in the order of PySC2's agents."""
+        """The seats without a computer player, in the order of PySC2's agents."""
         return [seat for seat in self._seats if self._computers[seat] is None]
 
     def _show(self, steps: Sequence[Any]) -> None:
         for seat, step in zip(self._agents, steps, strict=True):
-            seen = self._rules.observations.write(self._rows[seat], step.observation)
-            self._rules.actions.write_legal(self._legal[seat], step.observation, seen.alliance)
-            self._count_dropped(seen)
+            seen = self._observations.write(self._rows[seat], step.observation)
+            self._actions.write_legal(self._legal[seat], step.observation, seen.alliance)
+            if seen.dropped and not self.dropped_units:
+                _log.warning("table %d: %d units have no row in the list; max_units", self._table, seen.dropped)
+            self.dropped_units += seen.dropped
             self._seen[seat] = seen
         if self.session.counts_steps:
             self._loop = int(steps[0].observation["game_loop"][0])
         self._view.clock[self._table] = self._loop
 
-    def _count_dropped(self, seen: SeenUnits) -> None:
-        if seen.dropped and not self.dropped_units:
-            _log.warning("table %d: %d units have no row in the list; max_units", self._table, seen.dropped)
-        self.dropped_units += seen.dropped
-
     def _reward(self, steps: Sequence[Any]) -> None:
         reward = self._view.reward[self._table]
         for seat, step in zip(self._agents, steps, strict=True):
             reward[seat] = step.reward
-        if self._rules.wins:
-            # The two agents' games may not agree at once that it has ended, and a computer has no reward.
+        if len(self._seats) == 2:
+            # The games of two agents may end in different steps, and a computer player has no reward.
             gained = reward[0] or -reward[1]
             reward[:] = gained, -gained
         self._view.score[self._table] += reward
@@ -428,3 +352,139 @@ class _Table:
         self._view.truncated[self._table] = True
         self._view.to_act[self._table] = False
         self._view.score[self._table] = np.nan
+
+
+class Session:
+    """Plays episodes one after the other, with one game process for each agent."""
+
+    def __init__(self, source: PySC2) -> None:
+        self._source = source
+        self._env: Any = None
+        self._num_agents = 0
+        self._episodes = 0
+        self.lost = 0
+        """Number of processes that failed."""
+        self.counts_steps = not source.mock
+        """Whether observations contain the game time."""
+
+    def begin(self, seed: int, races: list[str], computers: list[Computer | None]) -> Any:
+        """Start an episode and return the agents' first timesteps; a computer of None is an agent of that race."""
+        players = [
+            sc2_env.Agent(sc2_env.Race[race], f"seat {place}") if computer is None else _bot(computer)
+            for place, (race, computer) in enumerate(zip(races, computers, strict=True))
+        ]
+        # Agents come first, so that seats can be swapped without a new process.
+        players.sort(key=lambda player: isinstance(player, sc2_env.Bot))
+        num_agents = sum(computer is None for computer in computers)
+        if num_agents != self._num_agents or self._episodes >= self._source.episodes_per_process:
+            self.close()
+        for attempt in range(1, STARTS + 1):
+            try:
+                return self._begin(seed, players, num_agents)
+            except LOST as error:
+                self._lose()
+                if attempt == STARTS:
+                    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+                    raise GameError(
+                        f"StarCraft II could not be started in {STARTS} attempts of up to "
+                        f"{self._source.time_limit_s} s: {error}{notes}"
+                    ) from error
+        raise AssertionError
+
+    def _begin(self, seed: int, players: list[Any], num_agents: int) -> Any:
+        if self._env is None:
+            self._env = self._start(seed, players)
+            self._num_agents, self._episodes = num_agents, 0
+        self._episodes += 1
+        if self._source.mock:
+            return self._env.reset()
+        return self._env.begin(seed, players)
+
+    def _start(self, seed: int, players: list[Any]) -> Any:
+        source = self._source
+        options: dict[str, Any] = {
+            "map_name": source.map_name,
+            "players": players,
+            "agent_interface_format": [
+                features.parse_agent_interface_format(**interface_options(source))
+                for player in players
+                if isinstance(player, sc2_env.Agent)
+            ],
+            "step_mul": source.step_mul,
+            "game_steps_per_episode": game_steps(source),
+            "random_seed": seed,
+            "version": source.version,
+        }
+        if source.mock:
+            return mock_sc2_env.SC2TestEnv(**options)
+        require_installed()
+        flags.FLAGS["sc2_timeout"].value = source.time_limit_s
+        with closing_on_error():
+            try:
+                return SeededEnv(fast_restart=source.fast_restart, **options)
+            except ValueError as error:  # an unknown version or a missing map
+                download = find_map(source.map_name).download
+                hint = f" The map is at {download}." if "not found" in str(error) and download else ""
+                raise GameError(f"{error}{hint}") from error
+
+    def step(self, calls: list[Any], game_steps: int) -> Any:
+        """The agents' next timesteps. After `GameLostError` the next `begin` starts another process."""
+        try:
+            return self._env.step(calls, game_steps)
+        except (*LOST, ValueError) as error:
+            if isinstance(error, ValueError) and "didn't advance" not in str(error):
+                raise
+            self._lose()
+            raise GameLostError(str(error)) from error
+
+    def _lose(self) -> None:
+        self.lost += 1
+        self.close()
+
+    def close(self) -> None:
+        env, self._env, self._num_agents = self._env, None, 0
+        if env is None:
+            return
+        processes = list(getattr(env, "_sc2_procs", None) or ())
+        # PySC2 may be unable to close a process that has failed.
+        with suppress(Exception):
+            env.close()
+        for process in processes:
+            with suppress(Exception):
+                process.close()
+
+
+def _bot(computer: Computer) -> Any:
+    return sc2_env.Bot(
+        sc2_env.Race[computer.race], sc2_env.Difficulty[computer.difficulty], sc2_env.BotBuild[computer.build]
+    )
+
+
+class SeededEnv(sc2_env.SC2Env):  # type: ignore[misc]
+    """PySC2's environment with a seed for each episode and a changeable opponent."""
+
+    def __init__(self, *, fast_restart: bool, **options: Any) -> None:
+        self._fast_restart = fast_restart
+        super().__init__(**options)
+
+    def begin(self, seed: int, players: list[Any]) -> Any:
+        """Start an episode; the number of agents among the players must stay the same."""
+        self._random_seed, self._players = seed, players
+        return self.reset()
+
+    def _restart(self) -> None:
+        # PySC2 restarts a mini-game without recreating it, and then takes no seed.
+        if self._fast_restart:
+            super()._restart()
+            return
+        if len(self._controllers) > 1:
+            self._parallel.run(controller.leave for controller in self._controllers)
+        self._create_join()
+
+
+class GameLostError(Exception):
+    """The game process ended, hung or lost step during an episode."""
+
+
+_SEEDS = np.uint64(2**31 - 1)
+"""Mask for seeds: the game takes 31 bits."""

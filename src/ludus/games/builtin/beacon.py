@@ -1,11 +1,10 @@
-"""Beacon: one seat walks a unit over a map of 64 by 64 cells, from beacon to beacon (MoveToBeacon, in small).
+"""Beacon: one seat walks a unit from beacon to beacon on a map of 64 by 64 cells, a small MoveToBeacon.
 
 A decision gives an order and then lasts eight game steps. `move` sends the unit in a straight line to the
-middle of a cell, 3/8 of a cell each game step; `no-op` lets it go on to where it was sent before. A beacon is
-reached when the unit is within four cells of its middle: this scores 1, and at the end of the decision
-the next beacon appears at a place drawn by the seed, at least 16 cells away. After 240 decisions the episode
-is cut off.
-The seat sees three planes: the unit, the beacon, and the place that the unit was sent to.
+middle of a cell at 3/8 of a cell per game step; `no-op` lets it continue to its last destination. A beacon is
+reached when the unit is within four cells of its middle. This scores 1, and at the end of the decision the next
+beacon appears at a place drawn by the seed, at least 16 cells away. The episode is cut off after 240 decisions.
+The seat sees three planes: the unit, the beacon and the unit's destination.
 """
 
 from __future__ import annotations
@@ -20,19 +19,20 @@ from numpy.typing import NDArray
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Planes, Point, When
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot, Rows
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.seeding import randbelow
+from ludus.games.tables import ArrayTables, GameDefaults
 
 WIDTH = 64
 GAME_STEPS = 8
-"""In a decision."""
+"""Game steps per decision."""
 SPEED = 0.375
-"""Cells that the unit walks in a game step."""
+"""Cells that the unit walks per game step."""
 BEACON_RADIUS = 4.0
 UNIT_RADIUS = 1.5
-"""Only drawn: a beacon is reached by the middle of the unit."""
+"""For drawing only: a beacon is reached by the middle of the unit."""
 LEAST_DISTANCE = 16.0
-"""Between the unit and a new beacon, middle to middle."""
+"""Least distance between the unit and a new beacon, middle to middle."""
 MARGIN = 9
 """Cells along the edge in which no beacon has its middle."""
 PICTURE = 512
@@ -45,15 +45,42 @@ UNIT, BEACON, DESTINATION = range(3)
 _WALKED = SPEED * np.arange(1, GAME_STEPS + 1)
 _SPAN = np.arange(MARGIN, WIDTH - MARGIN) + 0.5
 _PLACES = np.stack(np.meshgrid(_SPAN, _SPAN), axis=-1).reshape(-1, 2)
-"""[places, (x, y)]: where a beacon may be."""
+"""[places, (x, y)]: possible middles of a beacon."""
 
 
-class BeaconTables:
+@dataclass(frozen=True, kw_only=True)
+class Beacon(GameDefaults):
+    """One unit, one beacon at a time."""
+
+    decisions: int = 240
+    """Decisions per episode."""
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return GameSpec.symmetric(
+            name="beacon",
+            num_seats=1,
+            observation=ObservationSpec(parts={"map": Planes(channels=3, height=WIDTH, width=WIDTH, dtype="bool")}),
+            action=ActionSpec(
+                heads={
+                    "order": Choice(num=2, masked=False),
+                    "target": Point(height=WIDTH, width=WIDTH, when=When(head="order", values=(MOVE,))),
+                }
+            ),
+            max_length=self.decisions,
+            zero_sum=False,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return BeaconTables(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"random": RandomBot(), "oracle": OracleBot()}
+
+
+class BeaconTables(ArrayTables):
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        self.spec = spec
-        self.num_tables = num_tables
-        self.view = TableView.allocate(spec, num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
+        super().__init__(spec, num_tables)
         self._seeds = np.zeros(num_tables, np.uint64)
         self._decisions = np.zeros(num_tables, np.int64)
         self._draws = np.zeros(num_tables, np.int64)
@@ -62,17 +89,12 @@ class BeaconTables:
         self._beacon = np.zeros((num_tables, 2))
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self.view
+        self._start_episodes(tables)
         self._seeds[tables] = seeds
         self._decisions[tables] = 0
         self._unit[tables] = self._destination[tables] = _PLACES[randbelow(seeds, 0, len(_PLACES))]
         self._draws[tables] = 1
         self._place_beacons(tables)
-        view.reward[tables] = 0.0
-        view.score[tables] = 0.0
-        view.over[tables] = False
-        view.truncated[tables] = False
-        view.to_act[tables] = True
         self._show(tables)
 
     def _place_beacons(self, tables: IntArray) -> None:
@@ -89,13 +111,13 @@ class BeaconTables:
         self._order(tables, actions[0]["order"][tables, 0], actions[0]["target"][tables, 0])
         start, way = self._unit[tables], self._destination[tables] - self._unit[tables]
         length = _length(way)
-        # [tables, game steps]: the share of the way that is behind the unit after each of them.
+        # [tables, game steps]: the share of the way that the unit has covered after each game step.
         share = np.minimum(_WALKED / np.maximum(length, SPEED)[:, None], 1.0)
         path = start[:, None] + way[:, None] * share[:, :, None]
         self._unit[tables] = path[:, -1]
         self._decisions[tables] += 1
 
-        # Only once in a decision: it ends before the unit could have got to the next beacon.
+        # At most one beacon per decision: the decision ends before the unit could reach the next one.
         reached = (_length(path - self._beacon[tables][:, None]) <= BEACON_RADIUS).any(axis=1)
         view.reward[tables, 0] = reached
         view.score[tables, 0] += reached
@@ -117,7 +139,7 @@ class BeaconTables:
         self._draw(tables, DESTINATION, self._destination, UNIT_RADIUS)
 
     def _draw(self, tables: IntArray, plane: int, middles: Array, radius: float) -> None:
-        """Mark the cells whose middle is within `radius` of the thing's middle; nothing else stays marked."""
+        """Redraw a plane: the cells whose middle is within `radius` of `middles`."""
         planes = self.view.observation[0]["map"]
         planes[tables, 0, plane] = False
         reach = int(np.ceil(radius))
@@ -131,8 +153,7 @@ class BeaconTables:
         planes[tables[row], 0, plane, y[row, down], x[row, right]] = True
 
     def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
-        """[PICTURE, PICTURE, RGB]: the unit light, the beacon green, the place that it was sent to as a ring.
-        There is nothing that the seat does not see."""
+        """[PICTURE, PICTURE, RGB]: unit light, beacon green, destination a ring. The seat sees everything."""
         middle = (np.arange(PICTURE) + 0.5) * (WIDTH / PICTURE)
         x, y = middle[None, :], middle[:, None]
         picture = np.full((PICTURE, PICTURE, 3), (24, 26, 32), np.uint8)
@@ -145,9 +166,6 @@ class BeaconTables:
         picture[np.abs(distance(self._destination) - UNIT_RADIUS) <= 0.25] = (210, 153, 34)
         picture[distance(self._unit) <= UNIT_RADIUS] = (230, 237, 243)
         return picture
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 def _require_below(num: int, head: str, tables: IntArray, values: Array) -> None:
@@ -173,43 +191,7 @@ class OracleBot:
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         beacon = Rows.of(game, tables, seats).observation["map"][:, BEACON]
         total = np.maximum(beacon.sum(axis=(1, 2)), 1)
-        # A disc is symmetric about its middle, so that the mean of its cells is the middle one.
+        # A disc is symmetric, so the mean of its cells is its middle.
         x = (beacon.sum(axis=1) * np.arange(WIDTH)).sum(axis=1) // total
         y = (beacon.sum(axis=2) * np.arange(WIDTH)).sum(axis=1) // total
-        return {
-            "order": np.full(len(tables), MOVE, np.int32),
-            "target": (y * WIDTH + x).astype(np.int32),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beacon:
-    """One unit, one beacon at a time."""
-
-    decisions: int = 240
-    """In an episode."""
-
-    @cached_property
-    def spec(self) -> GameSpec:
-        return GameSpec.symmetric(
-            name="beacon",
-            num_seats=1,
-            observation=ObservationSpec(parts={"map": Planes(channels=3, height=WIDTH, width=WIDTH, dtype="bool")}),
-            action=ActionSpec(
-                heads={
-                    "order": Choice(num=2, masked=False),
-                    "target": Point(height=WIDTH, width=WIDTH, when=When(head="order", values=(MOVE,))),
-                }
-            ),
-            max_length=self.decisions,
-            zero_sum=False,
-        )
-
-    def tables(self, num_tables: int) -> GameBatch:
-        return BeaconTables(self.spec, num_tables)
-
-    def bots(self) -> Mapping[str, Bot]:
-        return {"random": RandomBot(), "oracle": OracleBot()}
-
-    def tree(self) -> None:
-        """None: the tree cannot be walked."""
+        return {"order": np.full(len(tables), MOVE, np.int32), "target": (y * WIDTH + x).astype(np.int32)}

@@ -1,12 +1,12 @@
 """Goofspiel for three: bid cards for prizes at the same time, highest bid takes the prize.
 
 Each seat holds the cards 1 .. num_cards; the prizes 1 .. num_cards are turned up one by one in an order drawn
-by the seed. Every round all three bid one card of their hand at the same time. The highest bid takes the
-prize if it is alone; if two or three bid the highest card nobody does. Bids are spent and everyone sees them.
-A prize that is taken adds its share of all prizes to the taker's score and takes half of that from each of
-the others, so the scores add up to zero; their order ranks the three.
-A seat sees hands and points (its own, then the next seat's, then those of the one after), the prize that is
-up and those to come.
+by the seed. In every round all three seats bid one card of their hand at the same time. A single highest bid
+takes the prize; if two or three seats bid the highest card, no seat takes it. Bids are spent and public. A prize
+adds its share of all prizes to the score of the seat that takes it and subtracts half of that from each other
+seat, so scores add up to zero and rank the three seats.
+A seat sees hands and points (its own, then those of the next two seats), the current prize and the prizes to
+come.
 """
 
 from __future__ import annotations
@@ -22,25 +22,61 @@ from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vect
 from ludus.data.tree import CHANCE, OVER
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import GreedyBot, RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.seeding import shuffle
+from ludus.games.tables import ArrayTables, GameDefaults
 
 SEATS = 3
 LARGEST_TREE = 3
-"""With this many cards the tree has some thousand histories; with one more, half a million."""
+"""The tree has some thousand histories for this many cards, and half a million for one more."""
 
 _ROTATED = (np.arange(SEATS)[:, None] + np.arange(SEATS)) % SEATS
 """[seat, offset]: the seats in the order in which a seat sees them."""
 
 
-class GoofspielTables:
+@dataclass(frozen=True, kw_only=True)
+class Goofspiel(GameDefaults):
+    """Options: `num_cards` in each hand and among the prizes."""
+
+    num_cards: int = 5
+
+    def __post_init__(self) -> None:
+        if self.num_cards < 2:
+            raise ValueError(f"Goofspiel.num_cards must be at least 2, got {self.num_cards}")
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        cards = Vector(size=self.num_cards)
+        parts = {
+            "hands": Vector(size=SEATS * self.num_cards),
+            "prize": cards,
+            "to_come": cards,
+            "points": Vector(size=SEATS),
+        }
+        return GameSpec.symmetric(
+            name="goofspiel",
+            num_seats=SEATS,
+            observation=ObservationSpec(parts=parts),
+            action=ActionSpec(heads={"bid": Choice(num=self.num_cards)}),
+            max_length=self.num_cards,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return GoofspielTables(self.spec, num_tables, self.num_cards)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"random": RandomBot(), "match_prize": MatchPrize(), "one_above": MatchPrize(raise_by=1)}
+
+    def tree(self) -> GoofspielState | None:
+        """The root up to `LARGEST_TREE` cards, else None."""
+        return GoofspielState(self.num_cards) if self.num_cards <= LARGEST_TREE else None
+
+
+class GoofspielTables(ArrayTables):
     """Cards and prizes are counted from 0 here: card c is worth c + 1."""
 
     def __init__(self, spec: GameSpec, num_tables: int, num_cards: int) -> None:
-        self.spec = spec
-        self.num_tables = num_tables
-        self.view = TableView.allocate(spec, num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
+        super().__init__(spec, num_tables)
         self._num_cards = num_cards
         self._round = np.zeros(num_tables, np.int64)
         self._prizes = np.zeros((num_tables, num_cards), np.int64)
@@ -48,15 +84,11 @@ class GoofspielTables:
         self._points = np.zeros((num_tables, SEATS), np.int64)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self.view
+        self._start_episodes(tables)
         self._round[tables] = 0
         self._prizes[tables] = shuffle(seeds, 0, self._num_cards)
         self._hands[tables] = True
         self._points[tables] = 0
-        view.reward[tables] = 0.0
-        view.score[tables] = 0.0
-        view.over[tables] = False
-        view.to_act[tables] = True
         self._show(tables)
 
     def step(self, actions: Actions) -> None:
@@ -73,15 +105,12 @@ class GoofspielTables:
         prize = self._prizes[tables, self._round[tables]] + 1
         self._points[tables] += takes * prize[:, None]
         self._round[tables] += 1
-        view.reward[tables] = self._shares(takes * prize[:, None])
-        view.score[tables] = self._shares(self._points[tables])
+        view.reward[tables] = _shares(takes * prize[:, None], self._num_cards)
+        view.score[tables] = _shares(self._points[tables], self._num_cards)
         over = self._round[tables] == self._num_cards
         view.over[tables] = over
         view.to_act[tables] = ~over[:, None]
         self._show(tables)
-
-    def _shares(self, points: IntArray) -> NDArray[np.float64]:
-        return _shares(points, self._num_cards)
 
     def _require_legal(self, tables: IntArray, bids: IntArray) -> None:
         inside = (bids >= 0) & (bids < self._num_cards)
@@ -102,16 +131,13 @@ class GoofspielTables:
         observation["points"][tables] = self._points[tables][:, _ROTATED] / _total(self._num_cards)
         legal["bid"][tables] = hands
 
-    def close(self) -> None:
-        """Nothing to release."""
-
 
 def _total(num_cards: int) -> int:
     return num_cards * (num_cards + 1) // 2
 
 
 def _shares(points: Array, num_cards: int) -> NDArray[np.float64]:
-    """[..., SEATS]: what points mean for the score: the own, less half of each other's."""
+    """[..., SEATS]: scores from points: a seat's own, less half of each other seat's."""
     others = points.sum(axis=-1, keepdims=True) - points
     shares: NDArray[np.float64] = (points - others / 2) / _total(num_cards)
     return shares
@@ -119,9 +145,9 @@ def _shares(points: Array, num_cards: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class GoofspielState:
-    """A history: the prizes turned up so far, and all bids, seat by seat and round by round.
+    """A history: the prizes turned up so far, and all bids, round by round and seat by seat.
 
-    The seats bid one after the other without seeing the bids of the round.
+    The seats bid one after the other without seeing the bids of the current round.
     """
 
     num_cards: int
@@ -137,7 +163,6 @@ class GoofspielState:
         return self._hand(self.seat())
 
     def _hand(self, seat: int) -> list[int]:
-        """By what was bid in the rounds that are over, and by the seat itself."""
         return [card for card in range(self.num_cards) if card not in self.bids[seat::SEATS]]
 
     def chance_outcomes(self) -> Sequence[tuple[int, float]]:
@@ -150,7 +175,7 @@ class GoofspielState:
         return GoofspielState(self.num_cards, self.prizes, (*self.bids, action))
 
     def _seen(self) -> GoofspielState:
-        """Without the bids of the round that is not over."""
+        """This history without the bids of the unfinished round."""
         known = len(self.bids) // SEATS * SEATS
         return GoofspielState(self.num_cards, self.prizes, self.bids[:known])
 
@@ -183,7 +208,7 @@ class GoofspielState:
 
 @dataclass(frozen=True, kw_only=True)
 class MatchPrize(GreedyBot):
-    """Bids the card nearest to the prize plus `raise_by`; ties at random."""
+    """Bids the card nearest to the prize plus `raise_by`; ties are broken at random."""
 
     raise_by: int = 0
 
@@ -192,45 +217,3 @@ class MatchPrize(GreedyBot):
         wanted = prize.argmax(axis=1) + self.raise_by
         nearness: Array = -np.abs(np.arange(prize.shape[1]) - wanted[:, None])
         return nearness
-
-
-@dataclass(frozen=True, kw_only=True)
-class Goofspiel:
-    """Options: `num_cards` in each hand and among the prizes."""
-
-    num_cards: int = 5
-
-    def __post_init__(self) -> None:
-        if self.num_cards < 2:
-            raise ValueError(f"Goofspiel.num_cards must be at least 2, got {self.num_cards}")
-
-    @cached_property
-    def spec(self) -> GameSpec:
-        cards = Vector(size=self.num_cards)
-        parts = {
-            "hands": Vector(size=SEATS * self.num_cards),
-            "prize": cards,
-            "to_come": cards,
-            "points": Vector(size=SEATS),
-        }
-        return GameSpec.symmetric(
-            name="goofspiel",
-            num_seats=SEATS,
-            observation=ObservationSpec(parts=parts),
-            action=ActionSpec(heads={"bid": Choice(num=self.num_cards)}),
-            max_length=self.num_cards,
-        )
-
-    def tables(self, num_tables: int) -> GameBatch:
-        return GoofspielTables(self.spec, num_tables, self.num_cards)
-
-    def bots(self) -> Mapping[str, Bot]:
-        return {
-            "random": RandomBot(),
-            "match_prize": MatchPrize(),
-            "one_above": MatchPrize(raise_by=1),
-        }
-
-    def tree(self) -> GoofspielState | None:
-        """The root up to `LARGEST_TREE` cards, else None."""
-        return GoofspielState(self.num_cards) if self.num_cards <= LARGEST_TREE else None

@@ -1,12 +1,12 @@
 """Hills, a small team game: two teams of two seats fight over two hills on a grid of five by five cells.
 
 Seats 0 and 1 are team 0, seats 2 and 3 team 1. They start on four different cells drawn by the seed. In each
-of 24 rounds all four stay or step to a neighbouring cell at the same time; a cell holds any number of seats.
-Then each hill pays the team with more seats on it 1/48, to both its seats, and takes as much from the other
-team: holding both hills throughout scores 1. After every eighth round the two hills move to different cells
+of 24 rounds all four seats stay or step to a neighbouring cell at the same time; a cell holds any number of
+seats. Then each hill pays 1/48 to both seats of the team with more seats on it and takes as much from the other
+team, so holding both hills throughout scores 1. After every eighth round the two hills move to different cells
 drawn by the seed.
-A seat sees itself, its mate and the hills, but rivals only up to two cells away (also diagonally); the
-critic sees all rivals. One seat stands against one, two beat one, but then the other hill lies open.
+A seat sees itself, its mate and the hills, but rivals only up to two cells away (also diagonally); the critic
+sees all rivals. Two seats win a hill against one, but then leave the other hill open.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from ludus.data.specs import CRITIC_PREFIX, ActionSpec, Choice, GameSpec, ObservationSpec, Planes, Vector
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import GreedyBot, RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.seeding import deal, mix
+from ludus.games.tables import ArrayTables, GameDefaults
 
 WIDTH = 5
 CELLS = WIDTH * WIDTH
@@ -40,12 +41,12 @@ _SIGN = np.array([1, 1, -1, -1], np.float32)
 _X, _Y = np.arange(CELLS) % WIDTH, np.arange(CELLS) // WIDTH
 _DX, _DY = np.abs(_X[:, None] - _X), np.abs(_Y[:, None] - _Y)
 _STEPS = _DX + _DY
-"""[cell, cell]: steps from one to the other."""
+"""[cell, cell]: steps between two cells."""
 _IN_SIGHT = np.maximum(_DX, _DY) <= SIGHT
 
 
 def _destinations() -> tuple[IntArray, NDArray[np.bool_]]:
-    """[cell, move]: the cell that a move leads to, and whether that is still on the grid."""
+    """[cell, move]: the cell that a move leads to, and whether it is on the grid."""
     x = _X[:, None] + np.array([move[0] for move in MOVES])
     y = _Y[:, None] + np.array([move[1] for move in MOVES])
     inside = (x >= 0) & (x < WIDTH) & (y >= 0) & (y < WIDTH)
@@ -55,27 +56,45 @@ def _destinations() -> tuple[IntArray, NDArray[np.bool_]]:
 _NEXT, _ON_GRID = _destinations()
 
 
-class HillsTables:
+@dataclass(frozen=True, kw_only=True)
+class Hills(GameDefaults):
+    """No options."""
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return GameSpec.symmetric(
+            name="hills",
+            num_seats=SEATS,
+            teams=(0, 0, 1, 1),
+            observation=ObservationSpec(
+                parts={"map": Planes(channels=4, height=WIDTH, width=WIDTH), "time": Vector(size=2)},
+                critic={"rivals": Planes(channels=1, height=WIDTH, width=WIDTH)},
+            ),
+            action=ActionSpec(heads={"move": Choice(num=len(MOVES))}),
+            max_length=ROUNDS,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return HillsTables(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"random": RandomBot(), "spread": HillWalker(together=False), "together": HillWalker(together=True)}
+
+
+class HillsTables(ArrayTables):
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        self.spec = spec
-        self.num_tables = num_tables
-        self.view = TableView.allocate(spec, num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
+        super().__init__(spec, num_tables)
         self._seeds = np.zeros(num_tables, np.uint64)
         self._round = np.zeros(num_tables, np.int64)
         self._cells = np.zeros((num_tables, SEATS), np.int64)
         self._hills = np.zeros((num_tables, HILLS), np.int64)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self.view
+        self._start_episodes(tables)
         self._seeds[tables] = seeds
         self._round[tables] = 0
         self._cells[tables] = deal(mix(seeds, 0), 0, CELLS, SEATS)
         self._raise_hills(tables)
-        view.reward[tables] = 0.0
-        view.score[tables] = 0.0
-        view.over[tables] = False
-        view.to_act[tables] = True
         self._show(tables)
 
     def _raise_hills(self, tables: IntArray) -> None:
@@ -126,9 +145,6 @@ class HillsTables:
         observation["time"][tables] = np.stack([time_left, hill_left], axis=1)[:, None]
         legal["move"][tables] = _ON_GRID[cells]
 
-    def close(self) -> None:
-        """Nothing to release."""
-
 
 def _flags(cells: IntArray, counted: NDArray[np.bool_] | bool = True) -> NDArray[np.float32]:
     """[..., CELLS] from [..., things]: 1 where one of the counted things stands."""
@@ -140,10 +156,10 @@ def _flags(cells: IntArray, counted: NDArray[np.bool_] | bool = True) -> NDArray
 
 @dataclass(frozen=True, kw_only=True)
 class HillWalker(GreedyBot):
-    """Walks to a hill by a shortest way, ties at random, and stays there.
+    """Walks to a hill by a shortest path, with random ties, and stays there.
 
-    `together`: both mates take the hill to which their ways add up to less (the first if equal). Otherwise
-    each takes one, so that their ways add up to less.
+    With `together`, both mates take the hill with the smaller sum of their paths (the first hill on a tie).
+    Otherwise each mate takes one hill, so that the sum of their paths is smaller.
     """
 
     together: bool
@@ -157,41 +173,9 @@ class HillWalker(GreedyBot):
             pick = np.argmin(mine + theirs, axis=0)
         else:
             cost = mine + theirs[::-1]
-            # If both ways of sharing cost the same, the one on the lower cell takes the first hill, so
-            # that mates agree; on the same cell both take it.
+            # On equal cost the mate on the lower cell takes the first hill, so that mates agree; on the
+            # same cell both take it.
             pick = np.where(cost[0] == cost[1], own > mate, np.argmin(cost, axis=0))
         target = hills[pick, np.arange(len(own))]
         nearness: Array = -_STEPS[_NEXT[own], target[:, None]]
         return nearness
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hills:
-    """No options."""
-
-    @cached_property
-    def spec(self) -> GameSpec:
-        return GameSpec.symmetric(
-            name="hills",
-            num_seats=SEATS,
-            teams=(0, 0, 1, 1),
-            observation=ObservationSpec(
-                parts={"map": Planes(channels=4, height=WIDTH, width=WIDTH), "time": Vector(size=2)},
-                critic={"rivals": Planes(channels=1, height=WIDTH, width=WIDTH)},
-            ),
-            action=ActionSpec(heads={"move": Choice(num=len(MOVES))}),
-            max_length=ROUNDS,
-        )
-
-    def tables(self, num_tables: int) -> GameBatch:
-        return HillsTables(self.spec, num_tables)
-
-    def bots(self) -> Mapping[str, Bot]:
-        return {
-            "random": RandomBot(),
-            "spread": HillWalker(together=False),
-            "together": HillWalker(together=True),
-        }
-
-    def tree(self) -> None:
-        """None: the tree cannot be walked."""

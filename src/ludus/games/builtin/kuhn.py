@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,39 @@ PASS, BET = 0, 1
 JACK, QUEEN, KING = 0, 1, 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kuhn:
+    """Cards 0 .. seats, ante 1, bet 1; the highest card among the seats that bet takes the pot."""
+
+    seats: int = 2
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.seats <= 4:
+            raise ValueError(f"Kuhn.seats must be 2, 3 or 4, got {self.seats}")
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return GameSpec.symmetric(
+            name="kuhn",
+            num_seats=self.seats,
+            observation=ObservationSpec(parts={"information": Vector(size=_information_size(self.seats))}),
+            action=ActionSpec(heads={"move": Choice(num=2)}),
+            max_length=2 * self.seats - 1,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return TreeBatch(self.spec, _flat_tree(self.seats), self.tree(), num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        bots: dict[str, Bot] = {"random": RandomBot()}
+        if self.seats == 2:
+            bots |= {"rules": KuhnRules(), "equilibrium": KuhnEquilibrium()}
+        return bots
+
+    def tree(self) -> KuhnState:
+        return KuhnState(self.seats)
+
+
 @dataclass(frozen=True, slots=True)
 class KuhnState:
     """A history: the cards dealt so far, then the moves in turn."""
@@ -32,7 +65,7 @@ class KuhnState:
     def seat(self) -> int:
         if len(self.cards) < self.seats:
             return CHANCE
-        # Everybody may bet once; after the first bet the others answer in turn.
+        # Every seat may bet once; after the first bet the others answer in turn.
         last = self.moves.index(BET) + self.seats if BET in self.moves else self.seats
         return OVER if len(self.moves) == last else len(self.moves) % self.seats
 
@@ -68,23 +101,8 @@ class KuhnState:
         return {"information": information}
 
 
-def _most_moves(seats: int) -> int:
-    return 2 * seats - 1
-
-
 def _information_size(seats: int) -> int:
-    return seats + (seats + 1) + 2 * _most_moves(seats)
-
-
-@cache
-def _spec(seats: int) -> GameSpec:
-    return GameSpec.symmetric(
-        name="kuhn",
-        num_seats=seats,
-        observation=ObservationSpec(parts={"information": Vector(size=_information_size(seats))}),
-        action=ActionSpec(heads={"move": Choice(num=2)}),
-        max_length=_most_moves(seats),
-    )
+    return seats + (seats + 1) + 2 * (2 * seats - 1)
 
 
 @cache
@@ -92,35 +110,8 @@ def _flat_tree(seats: int) -> FlatTree:
     return FlatTree.build(KuhnState(seats))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kuhn:
-    """Cards 0 .. seats, ante 1, bet 1; the highest card among those who bet takes the pot."""
-
-    seats: int = 2
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.seats <= 4:
-            raise ValueError(f"Kuhn.seats must be 2, 3 or 4, got {self.seats}")
-
-    @property
-    def spec(self) -> GameSpec:
-        return _spec(self.seats)
-
-    def tables(self, num_tables: int) -> GameBatch:
-        return TreeBatch(self.spec, _flat_tree(self.seats), self.tree(), num_tables)
-
-    def bots(self) -> Mapping[str, Bot]:
-        bots: dict[str, Bot] = {"random": RandomBot()}
-        if self.seats == 2:
-            bots |= {"rules": KuhnRules(), "equilibrium": KuhnEquilibrium()}
-        return bots
-
-    def tree(self) -> KuhnState:
-        return KuhnState(self.seats)
-
-
 class _TwoSeatBot(StrategyBot):
-    """Plays by a table of probabilities to bet: [4 situations, 3 cards].
+    """Bets with a probability from a table [4 situations, 3 cards].
 
     Situations: first to move, answering a pass, answering a bet, and answering a bet after an own pass.
     """
@@ -147,7 +138,7 @@ class KuhnRules(_TwoSeatBot):
 
 @dataclass(frozen=True, kw_only=True)
 class KuhnEquilibrium(_TwoSeatBot):
-    """A Nash equilibrium for each `bluff` in [0, 1/3]: how often the first seat bets with the jack."""
+    """The Nash equilibria: `bluff`, in [0, 1/3], is how often the first seat bets with the jack."""
 
     bluff: float = 0.2
 

@@ -22,10 +22,28 @@ ANTE = 1.0
 RAISE_SIZES = (2.0, 4.0)
 MAX_RAISES = 2
 MAX_MOVES = 4
-"""In one round: check, raise, raise, call."""
+"""Most moves per round: check, raise, raise, call."""
 
 _PRIVATE, _PUBLIC, _MOVES = 2, 2 + NUM_CARDS, 2 + 2 * NUM_CARDS
 INFORMATION_SIZE = _MOVES + 2 * 2 * MAX_MOVES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leduc:
+    """Ante 1, raises of 2 and then 4, at most two per round; a pair wins, else the higher card."""
+
+    @property
+    def spec(self) -> GameSpec:
+        return _SPEC
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return TreeBatch(_SPEC, _flat_tree(), LeducState(), num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {"random": RandomBot(), "rules": LeducRules()}
+
+    def tree(self) -> LeducState:
+        return LeducState()
 
 
 def rank(card: int) -> int:
@@ -48,7 +66,7 @@ class LeducState:
         return len(self._moves()) % 2
 
     def _moves(self) -> tuple[int, ...]:
-        """Of the current round."""
+        """The moves of the current round."""
         return self.rounds[len(self.cards) - 2]
 
     def _round_over(self) -> bool:
@@ -77,7 +95,7 @@ class LeducState:
         stakes = self.stakes()
         moves = self._moves()
         if moves[-1] == FOLD:
-            winner = len(moves) % 2  # the one who would have moved next
+            winner = len(moves) % 2  # the seat that would have moved next
         else:
             first, second = (self._strength(seat) for seat in (0, 1))
             if first == second:
@@ -131,24 +149,6 @@ def _flat_tree() -> FlatTree:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leduc:
-    """Ante 1, raises of 2 and then 4, at most two a round; a pair wins, else the higher card."""
-
-    @property
-    def spec(self) -> GameSpec:
-        return _SPEC
-
-    def tables(self, num_tables: int) -> GameBatch:
-        return TreeBatch(_SPEC, _flat_tree(), LeducState(), num_tables)
-
-    def bots(self) -> Mapping[str, Bot]:
-        return {"random": RandomBot(), "rules": LeducRules()}
-
-    def tree(self) -> LeducState:
-        return LeducState()
-
-
-@dataclass(frozen=True, kw_only=True)
 class LeducRules(StrategyBot):
     """Raises with a pair or, before the public card, a king; folds a jack to a raise unless it is paired."""
 
@@ -159,6 +159,6 @@ class LeducRules(StrategyBot):
         dealt = public.any(axis=1)
         pair = dealt & (public.argmax(axis=1) // 2 == own)
         wish = np.where(pair | (~dealt & (own == 2)), RAISE, np.where(own == 0, FOLD, CALL))
-        # Calling is always legal and stands in for what is not.
+        # Calling is always legal and replaces an illegal wish.
         move = np.where(legal[np.arange(len(legal)), wish], wish, CALL)
         return np.eye(legal.shape[1])[move]

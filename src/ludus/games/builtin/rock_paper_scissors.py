@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,27 +13,26 @@ from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vect
 from ludus.data.tree import OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot, StrategyBot
-from ludus.games.game import Actions, Bot, GameBatch, TableView
+from ludus.games.game import Actions, Bot, GameBatch
+from ludus.games.tables import ArrayTables, GameDefaults
 
 ROCK, PAPER, SCISSORS = 0, 1, 2
 WALKABLE_ROUNDS = 4
-"""The tree has 9 ** rounds ends; with more rounds it is not offered."""
+"""The tree has 9 ** rounds leaves; it is not offered for more rounds."""
 
 PAYOFF = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], np.float32)
-"""What the row's choice wins against the column's."""
-
-
+"""Reward of the row's choice against the column's."""
 NO_ROUND = 9
-"""A finished round is the number 3 * choice of seat 0 + choice of seat 1; this one is none yet."""
+"""A finished round is the number 3 * choice of seat 0 + choice of seat 1; this number is no round yet."""
 
 
 def _rewards() -> NDArray[np.float32]:
-    """[rounds, seats]: what each seat wins; nothing before the first round."""
+    """[rounds, seats]: rewards, 0 before the first round."""
     return np.append(np.stack([PAYOFF, PAYOFF.T], axis=2).reshape(9, 2), np.zeros((1, 2), np.float32), axis=0)
 
 
 def _encodings() -> NDArray[np.float32]:
-    """[rounds, seats, 7]: what each seat sees: flag for no round yet, one-hot own and other's choice."""
+    """[rounds, seats, 7]: observations: flag for no round yet, one-hot own and other choice."""
     table = np.zeros((10, 2, 7), np.float32)
     for first in range(3):
         for second in range(3):
@@ -47,19 +46,8 @@ REWARDS = _rewards()
 ENCODINGS = _encodings()
 
 
-@cache
-def _spec(rounds: int) -> GameSpec:
-    return GameSpec.symmetric(
-        name="rock_paper_scissors",
-        num_seats=2,
-        observation=ObservationSpec(parts={"previous": Vector(size=7)}),
-        action=ActionSpec(heads={"move": Choice(num=3)}),
-        max_length=rounds,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
-class RockPaperScissors:
+class RockPaperScissors(GameDefaults):
     """Each round won is worth 1. A seat sees the choices of the previous round."""
 
     rounds: int = 1
@@ -68,12 +56,18 @@ class RockPaperScissors:
         if self.rounds < 1:
             raise ValueError(f"RockPaperScissors.rounds must be at least 1, got {self.rounds}")
 
-    @property
+    @cached_property
     def spec(self) -> GameSpec:
-        return _spec(self.rounds)
+        return GameSpec.symmetric(
+            name="rock_paper_scissors",
+            num_seats=2,
+            observation=ObservationSpec(parts={"previous": Vector(size=7)}),
+            action=ActionSpec(heads={"move": Choice(num=3)}),
+            max_length=self.rounds,
+        )
 
     def tables(self, num_tables: int) -> GameBatch:
-        return RockPaperScissorsBatch(self.spec, num_tables)
+        return RockPaperScissorsTables(self.spec, num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
         return {
@@ -87,64 +81,47 @@ class RockPaperScissors:
         return RockPaperScissorsState(self.rounds) if self.rounds <= WALKABLE_ROUNDS else None
 
 
-class RockPaperScissorsBatch:
+class RockPaperScissorsTables(ArrayTables):
     """Tables that all advance by one round per step; a table that is over stays at its last round."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        self._spec = spec
-        self._view = TableView.allocate(spec, num_tables)
-        self._view.legal[0]["move"][:] = True
-        self._view.over[:] = True  # until the first reset nothing can be stepped
+        super().__init__(spec, num_tables)
+        self.view.legal[0]["move"][:] = True
         self._last_round = np.full(num_tables, NO_ROUND)
         self._num_played = np.zeros(num_tables, np.int64)
-
-    @property
-    def spec(self) -> GameSpec:
-        return self._spec
-
-    @property
-    def num_tables(self) -> int:
-        return len(self._num_played)
-
-    @property
-    def view(self) -> TableView:
-        return self._view
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self._last_round[tables] = NO_ROUND
         self._num_played[tables] = 0
-        self._view.score[tables] = 0.0
+        self.view.score[tables] = 0.0
         self._show()
 
     def step(self, actions: Actions) -> None:
         moves = actions[0]["move"]
-        playing = ~self._view.over
-        illegal = self._view.to_act & ((moves < ROCK) | (moves > SCISSORS))
+        playing = ~self.view.over
+        illegal = self.view.to_act & ((moves < ROCK) | (moves > SCISSORS))
         if illegal.any():
             table, seat = np.argwhere(illegal)[0]
             raise ValueError(
-                f"{self._spec.name}: {moves[table, seat]} is not a legal action of seat {seat} "
+                f"{self.spec.name}: {moves[table, seat]} is not a legal action of seat {seat} "
                 f"at table {table}; legal are [0, 1, 2]"
             )
         self._last_round = np.where(playing, 3 * moves[:, 0] + moves[:, 1], self._last_round)
         self._num_played += playing
         self._show()
-        self._view.score[:] += self._view.reward * playing[:, None]
+        self.view.score[:] += self.view.reward * playing[:, None]
 
     def _show(self) -> None:
-        view, last = self._view, self._last_round
+        view, last = self.view, self._last_round
         REWARDS.take(last, axis=0, out=view.reward, mode="clip")
         ENCODINGS.take(last, axis=0, out=view.observation[0]["previous"], mode="clip")
-        np.equal(self._num_played, self._spec.max_length, out=view.over)
+        np.equal(self._num_played, self.spec.max_length, out=view.over)
         view.to_act[:] = ~view.over[:, None]
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 @dataclass(frozen=True, slots=True)
 class RockPaperScissorsState:
-    """Seat 0 writes its choice down first; seat 1 does not see it until the round is over."""
+    """Seat 0 chooses first; seat 1 does not see its choice until the round is over."""
 
     rounds: int
     moves: tuple[int, ...] = ()
@@ -166,22 +143,19 @@ class RockPaperScissorsState:
         won = float(sum(PAYOFF[self.moves[::2], self.moves[1::2]]))
         return [won, -won]
 
-    def _finished(self) -> tuple[int, ...]:
-        """The moves of the rounds that are over."""
+    def information_state(self) -> tuple[int, ...]:
+        """The moves of the finished rounds."""
         return self.moves[: len(self.moves) // 2 * 2]
 
-    def information_state(self) -> tuple[int, ...]:
-        return self._finished()
-
     def observation(self) -> Tree:
-        finished = self._finished()
+        finished = self.information_state()
         last = 3 * finished[-2] + finished[-1] if finished else NO_ROUND
         return {"previous": ENCODINGS[last, self.seat()].copy()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlwaysBot(StrategyBot):
-    """The same choice in every round."""
+    """Makes the same choice in every round."""
 
     move: int
 

@@ -1,12 +1,11 @@
 """Skirmish, a small real-time strategy game: gather, train, scout and fight until one base has fallen.
 
-Two sides stand at opposite corners of a map of 32 by 32 that looks the same from both. In mode `1v1` a seat
-commands a side: workers carry resources to the base, which trains workers, spears, horses and bows; a spear
-beats a horse beats a bow beats a spear. In `3v3` and `5v5` a seat is a hero, stronger than a fighter of its
-kind and back 80 ticks after it dies, while the bases send waves of fighters by themselves.
-A seat says with each decision after how many ticks (1 to 8) it wants the next, and its orders stand until
-then and longer. A side sees only what is near its own units. Whoever destroys the enemy's base wins 1; after
-512 ticks the stronger side gets half its lead.
+Two sides stand at opposite corners of a symmetric map of 32 by 32. In mode `1v1` a seat commands a side: workers
+carry resources to the base, which trains workers, spears, horses and bows; a spear beats a horse beats a bow
+beats a spear. In `3v3` and `5v5` a seat is a hero, stronger than a fighter of its kind, who returns 80 ticks
+after its death, while the bases send waves of fighters by themselves.
+Each decision names the number of ticks (1 to 8) until the next one; orders stay in force. A side sees only what
+is near its own units. Destroying the enemy's base wins 1; after 512 ticks the stronger side gets half its lead.
 All numbers are in `skirmish_rules.py`, all rules in docs/skirmish.md.
 """
 
@@ -38,67 +37,106 @@ from ludus.data.specs import (
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_battle import tick
+from ludus.games.builtin.skirmish_battle import State, set_up, tick
 from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES, STRATEGIES
-from ludus.games.builtin.skirmish_rules import (
-    ADVANCE,
-    ATTACK,
-    BOW,
-    GATHER,
-    HORSE,
-    MOVE,
-    SIDES,
-    SLOTS,
-    SPEAR,
-    WORKER,
-)
-from ludus.games.builtin.skirmish_state import State, set_up
-from ludus.games.builtin.skirmish_view import (
-    FEATURES,
-    HERO_SCALARS,
-    PLANES,
-    SCALARS,
-    SELF,
-    WHOLE,
-    draw,
-    see,
-    turned,
-)
-from ludus.games.game import Actions, Bot, GameBatch, StrategyView, TableView
+from ludus.games.builtin.skirmish_view import FEATURES, HERO_SCALARS, PLANES, SCALARS, SELF, WHOLE, draw, see, turned
+from ludus.games.game import Actions, Bot, GameBatch, StrategyView
+from ludus.games.tables import ArrayTables, GameDefaults
 
-_FORMATION = np.stack([np.arange(SLOTS) % 5 - 2, np.arange(SLOTS) // 5 % 5 - 2]).astype(np.float32) * 0.5
-"""[x and y, slot]: where a unit stands around the point that it was sent to."""
+_FORMATION = np.stack([np.arange(rules.SLOTS) % 5 - 2, np.arange(rules.SLOTS) // 5 % 5 - 2]).astype(np.float32) * 0.5
+"""[x and y, slot]: offset of a unit from the point that it is sent to."""
+
+Mode = Literal["1v1", "3v3", "5v5"]
+HEROES: Mapping[str, tuple[int, ...]] = {
+    "1v1": (),
+    "3v3": (rules.SPEAR, rules.HORSE, rules.BOW),
+    "5v5": (rules.SPEAR, rules.HORSE, rules.BOW, rules.SPEAR, rules.BOW),
+}
+"""The kinds of a side's heroes, by mode."""
 
 
-class SkirmishTables:
-    """The first half of the seats is side 0. With `heroes`, seat i of a side is the unit in slot 1 + i."""
+@dataclass(frozen=True, kw_only=True)
+class Skirmish(GameDefaults):
+    """The game in one of its modes."""
+
+    mode: Mode = "1v1"
+    """`1v1`: a seat commands a side; `3v3` or `5v5`: a seat is a hero."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in HEROES:
+            raise ValueError(f"Skirmish.mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        heroes = HEROES[self.mode]
+        places = max(1, len(heroes))
+        observation = ObservationSpec(
+            parts={
+                "scalars": Vector(size=SCALARS + HERO_SCALARS * bool(heroes)),
+                "entities": Entities(maximum=rules.ENTITIES, features=FEATURES, types=rules.NUM_KINDS),
+                # Not uint8, which networks scale by 1 / 255.
+                "minimap": Planes(channels=PLANES, height=rules.CELLS, width=rules.CELLS, dtype="int8"),
+            },
+            critic={"whole": Vector(size=WHOLE)},
+        )
+        return GameSpec.symmetric(
+            name="skirmish" if self.mode == "1v1" else f"skirmish {self.mode}",
+            num_seats=2 * places,
+            teams=(0,) * places + (1,) * places,
+            observation=observation,
+            action=_action(hero=bool(heroes)),
+            max_length=rules.LAST_TICK,
+            timed=True,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        heroes = HEROES[self.mode]
+        if heroes:
+            return SkirmishTables(self.spec, num_tables, heroes)
+        return CommandedTables(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        strategies: Mapping[str, Bot] = HERO_STRATEGIES if HEROES[self.mode] else STRATEGIES
+        return {"random": RandomBot(), **strategies}
+
+
+def _action(hero: bool) -> ActionSpec:
+    heads: dict[str, Head] = {
+        "action": Choice(num=rules.NUM_HERO_ACTIONS if hero else rules.NUM_ACTIONS),
+        "delay": Choice(num=rules.LONGEST_DELAY, masked=False),
+    }
+    if not hero:
+        ordered = When(head="action", values=(rules.MOVE, rules.ADVANCE, rules.ATTACK, rules.GATHER))
+        heads["units"] = Pointer(into="entities", picks=rules.PICKS, when=ordered)
+    moved = When(head="action", values=(rules.MOVE, rules.ADVANCE))
+    heads["target_unit"] = Pointer(into="entities", when=When(head="action", values=(rules.ATTACK,)))
+    heads["target_point"] = Point(height=rules.CELLS, width=rules.CELLS, when=moved)
+    return ActionSpec(heads=heads)
+
+
+class SkirmishTables(ArrayTables):
+    """The first half of the seats is side 0. With `heroes`, place i of a side is the unit in slot 1 + i."""
 
     def __init__(self, spec: GameSpec, num_tables: int, heroes: tuple[int, ...]) -> None:
-        self.spec = spec
-        self.num_tables = num_tables
-        self.view = TableView.allocate(spec, num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
+        super().__init__(spec, num_tables)
         self.heroes = heroes
         self.state = State.allocate(num_tables)
         self._side = np.asarray(spec.teams)
         self._slot = np.arange(spec.num_seats) % max(1, len(heroes)) + bool(heroes)
-        """The unit that a seat is; the base if it commands the side."""
+        """The slot of each seat: its hero, or the base if the seat commands the side."""
         self._acts_at = np.zeros((num_tables, spec.num_seats), np.int32)
         self._things = np.full((num_tables, spec.num_seats, rules.ENTITIES), -1, np.int8)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        view = self.view
+        self._start_episodes(tables)
         set_up(self.state, tables, seeds, self.heroes)
         self._acts_at[tables] = 0
-        for array in (view.clock, view.reward, view.score, view.over):
-            array[tables] = 0
-        view.to_act[tables] = True
         self._show(tables)
 
     def step(self, actions: Actions) -> None:
         live = np.flatnonzero(~self.view.over)
         self._command(live, actions[0])
-        # Those that wait longest come first, so that the ones still waiting are a slice and not a copy.
+        # Tables that wait longest come first, so that those still waiting are a slice and not a copy.
         unit = (live[:, None], self._side, self._slot)
         acts_at = np.where(self.state.alive[unit], self._acts_at[live], self.state.respawn_at[unit])
         waits = acts_at.min(axis=1) - self.state.tick[live]
@@ -131,12 +169,12 @@ class SkirmishTables:
         state = self.state.take(tables)
         stands = state.alive[:, :, 0]
         health = state.health * state.alive
-        # Heroes come back, bases do not mend.
+        # Heroes return, but bases do not heal.
         left = health[:, :, 0] if self.heroes else health.sum(axis=2)
         lead = (left[:, 0] - left[:, 1]) / np.maximum(left.sum(axis=1), 1)
         narrow = 0.0 if self.heroes else rules.NARROW
         lead = np.where(np.abs(lead) <= narrow, 0.0, 0.5 * lead)
-        # A base that falls decides; two that fall in one tick are a draw.
+        # A fallen base decides; two that fall in one tick are a draw.
         lead = np.where(stands.all(axis=1), lead, stands[:, 0].astype(np.float64) - stands[:, 1])
         self.view.score[tables] = np.stack([lead, -lead], axis=1)
         self.view.reward[tables] = self.view.score[tables][:, self._side]
@@ -150,11 +188,11 @@ class SkirmishTables:
         self._acts_at[tables, seats] = self.state.tick[tables] + 1 + delay
 
         if self.heroes:
-            row = np.flatnonzero((action != rules.NO_OP) & (action <= ATTACK))
+            row = np.flatnonzero((action != rules.NO_OP) & (action <= rules.ATTACK))
             self._order(tables[row], seats[row], self._slot[seats[row]], chosen, row)
             return
-        row, pick = np.nonzero((chosen["units"] >= 0) & ((action > rules.NO_OP) & (action <= GATHER))[:, None])
-        # What follows the first -1 is not picked.
+        row, pick = np.nonzero((chosen["units"] >= 0) & ((action > rules.NO_OP) & (action <= rules.GATHER))[:, None])
+        # Picks after the first -1 do not count.
         ended = np.logical_or.accumulate(chosen["units"] < 0, axis=1)[row, pick]
         row, pick = row[~ended], pick[~ended]
         slots = self._things[tables[row], seats[row], chosen["units"][row, pick]].astype(np.int64)
@@ -163,25 +201,22 @@ class SkirmishTables:
             self._train(tables[action == number], seats[action == number], kind)
 
     def _order(self, tables: IntArray, seats: IntArray, slots: IntArray, chosen: Tree, row: IntArray) -> None:
-        """Unit i, of the seat in chosen[row[i]], gets that seat's order."""
+        """Give unit i the order of its seat, chosen[row[i]]."""
         state = self.state
         action = chosen["action"][row]
         sides = self._side[seats]
-        able = (action != GATHER) | (state.kind[tables, sides, slots] == WORKER)
+        able = (action != rules.GATHER) | (state.kind[tables, sides, slots] == rules.WORKER)
         tables, seats, slots, row, action, sides = (array[able] for array in (tables, seats, slots, row, action, sides))
         at = (tables, sides, slots)
         state.order[at] = action
         state.digging[at] = 0
         point = chosen["target_point"][row]
-        for goal, axis, cell in (
-            (state.goal_x, 0, point % rules.CELLS),
-            (state.goal_y, 1, point // rules.CELLS),
-        ):
+        for goal, axis, cell in ((state.goal_x, 0, point % rules.CELLS), (state.goal_y, 1, point // rules.CELLS)):
             wanted = ((cell + 0.5) * rules.CELL).astype(np.float32) + _FORMATION[axis, slots]
             goal[at] = turned(np.clip(wanted, 0.5, rules.MAP - 0.5), sides)
         half = rules.PATCHES // 2
-        attacks = action == ATTACK
-        enemy = self._things[tables, seats, np.where(attacks, chosen["target_unit"][row], 0)] - SLOTS
+        attacks = action == rules.ATTACK
+        enemy = self._things[tables, seats, np.where(attacks, chosen["target_unit"][row], 0)] - rules.SLOTS
         state.target[at] = np.where(attacks, enemy, sides * half + slots % half)
 
     def _train(self, tables: IntArray, seats: IntArray, kind: int) -> None:
@@ -197,12 +232,12 @@ class SkirmishTables:
         self._require(tables, seats, "delay", delay, (delay >= 0) & (delay < rules.LONGEST_DELAY))
         target, point = chosen["target_unit"], chosen["target_point"]
         aimed = _allowed(legal["target_unit"][tables, seats], target)
-        self._require(tables, seats, "target_unit", target, (action != ATTACK) | aimed)
+        self._require(tables, seats, "target_unit", target, (action != rules.ATTACK) | aimed)
         placed = (point >= 0) & (point < rules.CELLS**2)
         sent = (action == rules.MOVE) | (action == rules.ADVANCE)
         self._require(tables, seats, "target_point", point, ~sent | placed)
         if not self.heroes:
-            ordered = (action != rules.NO_OP) & (action <= GATHER)
+            ordered = (action != rules.NO_OP) & (action <= rules.GATHER)
             units = chosen["units"]
             ended = np.logical_or.accumulate(units < 0, axis=1)
             mine = np.stack([_allowed(legal["units"][tables, seats], pick) for pick in units.T], axis=1)
@@ -222,13 +257,13 @@ class SkirmishTables:
             )
 
     def _show(self, tables: IntArray) -> None:
-        """What the seats that are to act at these tables see and may do."""
+        """Write observations and masks of the seats to act at these tables."""
         rows, seats = np.nonzero(self.view.to_act[tables])
         if not len(rows):
             return
         sides = self._side[seats]
-        pairs, pair = np.unique(tables[rows] * SIDES + sides, return_inverse=True)
-        seen = see(self.state, pairs // SIDES, pairs % SIDES)
+        pairs, pair = np.unique(tables[rows] * rules.SIDES + sides, return_inverse=True)
+        seen = see(self.state, pairs // rules.SIDES, pairs % rules.SIDES)
         observation, at = self.view.observation[0], (tables[rows], seats)
         entities = seen.entities if len(pairs) == len(pair) else seen.entities[pair]
         things = seen.things[pair]
@@ -247,16 +282,16 @@ class SkirmishTables:
 
     def _allow(self, at: tuple[IntArray, IntArray], sides: IntArray, things: Array) -> None:
         legal, tables = self.view.legal[0], at[0]
-        enemies = (things >= SLOTS) & (things < SIDES * SLOTS)
-        mine = (things > 0) & (things < SLOTS)
+        enemies = (things >= rules.SLOTS) & (things < rules.SIDES * rules.SLOTS)
+        mine = (things > 0) & (things < rules.SLOTS)
         actions = np.ones((len(tables), self.spec.kinds[0].num_options("action")), np.bool_)
-        actions[:, ATTACK] = enemies.any(axis=1)
+        actions[:, rules.ATTACK] = enemies.any(axis=1)
         if not self.heroes:
             alive, kind = self.state.alive[tables, sides], self.state.kind[tables, sides]
-            actions[:, rules.MOVE : GATHER] &= mine.any(axis=1, keepdims=True)
-            actions[:, GATHER] = (alive & (kind == WORKER)).any(axis=1)
+            actions[:, rules.MOVE : rules.GATHER] &= mine.any(axis=1, keepdims=True)
+            actions[:, rules.GATHER] = (alive & (kind == rules.WORKER)).any(axis=1)
             waiting = (self.state.queue[tables, sides] > 0).sum(axis=1)
-            room = (waiting < rules.QUEUE) & (alive.sum(axis=1) + waiting < SLOTS)
+            room = (waiting < rules.QUEUE) & (alive.sum(axis=1) + waiting < rules.SLOTS)
             for each, number in rules.TRAIN.items():
                 actions[:, number] = room & (self.state.resources[tables, sides] >= rules.COST[each])
             legal["units"][at] = mine
@@ -271,27 +306,23 @@ class SkirmishTables:
         return np.stack([x, y, self.state.health[at] / full], axis=1).astype(np.float32)
 
     def things(self, table: int, seat: int) -> IntArray:
-        """What each row of the seat's entity list is: own slot, SLOTS + enemy slot or 2 * SLOTS + patch, then
-        -1."""
+        """Rows of the seat's entity list: own slot, rules.SLOTS + enemy slot or 2 * rules.SLOTS + patch; then -1."""
         rows: IntArray = self._things[table, seat].astype(np.int64)
         return rows
 
     def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
-        """A picture [512, 512, 3] of the table, as one seat's side sees it or whole."""
+        """RGB [512, 512, 3]: the table as the seat's side sees it, or whole."""
         return draw(self.state, table, None if seat is None else int(self._side[seat]))
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class CommandedTables(SkirmishTables):
-    """Tables at which a seat commands a side, and so decides what is trained."""
+    """Tables at which a seat commands a side and chooses the units to train."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
         super().__init__(spec, num_tables, ())
         facts = len(rules.TRAINED) * len(rules.BUILT)
         self.strategy = StrategyView(
-            build_order=self.state.build_order, built=np.zeros((num_tables, SIDES, facts), np.bool_)
+            build_order=self.state.build_order, built=np.zeros((num_tables, rules.SIDES, facts), np.bool_)
         )
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
@@ -308,84 +339,3 @@ def _allowed(mask: Array, chosen: Array) -> NDArray[np.bool_]:
     inside = (chosen >= 0) & (chosen < mask.shape[1])
     allowed: NDArray[np.bool_] = inside & mask[np.arange(len(mask)), np.where(inside, chosen, 0)]
     return allowed
-
-
-Mode = Literal["1v1", "3v3", "5v5"]
-HEROES: Mapping[str, tuple[int, ...]] = {
-    "1v1": (),
-    "3v3": (SPEAR, HORSE, BOW),
-    "5v5": (SPEAR, HORSE, BOW, SPEAR, BOW),
-}
-"""The kinds of a side's heroes, by mode."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Skirmish:
-    """Options: `mode`, `1v1` (a seat commands a side), `3v3` or `5v5` (a seat is a hero)."""
-
-    mode: Mode = "1v1"
-
-    def __post_init__(self) -> None:
-        if self.mode not in HEROES:
-            raise ValueError(f"Skirmish.mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
-
-    @cached_property
-    def spec(self) -> GameSpec:
-        heroes = HEROES[self.mode]
-        places = max(1, len(heroes))
-        observation = ObservationSpec(
-            parts={
-                "scalars": Vector(size=SCALARS + HERO_SCALARS * bool(heroes)),
-                "entities": Entities(maximum=rules.ENTITIES, features=FEATURES, types=rules.NUM_KINDS),
-                # Not uint8, which a network takes for shares of 255.
-                "minimap": Planes(channels=PLANES, height=rules.CELLS, width=rules.CELLS, dtype="int8"),
-            },
-            critic={"whole": Vector(size=WHOLE)},
-        )
-        return GameSpec.symmetric(
-            name="skirmish" if self.mode == "1v1" else f"skirmish {self.mode}",
-            num_seats=2 * places,
-            teams=(0,) * places + (1,) * places,
-            observation=observation,
-            action=_hero_action() if heroes else _side_action(),
-            max_length=rules.LAST_TICK,
-            timed=True,
-        )
-
-    def tables(self, num_tables: int) -> GameBatch:
-        heroes = HEROES[self.mode]
-        if heroes:
-            return SkirmishTables(self.spec, num_tables, heroes)
-        return CommandedTables(self.spec, num_tables)
-
-    def bots(self) -> Mapping[str, Bot]:
-        strategies: Mapping[str, Bot] = HERO_STRATEGIES if HEROES[self.mode] else STRATEGIES
-        return {"random": RandomBot(), **strategies}
-
-    def tree(self) -> None:
-        """None: the tree cannot be walked."""
-
-
-def _targets() -> dict[str, Head]:
-    return {
-        "target_unit": Pointer(into="entities", when=When(head="action", values=(ATTACK,))),
-        "target_point": Point(height=rules.CELLS, width=rules.CELLS, when=When(head="action", values=(MOVE, ADVANCE))),
-    }
-
-
-def _side_action() -> ActionSpec:
-    ordered = When(head="action", values=(MOVE, ADVANCE, ATTACK, GATHER))
-    heads: dict[str, Head] = {
-        "action": Choice(num=rules.NUM_ACTIONS),
-        "delay": Choice(num=rules.LONGEST_DELAY, masked=False),
-        "units": Pointer(into="entities", picks=rules.PICKS, when=ordered),
-    }
-    return ActionSpec(heads=heads | _targets())
-
-
-def _hero_action() -> ActionSpec:
-    heads: dict[str, Head] = {
-        "action": Choice(num=rules.NUM_HERO_ACTIONS),
-        "delay": Choice(num=rules.LONGEST_DELAY, masked=False),
-    }
-    return ActionSpec(heads=heads | _targets())

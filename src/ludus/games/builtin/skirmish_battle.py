@@ -1,121 +1,147 @@
-"""One tick of skirmish at many tables: who fights whom, who walks where, who dies."""
+"""The battle of skirmish on arrays [tables, sides, ...]: its state, how a table is set up, and how a tick passes."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.trees import Array, IntArray
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_rules import (
-    ADVANCE,
-    ATTACK,
-    BASE,
-    GATHER,
-    NO_OP,
-    SIDES,
-    SLOTS,
-    TOWARDS_MIDDLE,
-    WORKER,
-)
-from ludus.games.builtin.skirmish_state import State, length
+from ludus.games.seeding import uniform
 
 Flags = NDArray[np.bool_]
 
-_HALF = rules.PATCHES // 2
-
-
-def train(state: State) -> None:
-    first = state.queue[:, :, 0]
-    state.trained += first > 0
-    done = (first > 0) & (state.trained >= rules.TRAIN_TICKS[first])
-    if done.any():
-        _note(state, done, first)
-        place(state, done, first)
-        rest = state.queue[done][:, 1:]
-        state.queue[done, :-1] = rest
-        state.queue[done, -1] = 0
-        state.trained[done] = 0
-
-
-def _note(state: State, where: Flags, kinds: Array) -> None:
-    """Bases [tables, sides] have trained units of these kinds."""
-    tables, sides = np.nonzero(where)
-    kind = kinds[tables, sides]
-    before = state.made[tables, sides].sum(axis=1)
-    listed = before < rules.BUILD_ORDER
-    state.build_order[tables[listed], sides[listed], before[listed]] = kind[listed]
-    state.made[tables, sides, kind - WORKER] += 1
-
-
-def place(state: State, where: Flags, kinds: Array | int) -> None:
-    """A new unit beside each of these bases [tables, sides] with a free slot; workers begin to gather."""
-    free = ~state.alive & ~state.hero
-    tables, sides = np.nonzero(where & free.any(axis=2))
-    slots = free[tables, sides].argmax(axis=1)
-    kind = np.broadcast_to(kinds, where.shape)[tables, sides]
-    at = (tables, sides, slots)
-    state.alive[at] = True
-    state.kind[at] = kind
-    state.health[at] = rules.HEALTH[kind]
-    # Spread a little by slot, so that units do not stand on one spot.
-    aside = (slots % 5 - 2).astype(np.float32) * np.float32(0.25)
-    state.x[at] = state.x[tables, sides, 0] + TOWARDS_MIDDLE[sides] * (1 + aside)
-    state.y[at] = state.y[tables, sides, 0] + TOWARDS_MIDDLE[sides] * (1 - aside)
-    state.order[at] = np.where(kind == WORKER, GATHER, NO_OP)
-    state.target[at] = sides * _HALF + slots % _HALF
-    state.digging[at] = 0
-    state.carries[at] = False
-
-
-def gather(state: State) -> None:
-    workers = np.flatnonzero(state.alive & (state.order == GATHER))
-    if not len(workers):
-        return
-    x, y, carries = state.x.take(workers), state.y.take(workers), state.carries.take(workers)
-    side = workers // SLOTS
-    home = side * SLOTS
-    to_base = length(state.x.take(home) - x, state.y.take(home) - y)
-    delivers = carries & (to_base <= rules.BASE_REACH)
-    earned = np.bincount(side[delivers], minlength=state.resources.size) * rules.LOAD
-    state.resources += earned.astype(np.int32).reshape(state.resources.shape)
-
-    target = state.target.take(workers)
-    patch = side // SIDES * rules.PATCHES + target
-    to_patch = length(state.patch_x.take(patch) - x, state.patch_y.take(patch) - y)
-    holds = state.patch.take(patch) > 0
-    digs = ~carries & (to_patch <= rules.REACH) & holds
-    digging = state.digging.take(workers) + digs
-    loaded = digs & (digging >= rules.DIG_TICKS)
-    loaded[loaded] = _served(patch[loaded], state.patch)
-    dug = np.bincount(patch[loaded], minlength=state.patch.size) * rules.LOAD
-    state.patch -= dug.astype(np.int32).reshape(state.patch.shape)
-
-    leaves = ~carries & ~holds
-    state.digging.put(workers, np.where(loaded | leaves, 0, digging))
-    state.carries.put(workers, (carries & ~delivers) | loaded)
-    # From an empty patch to the next of its own side.
-    first = side % SIDES * _HALF
-    state.target.put(workers, np.where(leaves, first + (target - first + 1) % _HALF, target))
-
-
-def _served(patch: IntArray, left: NDArray[np.int32]) -> Flags:
-    """Which of those who want a load of these patches get one: the first, as long as there is some left."""
-    order = np.argsort(patch, kind="stable")
-    in_order = patch[order]
-    before = np.arange(len(patch)) - np.searchsorted(in_order, in_order)
-    served = np.empty(len(patch), np.bool_)
-    served[order] = before * rules.LOAD < left.take(in_order)
-    return served
-
+_PATCHES_AT = np.array([[-3.2, -2.8, -0.5, 1.8], [1.8, -0.7, -3.1, -2.9]])
+"""[x and y, patch]: offsets from the base of side 0, behind and beside it."""
 
 _TRACKED = 8.0
-"""An attack on an enemy ends when no unit of the side is this near to it."""
+"""An attack ends when no unit of the attacking side is this near to its target."""
 _NOWHERE = 1e6
 
 
+@dataclass(slots=True)
+class State:
+    """Everything on the tables. Units live in slots: slot 0 is the base, and the slot of a dead unit is reused.
+
+    A flat index, as for numpy's `take` and `put`, also names a unit: (table * rules.SIDES + side) * rules.SLOTS + slot.
+    """
+
+    alive: NDArray[np.bool_]
+    kind: NDArray[np.int8]
+    health: NDArray[np.int32]
+    hero: NDArray[np.bool_]
+    x: NDArray[np.float32]
+    y: NDArray[np.float32]
+    order: NDArray[np.int8]
+    goal_x: NDArray[np.float32]
+    goal_y: NDArray[np.float32]
+    target: NDArray[np.int8]
+    """Slot of the attacked enemy; patch of a gathering worker."""
+    digging: NDArray[np.int8]
+    """Ticks that a worker has dug at its patch."""
+    carries: NDArray[np.bool_]
+    respawn_at: NDArray[np.int32]
+    """Tick at which a dead hero returns."""
+    resources: NDArray[np.int32]
+    queue: NDArray[np.int8]
+    """[tables, sides, QUEUE]: kinds to train, the one in training first; 0 is an empty place."""
+    trained: NDArray[np.int32]
+    """Ticks that the first unit of the queue has been in training."""
+    build_order: NDArray[np.int16]
+    """[tables, sides, BUILD_ORDER]: the trained kinds in order; -1 after the end."""
+    made: NDArray[np.int16]
+    """[tables, sides, kinds of `TRAINED`]: units trained so far."""
+    patch: NDArray[np.int32]
+    """[tables, PATCHES]: resources left."""
+    patch_x: NDArray[np.float32]
+    patch_y: NDArray[np.float32]
+    tick: NDArray[np.int32]
+
+    @classmethod
+    def allocate(cls, num_tables: int) -> State:
+        units, side = (num_tables, rules.SIDES, rules.SLOTS), (num_tables, rules.SIDES)
+        patches = (num_tables, rules.PATCHES)
+        return cls(
+            alive=np.zeros(units, np.bool_),
+            kind=np.zeros(units, np.int8),
+            health=np.zeros(units, np.int32),
+            hero=np.zeros(units, np.bool_),
+            x=np.zeros(units, np.float32),
+            y=np.zeros(units, np.float32),
+            order=np.zeros(units, np.int8),
+            goal_x=np.zeros(units, np.float32),
+            goal_y=np.zeros(units, np.float32),
+            target=np.zeros(units, np.int8),
+            digging=np.zeros(units, np.int8),
+            carries=np.zeros(units, np.bool_),
+            respawn_at=np.zeros(units, np.int32),
+            resources=np.zeros(side, np.int32),
+            queue=np.zeros((*side, rules.QUEUE), np.int8),
+            trained=np.zeros(side, np.int32),
+            build_order=np.full((*side, rules.BUILD_ORDER), -1, np.int16),
+            made=np.zeros((*side, len(rules.TRAINED)), np.int16),
+            patch=np.zeros(patches, np.int32),
+            patch_x=np.zeros(patches, np.float32),
+            patch_y=np.zeros(patches, np.float32),
+            tick=np.zeros(num_tables, np.int32),
+        )
+
+    def take(self, tables: IntArray) -> State:
+        """A copy of these tables."""
+        return State(*(getattr(self, name)[tables] for name in _FIELDS))
+
+    def put(self, tables: IntArray, part: State) -> None:
+        for name in _FIELDS:
+            getattr(self, name)[tables] = getattr(part, name)
+
+    def first(self, num_tables: int) -> State:
+        """Views of the first tables."""
+        return State(*(getattr(self, name)[:num_tables] for name in _FIELDS))
+
+    def full_health(self) -> NDArray[np.int32]:
+        """[tables, sides, slots]: the health of a new unit."""
+        full: NDArray[np.int32] = rules.HEALTH[self.kind] * np.where(self.hero, rules.HERO_HEALTH, 1)
+        return full.astype(np.int32)
+
+
+_FIELDS = tuple(field.name for field in fields(State))
+
+
+def set_up(state: State, tables: IntArray, seeds: NDArray[np.uint64], heroes: tuple[int, ...]) -> None:
+    """Start a new game at these tables, symmetric under a half turn of the map.
+
+    `heroes`: the kinds of a side's heroes; empty if a seat commands the whole side.
+    """
+    new = State.allocate(len(tables))
+    draws = uniform(seeds[:, None], np.arange(2 + 2 * _HALF))
+    home = rules.HOME + 2.0 * (draws[:, :2] - 0.5)
+    for patch_at, axis in ((new.patch_x, 0), (new.patch_y, 1)):
+        jitter = 0.8 * (draws[:, 2 + _HALF * axis : 2 + _HALF * (axis + 1)] - 0.5)
+        patch_at[:, :_HALF] = home[:, axis, None] + _PATCHES_AT[axis] + jitter
+        patch_at[:, _HALF:] = rules.MAP - patch_at[:, :_HALF]
+    new.patch[:] = 0 if heroes else rules.PATCH_AMOUNT
+
+    first = len(heroes) or rules.FIRST_WORKERS
+    units = slice(1, 1 + first)
+    new.alive[:, :, : 1 + first] = True
+    new.kind[:, :, units] = heroes or rules.WORKER
+    new.hero[:, :, units] = bool(heroes)
+    new.health[:] = new.full_health() * new.alive
+    offsets = 0.5 * (np.arange(first) - (first - 1) / 2)
+    new.x[:, 0, : 1 + first] = home[:, :1]
+    new.y[:, 0, : 1 + first] = home[:, 1:]
+    new.x[:, 0, units] += 1.0 + offsets
+    new.y[:, 0, units] += 1.0 - offsets
+    new.x[:, 1] = rules.MAP - new.x[:, 0]
+    new.y[:, 1] = rules.MAP - new.y[:, 0]
+    new.resources[:] = 0 if heroes else rules.FIRST_RESOURCES
+    state.put(tables, new)
+
+
 def tick(state: State, *, heroes: int) -> None:
-    """Lets one tick pass, in place. `heroes`: how many a side has."""
+    """Advance all tables by one tick, in place. `heroes`: how many a side has."""
     state.tick += 1
     if heroes:
         _send_waves(state)
@@ -128,15 +154,58 @@ def tick(state: State, *, heroes: int) -> None:
         gather(state)
 
 
+def train(state: State) -> None:
+    first = state.queue[:, :, 0]
+    state.trained += first > 0
+    done = (first > 0) & (state.trained >= rules.TRAIN_TICKS[first])
+    if done.any():
+        _record_built(state, done, first)
+        place(state, done, first)
+        rest = state.queue[done][:, 1:]
+        state.queue[done, :-1] = rest
+        state.queue[done, -1] = 0
+        state.trained[done] = 0
+
+
+def _record_built(state: State, where: Flags, kinds: Array) -> None:
+    """Record that bases [tables, sides] have trained units of these kinds."""
+    tables, sides = np.nonzero(where)
+    kind = kinds[tables, sides]
+    before = state.made[tables, sides].sum(axis=1)
+    listed = before < rules.BUILD_ORDER
+    state.build_order[tables[listed], sides[listed], before[listed]] = kind[listed]
+    state.made[tables, sides, kind - rules.WORKER] += 1
+
+
+def place(state: State, where: Flags, kinds: Array | int) -> None:
+    """Put a new unit beside each of these bases [tables, sides] that has a free slot; workers begin to gather."""
+    free = ~state.alive & ~state.hero
+    tables, sides = np.nonzero(where & free.any(axis=2))
+    slots = free[tables, sides].argmax(axis=1)
+    kind = np.broadcast_to(kinds, where.shape)[tables, sides]
+    at = (tables, sides, slots)
+    state.alive[at] = True
+    state.kind[at] = kind
+    state.health[at] = rules.HEALTH[kind]
+    # Spread a little by slot, so that units do not stand on one spot.
+    aside = (slots % 5 - 2).astype(np.float32) * np.float32(0.25)
+    state.x[at] = state.x[tables, sides, 0] + rules.TOWARDS_MIDDLE[sides] * (1 + aside)
+    state.y[at] = state.y[tables, sides, 0] + rules.TOWARDS_MIDDLE[sides] * (1 - aside)
+    state.order[at] = np.where(kind == rules.WORKER, rules.GATHER, rules.NO_OP)
+    state.target[at] = sides * _HALF + slots % _HALF
+    state.digging[at] = 0
+    state.carries[at] = False
+
+
 def _send_waves(state: State) -> None:
     due = state.tick % rules.WAVE_TICKS == 1
     if due.any():
         where = np.repeat(due[:, None], rules.SIDES, axis=1)
         for kind in rules.FIGHTERS:
             place(state, where, kind)
-        waits = due[:, None, None] & state.alive & ~state.hero & (state.order == NO_OP)
+        waits = due[:, None, None] & state.alive & ~state.hero & (state.order == rules.NO_OP)
         waits[:, :, 0] = False
-        state.order[waits] = ADVANCE
+        state.order[waits] = rules.ADVANCE
         for goal, at in ((state.goal_x, state.x), (state.goal_y, state.y)):
             goal[:] = np.where(waits, at[:, ::-1, :1], goal)
 
@@ -146,9 +215,9 @@ def _respawn(state: State) -> None:
     if back.any():
         state.alive[back] = True
         state.health[back] = state.full_health()[back]
-        state.order[back] = NO_OP
+        state.order[back] = rules.NO_OP
         for at in (state.x, state.y):
-            at[:] = np.where(back, at[:, :, :1] + TOWARDS_MIDDLE[:, None], at)
+            at[:] = np.where(back, at[:, :, :1] + rules.TOWARDS_MIDDLE[:, None], at)
 
 
 def _heal(state: State, heroes: int) -> None:
@@ -163,28 +232,30 @@ def _fight_and_walk(state: State) -> None:
     fighters, enemies = _choose_enemies(state)
     x, y = state.x.take(enemies), state.y.take(enemies)
     apart = length(x - state.x.take(fighters), y - state.y.take(fighters))
-    reach = rules.RANGE[state.kind.take(fighters)] + (state.kind.take(enemies) == BASE)
+    reach = rules.RANGE[state.kind.take(fighters)] + (state.kind.take(enemies) == rules.BASE)
     strikes = apart <= reach
 
-    walks = state.alive & (state.order != NO_OP) & (state.order != ATTACK)
+    walks = state.alive & (state.order != rules.NO_OP) & (state.order != rules.ATTACK)
     walks.put(fighters, False)
     walkers = np.flatnonzero(walks)
     far = ~strikes
     goals = _goals(state, walkers, x[far], y[far])
     left = _walk(state, np.concatenate([walkers, fighters[far]]), *goals)[: len(walkers)]
-    arrives = (left <= rules.ARRIVED) & (state.order.take(walkers) != GATHER)
-    state.order.put(walkers[arrives], NO_OP)
+    arrives = (left <= rules.ARRIVED) & (state.order.take(walkers) != rules.GATHER)
+    state.order.put(walkers[arrives], rules.NO_OP)
     _strike(state, fighters[strikes], enemies[strikes])
 
 
 def _choose_enemies(state: State) -> tuple[IntArray, IntArray]:
-    """The units that fight in this tick, and whom each of them fights."""
+    """The units that fight in this tick, and the enemy of each."""
     used = 1 + int(np.flatnonzero(state.alive.any(axis=(0, 1)))[-1])
-    # The dead are far away from everybody.
-    x, y = (np.where(state.alive, at, np.float32(_NOWHERE)).reshape(-1, SLOTS)[:, :used] for at in (state.x, state.y))
-    watches = ((state.order == NO_OP) & (state.kind != WORKER)) | (state.order == ADVANCE)
+    # Dead units are placed far away from all others.
+    x, y = (
+        np.where(state.alive, at, np.float32(_NOWHERE)).reshape(-1, rules.SLOTS)[:, :used] for at in (state.x, state.y)
+    )
+    watches = ((state.order == rules.NO_OP) & (state.kind != rules.WORKER)) | (state.order == rules.ADVANCE)
     alert = np.flatnonzero(state.alive & watches)
-    side = alert // SLOTS
+    side = alert // rules.SLOTS
     apart = _squares(x[side ^ 1], y[side ^ 1], state.x.take(alert), state.y.take(alert))
     to_base = np.sqrt(apart[:, 0])
     apart[:, 0] = np.inf
@@ -194,31 +265,31 @@ def _choose_enemies(state: State) -> tuple[IntArray, IntArray]:
     base_first = sees_base & (~sees_unit | (to_base + np.float32(rules.BASE_LAST) < to_unit))
     nearest[base_first] = 0
     notices = sees_unit | sees_base
-    fighters, enemies = alert[notices], ((side ^ 1) * SLOTS + nearest)[notices]
+    fighters, enemies = alert[notices], ((side ^ 1) * rules.SLOTS + nearest)[notices]
 
     attackers, targets = _attacks(state)
     if len(attackers):
-        side = attackers // SLOTS
+        side = attackers // rules.SLOTS
         tracked = _squares(x[side], y[side], state.x.take(targets), state.y.take(targets)).min(axis=1)
         lost = tracked > _TRACKED**2
-        state.order.put(attackers[lost], NO_OP)
+        state.order.put(attackers[lost], rules.NO_OP)
         fighters = np.concatenate([fighters, attackers[~lost]])
         enemies = np.concatenate([enemies, targets[~lost]])
     return fighters, enemies
 
 
 def _attacks(state: State) -> tuple[IntArray, IntArray]:
-    """The units that attack, and whom."""
-    attackers = np.flatnonzero(state.alive & (state.order == ATTACK))
-    return attackers, (attackers // SLOTS ^ 1) * SLOTS + state.target.take(attackers)
+    """The units with an attack order, and their targets."""
+    attackers = np.flatnonzero(state.alive & (state.order == rules.ATTACK))
+    return attackers, (attackers // rules.SLOTS ^ 1) * rules.SLOTS + state.target.take(attackers)
 
 
 def _goals(state: State, walkers: IntArray, enemy_x: Array, enemy_y: Array) -> tuple[Array, Array]:
-    """Where those go who walk, then those who are after an enemy."""
-    gathers = np.flatnonzero(state.order.take(walkers) == GATHER)
+    """Goals of the walkers, followed by those of the units that approach an enemy."""
+    gathers = np.flatnonzero(state.order.take(walkers) == rules.GATHER)
     workers = walkers[gathers]
-    home = workers // SLOTS * SLOTS
-    patch = workers // (SIDES * SLOTS) * rules.PATCHES + state.target.take(workers)
+    home = workers // rules.SLOTS * rules.SLOTS
+    patch = workers // (rules.SIDES * rules.SLOTS) * rules.PATCHES + state.target.take(workers)
     carries = state.carries.take(workers)
     goals = []
     for at, goal, patch_at, enemy in (
@@ -232,7 +303,7 @@ def _goals(state: State, walkers: IntArray, enemy_x: Array, enemy_y: Array) -> t
 
 
 def _walk(state: State, units: IntArray, goal_x: Array, goal_y: Array) -> Array:
-    """One tick's way towards the goals; returns what is left of it."""
+    """Move units towards their goals for one tick; returns the remaining distances."""
     x, y = state.x.take(units), state.y.take(units)
     way_x, way_y = goal_x - x, goal_y - y
     left = np.maximum(length(way_x, way_y), np.float32(1e-6))
@@ -254,16 +325,66 @@ def _strike(state: State, strikers: IntArray, struck: IntArray) -> None:
     if len(dead):
         state.health.put(dead, 0)
         state.alive.put(dead, False)
-        state.respawn_at.put(dead, state.tick.take(dead // (SIDES * SLOTS)) + rules.RESPAWN_TICKS)
-        # An attack ends with its target: whoever comes into the slot next was not named.
+        state.respawn_at.put(dead, state.tick.take(dead // (rules.SIDES * rules.SLOTS)) + rules.RESPAWN_TICKS)
+        # An attack ends with its target: the next unit in that slot is another one.
         attackers, targets = _attacks(state)
-        state.order.put(attackers[~state.alive.take(targets)], NO_OP)
+        state.order.put(attackers[~state.alive.take(targets)], rules.NO_OP)
 
 
 def _squares(x: Array, y: Array, to_x: Array, to_y: Array) -> Array:
-    """[rows, slots]: squared distances of the units in x and y [rows, slots] from one place a row."""
+    """[rows, slots]: squared distances of units at x, y [rows, slots] from one place per row."""
     across, up = x - to_x[:, None], y - to_y[:, None]
     across *= across
     up *= up
     across += up
     return across
+
+
+def length(x: Array, y: Array) -> Array:
+    """Lengths of vectors. `np.hypot` may round differently from machine to machine."""
+    found: Array = np.sqrt(x * x + y * y)
+    return found
+
+
+def gather(state: State) -> None:
+    workers = np.flatnonzero(state.alive & (state.order == rules.GATHER))
+    if not len(workers):
+        return
+    x, y, carries = state.x.take(workers), state.y.take(workers), state.carries.take(workers)
+    side = workers // rules.SLOTS
+    home = side * rules.SLOTS
+    to_base = length(state.x.take(home) - x, state.y.take(home) - y)
+    delivers = carries & (to_base <= rules.BASE_REACH)
+    earned = np.bincount(side[delivers], minlength=state.resources.size) * rules.LOAD
+    state.resources += earned.astype(np.int32).reshape(state.resources.shape)
+
+    target = state.target.take(workers)
+    patch = side // rules.SIDES * rules.PATCHES + target
+    to_patch = length(state.patch_x.take(patch) - x, state.patch_y.take(patch) - y)
+    holds = state.patch.take(patch) > 0
+    digs = ~carries & (to_patch <= rules.REACH) & holds
+    digging = state.digging.take(workers) + digs
+    loaded = digs & (digging >= rules.DIG_TICKS)
+    loaded[loaded] = _served(patch[loaded], state.patch)
+    dug = np.bincount(patch[loaded], minlength=state.patch.size) * rules.LOAD
+    state.patch -= dug.astype(np.int32).reshape(state.patch.shape)
+
+    leaves = ~carries & ~holds
+    state.digging.put(workers, np.where(loaded | leaves, 0, digging))
+    state.carries.put(workers, (carries & ~delivers) | loaded)
+    # A worker at an empty patch goes to the next one of its side.
+    first = side % rules.SIDES * _HALF
+    state.target.put(workers, np.where(leaves, first + (target - first + 1) % _HALF, target))
+
+
+def _served(patch: IntArray, left: NDArray[np.int32]) -> Flags:
+    """Whether each of these claims on patches gets a load: the first claims do, while the patch has any left."""
+    order = np.argsort(patch, kind="stable")
+    in_order = patch[order]
+    before = np.arange(len(patch)) - np.searchsorted(in_order, in_order)
+    served = np.empty(len(patch), np.bool_)
+    served[order] = before * rules.LOAD < left.take(in_order)
+    return served
+
+
+_HALF = rules.PATCHES // 2

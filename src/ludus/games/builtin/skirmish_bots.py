@@ -1,4 +1,4 @@
-"""Scripted commanders of a whole side of skirmish; they read nothing but the observation."""
+"""Scripted players of skirmish, commanders of a side and heroes. They read only the observation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,6 @@ from numpy.typing import NDArray
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import Rows
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_rules import (
-    ADVANCE,
-    ATTACK,
-    BASE,
-    BOW,
-    FIGHTERS,
-    GATHER,
-    HORSE,
-    MOVE,
-    NO_OP,
-    SPEAR,
-    WORKER,
-)
 from ludus.games.builtin.skirmish_view import (
     COUNT_UNIT,
     COUNTS,
@@ -44,19 +31,16 @@ from ludus.games.builtin.skirmish_view import (
 from ludus.games.game import GameBatch
 
 ORDER_TICKS = 2
-"""A commander gives its next order after so many ticks."""
+"""Ticks between two orders of a commander."""
 IDLE_TICKS = (3, 6)
-"""With nothing to do it looks again after at least and at most so many."""
+"""Least and most ticks before an idle commander looks again."""
 REINFORCEMENTS = 2
-"""Fighters that follow an army at a time."""
+"""Idle fighters that follow an army together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """Trains workers up to `workers`, then fighters of `trains`; sends them out when `army` are idle.
-
-    With several kinds in `trains` it takes them in turn, in the proportions of the list.
-    """
+    """Trains up to `workers` workers, then fighters in the proportions of `trains`; attacks when `army` are idle."""
 
     workers: int
     trains: tuple[int, ...]
@@ -67,24 +51,24 @@ class Strategy:
         entities, own = rows.observation["entities"], rows.mask("units")
         allowed = rows.mask("action")
         kind = entities[:, :, KIND]
-        idle = own & ~entities[:, :, ORDER : ORDER + GATHER].any(axis=2)
-        idle_workers = idle & (kind == WORKER)
+        idle = own & ~entities[:, :, ORDER : ORDER + rules.GATHER].any(axis=2)
+        idle_workers = idle & (kind == rules.WORKER)
         x, y = _enemy_base(entities)
-        # Who has come to the enemy's base fights there without being told again.
+        # A fighter at the enemy's base fights there without a further order.
         there = (entities[:, :, X] - x) ** 2 + (entities[:, :, Y] - y) ** 2 <= (rules.NOTICE / rules.MAP) ** 2
-        fighter = own & np.isin(kind, FIGHTERS)
+        fighter = own & np.isin(kind, rules.FIGHTERS)
         ready = idle & fighter & ~there
-        gone = fighter & (there | (entities[:, :, ORDER + ADVANCE - 1] > 0))
+        gone = fighter & (there | (entities[:, :, ORDER + rules.ADVANCE - 1] > 0))
         enough = np.where(gone.any(axis=1), REINFORCEMENTS, self.army)
 
         action = np.zeros(len(rows), np.int64)
-        action[ready.sum(axis=1) >= enough] = ADVANCE
+        action[ready.sum(axis=1) >= enough] = rules.ADVANCE
         train = self._train(rows.observation["scalars"])
         trains = allowed[np.arange(len(rows)), train]
         action[trains] = train[trains]
-        action[idle_workers.any(axis=1)] = GATHER
-        units = np.where((action == GATHER)[:, None], idle_workers, ready)
-        in_use = (action == GATHER) | (action == ADVANCE)
+        action[idle_workers.any(axis=1)] = rules.GATHER
+        units = np.where((action == rules.GATHER)[:, None], idle_workers, ready)
+        in_use = (action == rules.GATHER) | (action == rules.ADVANCE)
         looks = rng.integers(*IDLE_TICKS, len(rows), endpoint=True)
         delay = np.where(action == rules.NO_OP, looks, ORDER_TICKS) - 1
         return {
@@ -96,12 +80,12 @@ class Strategy:
         }
 
     def _train(self, scalars: Array) -> IntArray:
-        """[rows]: the action that trains what is most wanted."""
+        """[rows]: the action that trains the most needed kind."""
         counts = scalars[:, COUNTS] * COUNT_UNIT + scalars[:, QUEUED] * rules.QUEUE
         kinds = sorted(set(self.trains))
-        have = np.stack([counts[:, kind - WORKER] / self.trains.count(kind) for kind in kinds], axis=1)
+        have = np.stack([counts[:, kind - rules.WORKER] / self.trains.count(kind) for kind in kinds], axis=1)
         fighters = np.array([rules.TRAIN[kind] for kind in kinds])[have.argmin(axis=1)]
-        wanted: IntArray = np.where(counts[:, 0] < self.workers - 0.5, rules.TRAIN[WORKER], fighters)
+        wanted: IntArray = np.where(counts[:, 0] < self.workers - 0.5, rules.TRAIN[rules.WORKER], fighters)
         return wanted
 
 
@@ -112,38 +96,38 @@ def _first_picks(units: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def _enemy_base(entities: Array) -> tuple[Array, Array]:
-    """x and y [rows, 1] of where the enemy's base must be, opposite to one's own, as shares of the map."""
-    base = ((entities[:, :, KIND] == BASE) & (entities[:, :, OWN] > 0)).argmax(axis=1)[:, None]
+    """x and y [rows, 1] of the enemy's base, opposite to the own one, as shares of the map."""
+    base = ((entities[:, :, KIND] == rules.BASE) & (entities[:, :, OWN] > 0)).argmax(axis=1)[:, None]
     x, y = (1.0 - np.take_along_axis(entities[:, :, axis], base, axis=1) for axis in (X, Y))
     return x, y
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "rush": Strategy(workers=4, trains=(HORSE,), army=3),
-    "spears": Strategy(workers=8, trains=(SPEAR,), army=8),
-    "horses": Strategy(workers=8, trains=(HORSE,), army=8),
-    "bows": Strategy(workers=8, trains=(BOW,), army=8),
-    "boom": Strategy(workers=14, trains=(SPEAR, HORSE, BOW), army=12),
+    "rush": Strategy(workers=4, trains=(rules.HORSE,), army=3),
+    "spears": Strategy(workers=8, trains=(rules.SPEAR,), army=8),
+    "horses": Strategy(workers=8, trains=(rules.HORSE,), army=8),
+    "bows": Strategy(workers=8, trains=(rules.BOW,), army=8),
+    "boom": Strategy(workers=14, trains=(rules.SPEAR, rules.HORSE, rules.BOW), army=12),
 }
 CYCLE = ("rush", "boom", "spears", "horses", "bows")
-"""Each beats the next, and the last the first (benchmarks/skirmish.py measures it)."""
+"""Each strategy beats the next, and the last beats the first (measured by benchmarks/skirmish.py)."""
 
 
 _HOME_CELL = int(rules.HOME / rules.CELL)
 _NEAR = 2.5
-"""A hero this near to where it wants to be stays, in cells along each axis."""
+"""A hero within this many cells of its goal, along each axis, stays."""
 _HEALED = 0.6
-"""A hero that went home to heal stays until it has this health."""
+"""A hero that heals at home stays until it has this share of its health."""
 LOOK_TICKS = (3, 8)
-"""A hero looks again after at least and at most so many ticks."""
+"""Least and most ticks between two decisions of a hero."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeroStrategy:
-    """Goes for the enemy's base, but for the share `waits` of the time only to `stand`, a share of the way.
+    """Attacks the enemy's base; for the first share `waits` of the time it goes only the share `stand` of the way.
 
-    `hunts`: attacks the nearest enemy hero in sight first. `retreats`: with less health it goes home to heal.
-    An order that it already carries out is not given again.
+    `hunts`: attacks the nearest visible enemy hero first. `retreats`: goes home to heal below this health. It does
+    not repeat an order that it is carrying out.
     """
 
     stand: float = 1.0
@@ -165,17 +149,17 @@ class HeroStrategy:
         far = rules.CELLS - 1 - _HOME_CELL
         stand = round(_HOME_CELL + self.stand * (far - _HOME_CELL))
         cell = np.where(hurt, _HOME_CELL, np.where(scalars[:, TIME] > 1.0 - self.waits, stand, far))
-        wanted = np.where(hurt, MOVE, np.where(self.hunts & prey.any(axis=1), ATTACK, ADVANCE))
+        wanted = np.where(hurt, rules.MOVE, np.where(self.hunts & prey.any(axis=1), rules.ATTACK, rules.ADVANCE))
 
         me = entities[np.arange(len(rows)), entities[:, :, SELF].argmax(axis=1)]
         given = me[np.arange(len(rows)), ORDER + wanted - 1] > 0
         off = np.maximum(np.abs(x * rules.CELLS - cell - 0.5), np.abs(y * rules.CELLS - cell - 0.5))
-        arrived = (wanted != ATTACK) & (off <= _NEAR)
-        action = np.where(given | arrived, NO_OP, wanted)
+        arrived = (wanted != rules.ATTACK) & (off <= _NEAR)
+        action = np.where(given | arrived, rules.NO_OP, wanted)
         return {
             "action": action.astype(np.int32),
             "delay": (rng.integers(*LOOK_TICKS, len(rows), endpoint=True) - 1).astype(np.int32),
-            "target_unit": np.where(action == ATTACK, target, 0).astype(np.int32),
+            "target_unit": np.where(action == rules.ATTACK, target, 0).astype(np.int32),
             "target_point": (cell * rules.CELLS + cell).astype(np.int32),
         }
 

@@ -1,4 +1,4 @@
-"""What a side of skirmish sees through the fog, on a map turned so that its base is at the lower left."""
+"""Observations and pictures of skirmish. A side sees through the fog, with its own base at the lower left."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from ludus.data.trees import Array, IntArray
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_rules import BASE, BOW, CELLS, HORSE, PATCH, SIDES, SLOTS, SPEAR, WORKER
-from ludus.games.builtin.skirmish_state import State
+from ludus.games.builtin.skirmish_battle import State
+from ludus.games.pictures import colour_of_team
 
 KIND, OWN, ENEMY, HERO, HEALTH, X, Y, CARRIES, SELF = range(9)
 """Features of an entity; the first is the number of its kind."""
 ORDER = SELF + 1
-"""The first of the flags of an own unit's order: move, advance, attack, gather."""
+"""First of the flags for the order of an own unit: move, advance, attack, gather."""
 FEATURES = ORDER + rules.GATHER
 
 OWN_UNITS, OWN_BASE, ENEMY_UNITS, ENEMY_BASE, PATCH_HERE, VISIBLE = range(6)
@@ -29,17 +29,17 @@ USED, PROGRESS, BASE_HEALTH = range(QUEUED.stop, QUEUED.stop + 3)
 SEEN = slice(BASE_HEALTH + 1, BASE_HEALTH + 1 + len(rules.TRAINED))
 SCALARS = SEEN.stop
 HERO_SCALARS = 3
-"""After the other scalars, for a seat that is a hero: its x, y and health."""
+"""A hero's x, y and health, after the other scalars."""
 RESOURCE_UNIT, COUNT_UNIT = 200.0, 10.0
-WHOLE = SIDES * (len(rules.TRAINED) + 3)
+WHOLE = rules.SIDES * (len(rules.TRAINED) + 3)
 
 
 def _discs() -> NDArray[np.uint64]:
-    """[unit, base or neither, cell, words]: the cells in sight of one that is in a cell, as bits."""
-    middle = (np.arange(CELLS) + 0.5) * rules.CELL
-    x, y = np.tile(middle, CELLS), np.repeat(middle, CELLS)
+    """[unit, base or neither, cell, words]: the cells in sight of a unit in a cell, as bits."""
+    middle = (np.arange(rules.CELLS) + 0.5) * rules.CELL
+    x, y = np.tile(middle, rules.CELLS), np.repeat(middle, rules.CELLS)
     apart = np.hypot(x[:, None] - x, y[:, None] - y)
-    sights = (rules.SIGHT[rules.WORKER], rules.SIGHT[BASE], -1.0)
+    sights = (rules.SIGHT[rules.WORKER], rules.SIGHT[rules.BASE], -1.0)
     return np.packbits(np.stack([apart <= sight for sight in sights]), axis=2).view(np.uint64)
 
 
@@ -47,13 +47,13 @@ _DISCS = _discs()
 
 
 def cells_of(x: Array, y: Array) -> IntArray:
-    column, row = ((at / rules.CELL).astype(np.int64).clip(0, CELLS - 1) for at in (x, y))
-    cells: IntArray = row * CELLS + column
+    column, row = ((at / rules.CELL).astype(np.int64).clip(0, rules.CELLS - 1) for at in (x, y))
+    cells: IntArray = row * rules.CELLS + column
     return cells
 
 
 def turned(at: Array, side: Array) -> Array:
-    """Places as the side sees them, or back: the map makes a half turn for side 1."""
+    """Coordinates as the side sees them, or back: the map makes a half turn for side 1."""
     seen: Array = np.where(side.reshape(-1, *[1] * (at.ndim - 1)) == 0, at, np.float32(rules.MAP) - at)
     return seen
 
@@ -65,17 +65,17 @@ class SideViews:
     entities: NDArray[np.float32]
     length: NDArray[np.int32]
     things: NDArray[np.int8]
-    """[rows, ENTITIES]: what is listed: own slot, SLOTS + enemy slot, or 2 * SLOTS + patch; then -1."""
+    """[rows, ENTITIES]: listed entities: own slot, rules.SLOTS + enemy slot, or 2 * rules.SLOTS + patch; then -1."""
     minimap: NDArray[np.int8]
     scalars: NDArray[np.float32]
     whole: NDArray[np.float32]
-    """Of both sides, own first, whatever the fog: for the critic."""
+    """Numbers of both sides without fog, own side first, for the critic."""
 
 
 def visible_cells(state: State, tables: IntArray, sides: IntArray) -> NDArray[np.bool_]:
-    """[rows, cells], as the side sees the map."""
+    """[rows, cells] on the map as the side sees it."""
     x, y = (turned(at[tables, sides], sides) for at in (state.x, state.y))
-    sight = np.where(state.alive[tables, sides], state.kind[tables, sides] == BASE, 2)
+    sight = np.where(state.alive[tables, sides], state.kind[tables, sides] == rules.BASE, 2)
     seen = np.bitwise_or.reduce(_DISCS[sight, cells_of(x, y)], axis=1)
     return np.unpackbits(seen.view(np.uint8), axis=1).view(np.bool_)
 
@@ -84,24 +84,24 @@ def see(state: State, tables: IntArray, sides: IntArray) -> SideViews:
     num = len(tables)
     both = np.stack([sides, 1 - sides], axis=1)
     at = (tables[:, None], both)
-    units = (num, SIDES * SLOTS)
+    units = (num, rules.SIDES * rules.SLOTS)
     xs = np.concatenate([state.x[at].reshape(units), state.patch_x[tables]], axis=1)
     ys = np.concatenate([state.y[at].reshape(units), state.patch_y[tables]], axis=1)
     xs, ys = turned(xs, sides), turned(ys, sides)
     cells = cells_of(xs, ys)
     visible = visible_cells(state, tables, sides)
     present = np.concatenate([state.alive[at].reshape(units), state.patch[tables] > 0], axis=1)
-    present[:, SLOTS:] &= np.take_along_axis(visible, cells[:, SLOTS:], axis=1)
+    present[:, rules.SLOTS :] &= np.take_along_axis(visible, cells[:, rules.SLOTS :], axis=1)
 
     found = np.flatnonzero(present)
     row, thing = found // rules.ENTITIES, found % rules.ENTITIES
     length = present.sum(axis=1, dtype=np.int32)
     place = np.arange(len(found)) - (length.cumsum() - length)[row]
-    own, is_unit = thing < SLOTS, thing < SIDES * SLOTS
-    side = (tables * SIDES + sides)[row]
-    unit = np.where(own, side * SLOTS + thing, (side ^ 1) * SLOTS + thing - SLOTS) * is_unit
-    patch = tables[row] * rules.PATCHES + np.maximum(thing - SIDES * SLOTS, 0)
-    kind = np.where(is_unit, state.kind.take(unit), PATCH)
+    own, is_unit = thing < rules.SLOTS, thing < rules.SIDES * rules.SLOTS
+    side = (tables * rules.SIDES + sides)[row]
+    unit = np.where(own, side * rules.SLOTS + thing, (side ^ 1) * rules.SLOTS + thing - rules.SLOTS) * is_unit
+    patch = tables[row] * rules.PATCHES + np.maximum(thing - rules.SIDES * rules.SLOTS, 0)
+    kind = np.where(is_unit, state.kind.take(unit), rules.PATCH)
     hero = is_unit & state.hero.take(unit)
     full = np.where(is_unit, rules.HEALTH[kind] * np.where(hero, rules.HERO_HEALTH, 1), rules.PATCH_AMOUNT)
     order = np.where(own, state.order.take(unit), rules.NO_OP)
@@ -123,23 +123,25 @@ def see(state: State, tables: IntArray, sides: IntArray) -> SideViews:
     things = np.full((num, rules.ENTITIES), -1, np.int8)
     things.put(at_place, thing)
 
-    plane = np.where(is_unit, np.where(own, OWN_UNITS, ENEMY_UNITS) + (kind == BASE), PATCH_HERE)
-    counts = np.bincount((row * PLANES + plane) * CELLS**2 + cells.take(found), minlength=num * PLANES * CELLS**2)
-    minimap = counts.astype(np.int8).reshape(num, PLANES, CELLS**2)
+    plane = np.where(is_unit, np.where(own, OWN_UNITS, ENEMY_UNITS) + (kind == rules.BASE), PATCH_HERE)
+    counts = np.bincount(
+        (row * PLANES + plane) * rules.CELLS**2 + cells.take(found), minlength=num * PLANES * rules.CELLS**2
+    )
+    minimap = counts.astype(np.int8).reshape(num, PLANES, rules.CELLS**2)
     minimap[:, VISIBLE] = visible
     kinds = np.bincount((row * 2 + ~own) * rules.NUM_KINDS + kind, minlength=num * 2 * rules.NUM_KINDS)
     return SideViews(
         entities=entities,
         length=length,
         things=things,
-        minimap=minimap.reshape(num, PLANES, CELLS, CELLS),
+        minimap=minimap.reshape(num, PLANES, rules.CELLS, rules.CELLS),
         scalars=_scalars(state, tables, sides, kinds.reshape(num, 2, rules.NUM_KINDS)),
         whole=_whole(state, tables, both),
     )
 
 
 def _scalars(state: State, tables: IntArray, sides: IntArray, kinds: IntArray) -> NDArray[np.float32]:
-    """`kinds` [rows, own or not, kinds]: how many are in sight."""
+    """`kinds`: [rows, own or enemy, kinds], the numbers in sight."""
     trained = list(rules.TRAINED)
     scalars = np.zeros((len(tables), SCALARS), np.float32)
     queue = state.queue[tables, sides]
@@ -147,9 +149,9 @@ def _scalars(state: State, tables: IntArray, sides: IntArray, kinds: IntArray) -
     scalars[:, RESOURCES] = state.resources[tables, sides] / RESOURCE_UNIT
     scalars[:, COUNTS], scalars[:, SEEN] = (kinds[:, owner, trained] / COUNT_UNIT for owner in (0, 1))
     scalars[:, QUEUED] = (queue[:, :, None] == trained).sum(axis=1) / rules.QUEUE
-    scalars[:, USED] = state.alive[tables, sides].sum(axis=1) / SLOTS
+    scalars[:, USED] = state.alive[tables, sides].sum(axis=1) / rules.SLOTS
     scalars[:, PROGRESS] = state.trained[tables, sides] / rules.TRAIN_TICKS.max()
-    scalars[:, BASE_HEALTH] = state.health[tables, sides, 0] / rules.HEALTH[BASE]
+    scalars[:, BASE_HEALTH] = state.health[tables, sides, 0] / rules.HEALTH[rules.BASE]
     return scalars
 
 
@@ -157,9 +159,9 @@ def _whole(state: State, tables: IntArray, both: IntArray) -> NDArray[np.float32
     at = (tables[:, None], both)
     alive, kind = state.alive[at], state.kind[at]
     health = (state.health[at] * alive).sum(axis=2)
-    base = state.health[at][:, :, 0] / rules.HEALTH[BASE]
+    base = state.health[at][:, :, 0] / rules.HEALTH[rules.BASE]
     numbers = [(alive & (kind == each)).sum(axis=2) / COUNT_UNIT for each in rules.TRAINED]
-    numbers += [state.resources[at] / RESOURCE_UNIT, base, health / rules.HEALTH[BASE]]
+    numbers += [state.resources[at] / RESOURCE_UNIT, base, health / rules.HEALTH[rules.BASE]]
     return np.concatenate(numbers, axis=1).astype(np.float32)
 
 
@@ -173,23 +175,23 @@ GROUND: Colour = (46, 60, 44)
 GRID: Colour = (52, 67, 50)
 PATCH_COLOUR: Colour = (90, 200, 220)
 LOADED: Colour = (150, 240, 255)
-SIDE_COLOURS: tuple[Colour, Colour] = ((235, 92, 72), (84, 146, 255))
+SIDE_COLOURS = (colour_of_team(0), colour_of_team(1))
 DARK: Colour = (16, 18, 20)
 LIGHT: Colour = (240, 240, 240)
 
-_RADIUS = {BASE: 22, WORKER: 5, SPEAR: 8, HORSE: 8, BOW: 8}
+_RADIUS = {rules.BASE: 22, rules.WORKER: 5, rules.SPEAR: 8, rules.HORSE: 8, rules.BOW: 8}
 _Y, _X = np.mgrid[:PIXELS, :PIXELS]
 
 
 def draw(state: State, table: int, side: int | None = None) -> Picture:
-    """[512, 512, 3]. The whole table, or only what one side sees, the rest in the dark.
+    """RGB [512, 512, 3]: the whole table, or what one side sees with the rest darkened.
 
     Bases are squares, workers small discs, spears triangles, horses diamonds, bows rings; heroes have a light
     rim. The bar above a unit is its health. The base of side 0 (red) is at the lower left.
     """
     picture = np.empty((PIXELS, PIXELS, 3), np.uint8)
     picture[:] = GROUND
-    cell = PIXELS // CELLS
+    cell = PIXELS // rules.CELLS
     picture[::cell] = GRID
     picture[:, ::cell] = GRID
     lit = _lit(state, table, side)
@@ -199,12 +201,12 @@ def draw(state: State, table: int, side: int | None = None) -> Picture:
             continue
         x, y = _pixel(*place)
         size = 4 + round(5 * int(state.patch[table, patch]) / rules.PATCH_AMOUNT)
-        _paint(picture, x, y, size, BOW, PATCH_COLOUR)
-        _paint(picture, x, y, size - 3, HORSE, PATCH_COLOUR)
+        _paint(picture, x, y, size, rules.BOW, PATCH_COLOUR)
+        _paint(picture, x, y, size - 3, rules.HORSE, PATCH_COLOUR)
     if lit is not None:
-        dark = np.kron(~lit.reshape(CELLS, CELLS)[::-1], np.ones((cell, cell), np.bool_))
+        dark = np.kron(~lit.reshape(rules.CELLS, rules.CELLS)[::-1], np.ones((cell, cell), np.bool_))
         picture[dark] = (picture[dark] * 0.4).astype(np.uint8)
-    for owner in range(SIDES):
+    for owner in range(rules.SIDES):
         for slot in np.flatnonzero(state.alive[table, owner]).tolist():
             at = (table, owner, slot)
             if lit is None or owner == side or lit[cells_of(state.x[at], state.y[at])]:
@@ -216,7 +218,7 @@ def draw(state: State, table: int, side: int | None = None) -> Picture:
 
 
 def _lit(state: State, table: int, side: int | None) -> NDArray[np.bool_] | None:
-    """[cells] that the side sees, on the map as it is drawn; None if all is shown."""
+    """[cells] that the side sees, on the map as drawn; None: all are shown."""
     if side is None:
         return None
     seen: NDArray[np.bool_] = visible_cells(state, np.array([table]), np.array([side]))[0]
@@ -235,32 +237,28 @@ def _draw_unit(picture: Picture, state: State, table: int, owner: int, slot: int
     _paint(picture, x, y, radius + 2, kind, LIGHT if hero else DARK)
     _paint(picture, x, y, radius, kind, SIDE_COLOURS[owner])
     if state.carries[at]:
-        _paint(picture, x, y, 2, BASE, LOADED)
+        _paint(picture, x, y, 2, rules.BASE, LOADED)
     full = int(rules.HEALTH[kind]) * (rules.HERO_HEALTH if hero else 1)
     health = max(0.0, int(state.health[at]) / full)
-    if health < 1.0 or kind == BASE:
+    if health < 1.0 or kind == rules.BASE:
         left, top = x - radius, max(0, y - radius - 6)
-        _fill(picture, top, left, 2 * radius, DARK)
-        _fill(picture, top, left, round(2 * radius * health), (90, 220, 90))
-
-
-def _fill(picture: Picture, top: int, left: int, width: int, colour: Colour) -> None:
-    picture[top : top + 3, max(0, left) : max(0, left + width)] = colour
+        for width, colour in ((2 * radius, DARK), (round(2 * radius * health), (90, 220, 90))):
+            picture[top : top + 3, max(0, left) : max(0, left + width)] = colour
 
 
 def _paint(picture: Picture, x: int, y: int, radius: int, kind: int, colour: Colour) -> None:
-    """The shape of a kind of unit, around (x, y)."""
+    """Paint the shape of a kind of unit around (x, y)."""
     box = (slice(max(0, y - radius), y + radius + 1), slice(max(0, x - radius), x + radius + 1))
     across, down = np.abs(_X[box] - x), _Y[box] - y
-    if kind == BASE:
+    if kind == rules.BASE:
         inside = np.ones(across.shape, np.bool_)
-    elif kind == SPEAR:
+    elif kind == rules.SPEAR:
         inside = 2 * across <= down + radius
-    elif kind == HORSE:
+    elif kind == rules.HORSE:
         inside = across + np.abs(down) <= radius
     else:
         apart = across**2 + down**2
         inside = apart <= radius**2
-        if kind == BOW:
+        if kind == rules.BOW:
             inside &= apart >= (radius // 2) ** 2
     picture[box][inside] = colour

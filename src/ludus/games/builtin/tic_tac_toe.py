@@ -17,20 +17,108 @@ from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vect
 from ludus.data.tree import OVER
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import GreedyBot, RandomBot
-from ludus.games.game import Actions, Bot, GameBatch, Seat, TableView
+from ludus.games.game import Actions, Bot, GameBatch, Seat
 from ludus.games.pictures import draw_board
 from ludus.games.search import AlphaBetaBot, PerfectBot, UctBot
+from ludus.games.tables import ArrayTables
 
 CELLS = 9
 FULL = (1 << CELLS) - 1
 LINES = (0o007, 0o070, 0o700, 0o111, 0o222, 0o444, 0o124, 0o421)
-"""Cells 0 to 2 are the top row, so an octal digit is a row."""
+"""As octal digits: each digit is a row, and cells 0 to 2 are the top row."""
 _CELL = 1 << np.arange(CELLS)
 _HAS_LINE = np.array([any(marks & line == line for line in LINES) for marks in range(FULL + 1)])
 _WINNING_CELLS = _HAS_LINE[np.arange(FULL + 1)[:, None] | _CELL]
-"""[marks, cells]: whether a mark there makes a line (the cell may be taken by the other)."""
-_STANDING = np.array([2, 1, 2, 1, 3, 1, 2, 1, 2])
-"""How many things a cell is good for: the centre before corners before sides."""
+"""[marks, cells]: whether a mark there completes a line (the cell may be taken)."""
+_CENTRALITY = np.array([2, 1, 2, 1, 3, 1, 2, 1, 2])
+"""The centre before corners before sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TicTacToe:
+    """No options."""
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        return GameSpec.symmetric(
+            name="tic_tac_toe",
+            num_seats=2,
+            observation=ObservationSpec(parts={"board": Vector(size=2 * CELLS)}),
+            action=ActionSpec(heads={"move": Choice(num=CELLS)}),
+            max_length=CELLS,
+        )
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return TicTacToeTables(self.spec, num_tables)
+
+    def bots(self) -> Mapping[str, Bot]:
+        return {
+            "random": RandomBot(),
+            "rules": TicTacToeRules(),
+            "alpha_beta_2": AlphaBetaBot(depth=2),
+            "perfect": PerfectBot(),
+            "uct_100": UctBot(simulations=100),
+        }
+
+    def tree(self) -> TicTacToeState:
+        return TicTacToeState()
+
+
+class TicTacToeTables(ArrayTables):
+    """Both seats' rows are updated in place: a mark changes one flag in each."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        super().__init__(spec, num_tables)
+        self._marks = np.zeros((num_tables, 2), np.int64)
+        self._ply = np.zeros(num_tables, np.int64)
+
+    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
+        """The game has no chance, so the seeds change nothing."""
+        self._start_episodes(tables)
+        for array in (self._marks, self._ply, self.view.observation[0]["board"]):
+            array[tables] = 0
+        self.view.legal[0]["move"][tables] = True
+        self.view.to_act[tables, 1] = False
+
+    def step(self, actions: Actions) -> None:
+        view = self.view
+        board, legal = view.observation[0]["board"], view.legal[0]["move"]
+        tables = np.flatnonzero(~view.over)
+        mover = self._ply[tables] & 1
+        other = 1 - mover
+        cell = actions[0]["move"][tables, mover]
+        self._require_legal(tables, cell)
+        marks = self._marks[tables, mover] | 1 << cell
+        self._marks[tables, mover] = marks
+        self._ply[tables] += 1
+        board[tables, mover, cell] = 1.0
+        board[tables, other, CELLS + cell] = 1.0
+        legal[tables, :, cell] = False
+
+        won = _HAS_LINE[marks]
+        over = won | (self._ply[tables] == CELLS)
+        view.over[tables] = over
+        view.to_act[tables, mover] = False
+        view.to_act[tables, other] = ~over
+        view.reward[tables, mover] = won
+        view.reward[tables, other] = -won.astype(np.float32)
+        view.score[tables] = view.reward[tables]
+
+    def _require_legal(self, tables: IntArray, cell: IntArray) -> None:
+        inside = (cell >= 0) & (cell < CELLS)
+        legal = inside & self.view.legal[0]["move"][tables, 0, cell * inside]
+        if not legal.all():
+            first = int(np.argmin(legal))
+            why = "is taken" if inside[first] else f"does not exist, there are {CELLS}"
+            raise ValueError(f"tic_tac_toe: table {tables[first]}: cell {cell[first]} {why}")
+
+    def tree_state(self, table: int) -> TicTacToeState:
+        first, second = self._marks[table].tolist()
+        return TicTacToeState((first, second))
+
+    def render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
+        own, other = self.view.observation[0]["board"][table, 0].reshape(2, 3, 3)
+        return draw_board(own, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,107 +158,11 @@ class TicTacToeState:
         return {"board": np.array([marks >> cell & 1 for marks in pair for cell in range(CELLS)], np.float32)}
 
 
-class TicTacToeTables:
-    """Both seats' rows are kept up to date: a mark changes one flag in each."""
-
-    def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        self.spec = spec
-        self.num_tables = num_tables
-        self.view = TableView.allocate(spec, num_tables)
-        self.view.over[:] = True  # until the first reset nothing can be stepped
-        self._marks = np.zeros((num_tables, 2), np.int64)
-        self._ply = np.zeros(num_tables, np.int64)
-
-    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        """The seeds change nothing: the game has no chance."""
-        view = self.view
-        for array in (self._marks, self._ply, view.observation[0]["board"]):
-            array[tables] = 0
-        for array in (view.reward, view.score, view.over):
-            array[tables] = 0
-        view.legal[0]["move"][tables] = True
-        view.to_act[tables] = (True, False)
-
-    def step(self, actions: Actions) -> None:
-        view = self.view
-        board, legal = view.observation[0]["board"], view.legal[0]["move"]
-        tables = np.flatnonzero(~view.over)
-        mover = self._ply[tables] & 1
-        other = 1 - mover
-        cell = actions[0]["move"][tables, mover]
-        self._require_legal(tables, cell)
-        marks = self._marks[tables, mover] | 1 << cell
-        self._marks[tables, mover] = marks
-        self._ply[tables] += 1
-        board[tables, mover, cell] = 1.0
-        board[tables, other, CELLS + cell] = 1.0
-        legal[tables, :, cell] = False
-
-        won = _HAS_LINE[marks]
-        over = won | (self._ply[tables] == CELLS)
-        view.over[tables] = over
-        view.to_act[tables, mover] = False
-        view.to_act[tables, other] = ~over
-        view.reward[tables, mover] = won
-        view.reward[tables, other] = -won.astype(np.float32)
-        view.score[tables] = view.reward[tables]
-
-    def _require_legal(self, tables: IntArray, cell: IntArray) -> None:
-        inside = (cell >= 0) & (cell < CELLS)
-        legal = inside & self.view.legal[0]["move"][tables, 0, cell * inside]
-        if not legal.all():
-            first = int(np.argmin(legal))
-            why = "is taken" if inside[first] else f"does not exist, there are {CELLS}"
-            raise ValueError(f"tic_tac_toe: table {tables[first]}: cell {cell[first]} {why}")
-
-    def tree_state(self, table: int) -> TicTacToeState:
-        first, second = self._marks[table].tolist()
-        return TicTacToeState((first, second))
-
-    def render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
-        """There is nothing that a seat does not see."""
-        own, other = self.view.observation[0]["board"][table, 0].reshape(2, 3, 3)
-        return draw_board(own, other)
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TicTacToeRules(GreedyBot):
-    """Wins at once if it can, else stops the other's line, else centre, corner, side; ties at random."""
+    """Wins at once if it can, else blocks a line, else plays centre, corner, side; ties at random."""
 
     def values(self, observation: Tree) -> Array:
         board = observation["board"].astype(np.int64)
         own, other = board[:, :CELLS] @ _CELL, board[:, CELLS:] @ _CELL
-        return np.where(_WINNING_CELLS[own], 20, np.where(_WINNING_CELLS[other], 10, _STANDING))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TicTacToe:
-    """No options."""
-
-    @cached_property
-    def spec(self) -> GameSpec:
-        return GameSpec.symmetric(
-            name="tic_tac_toe",
-            num_seats=2,
-            observation=ObservationSpec(parts={"board": Vector(size=2 * CELLS)}),
-            action=ActionSpec(heads={"move": Choice(num=CELLS)}),
-            max_length=CELLS,
-        )
-
-    def tables(self, num_tables: int) -> GameBatch:
-        return TicTacToeTables(self.spec, num_tables)
-
-    def bots(self) -> Mapping[str, Bot]:
-        return {
-            "random": RandomBot(),
-            "rules": TicTacToeRules(),
-            "alpha_beta_2": AlphaBetaBot(depth=2),
-            "perfect": PerfectBot(),
-            "uct_100": UctBot(simulations=100),
-        }
-
-    def tree(self) -> TicTacToeState:
-        return TicTacToeState()
+        return np.where(_WINNING_CELLS[own], 20, np.where(_WINNING_CELLS[other], 10, _CENTRALITY))

@@ -1,4 +1,4 @@
-"""The process in which a game runs: plays the tables it is told to, in shared memory."""
+"""The host: the process in which an isolated game plays its tables, in shared memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PATIENCE_S = 15.0
 
 @contextmanager
 def display() -> Iterator[None]:
-    """The screen that DISPLAY names, or for as long as this lasts a new one."""
+    """Use the screen that DISPLAY names, or a new one for the duration of the context."""
     if os.environ.get("DISPLAY"):
         yield
         return
@@ -80,11 +80,11 @@ Seats = slice | list[int]
 """Columns of [tables, seats] that the seats of a kind have."""
 _FALSE, _TRUE = b"\x00", b"\x01"
 _any = np.logical_or.reduce
-"""What `array.any` calls in the end."""
+"""The function behind `array.any`, without its detours."""
 
 
 class GarbageWatch:
-    """Looks at the tables of one view. `started`: those that have been reset at least once."""
+    """Checks the tables of one view. `started` marks those that have been reset at least once."""
 
     def __init__(self, spec: GameSpec, view: TableView) -> None:
         self._view = view
@@ -109,8 +109,8 @@ class GarbageWatch:
         self._numbers = [*self._paid.values(), *(array for _, array, _, _ in self._seen)]
 
     def find(self) -> str | None:
-        """The first thing that is wrong, or None. Each call of NumPy's costs more than what it does to a few
-        tables: hence flags as bits of large numbers, and bytes that are looked for in bytes."""
+        """The first fault, or None. A NumPy call costs more than its work on a few tables, so flags are compared
+        as bits of large integers, and bytes are searched in bytes."""
         view = self._view
         over, truncated, started = _bits(view.over), _bits(view.truncated), _bits(self.started)
         acting = _bits(_any(view.to_act, 1))
@@ -132,7 +132,7 @@ class GarbageWatch:
         return None
 
     def _wrong_end(self) -> str | None:
-        """None if it is only how the flags are stored: every byte but 0 is true."""
+        """None if only the flags are stored oddly: every byte but 0 is true."""
         over, truncated, to_act = self._view.over, self._view.truncated, self._view.to_act
         wrong = (over & truncated) | ((to_act.any(1) == (over | truncated)) & self.started)
         if not wrong.any():
@@ -145,7 +145,7 @@ class GarbageWatch:
         return f"table {table} has not ended, but nobody is to act"
 
     def _not_finite(self) -> str | None:
-        """None if it is only in what nobody looks at."""
+        """None if nobody looks at the numbers that are not finite."""
         for name, array in self._paid.items():
             bad = ~np.isfinite(array).reshape(len(array), -1).all(1)
             if bad.any():
@@ -176,39 +176,40 @@ _OURS = os.path.dirname(__file__)
 
 
 def main() -> None:
-    """Until the trainer says no more. Standard input is the connection to it; the game gets none."""
-    line = HostConnection(Connection(os.dup(0)))
+    """Serve until the trainer is gone. Standard input is the connection to the trainer; the game gets none."""
+    trainer = HostConnection(Connection(os.dup(0)))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.pop("LUDUS_GAME_SERVER", None)  # the game runs here
     faulthandler.enable()
-    launch = line.hear(HostLaunch)
+    launch = trainer.hear(HostLaunch)
     try:
         with ExitStack() as resources:
-            _serve(launch, line, resources)
+            _serve(launch, trainer, resources)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
         kind = "garbage" if isinstance(error, GameError) else "raised"
         with suppress(OSError):  # the trainer may be gone
-            line.say(HostFailed(kind, _in_one_line(error)))
+            trainer.say(HostFailed(kind, _in_one_line(error)))
         raise SystemExit(1) from None
 
 
 class HostConnection:
-    """The host's end: single bytes go through pipes once there are some, messages through the connection."""
+    """The host's end of the connection to the trainer: messages go through a socket, single bytes through pipes once
+    there are some."""
 
     def __init__(self, control: Connection) -> None:
         self._control = control
         self._commands = self._answers = control.fileno()
 
     def take_memory(self) -> Region:
-        """What the trainer shares, and with it the pipes."""
+        """Receive the shared memory and the pipes."""
         region = Region(self._take())
         self._commands, self._answers = self._take(), self._take()
         return region
 
     def next_command(self) -> bytes:
-        """Empty once the trainer is gone, or has no more use for the game."""
+        """Empty once the trainer is gone or has closed the connection."""
         try:
             return os.read(self._commands, 1)
         except ConnectionError:
@@ -230,28 +231,28 @@ class HostConnection:
         return fd
 
 
-def _serve(launch: HostLaunch, line: HostConnection, resources: ExitStack) -> None:
+def _serve(launch: HostLaunch, trainer: HostConnection, resources: ExitStack) -> None:
     if launch.needs_display:
         resources.enter_context(display())
     source = resolve(launch.game, **{name: _tuples(value) for name, value in launch.options.items()})
     if not launch.needs_display and getattr(source, "needs_display", False):
         resources.enter_context(display())
     if launch.start == launch.stop:
-        line.say(HostHello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
+        trainer.say(HostHello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
         return
     batch = source.tables(launch.stop - launch.start)
     resources.callback(batch.close)
     tables = HostedTables(source, batch)
-    line.say(tables.hello)
-    region = line.take_memory()
+    trainer.say(tables.hello)
+    region = trainer.take_memory()
     whole = SharedTables.allocate(source.spec, launch.num_tables, tables.hello.strategy, region.new)
     region.close()
     tables.share(whole.part(launch.start, launch.stop))
-    tables.run(line)
+    tables.run(trainer)
 
 
 class HostedTables:
-    """The game's own tables, and their copies in shared memory."""
+    """The tables of the game, and their copies in shared memory."""
 
     def __init__(self, source: GameSource, batch: GameBatch) -> None:
         self._batch = batch
@@ -282,10 +283,10 @@ class HostedTables:
             self._copies.append((shared.strategy.build_order, strategy.build_order))
             self._copies.append((shared.strategy.built, strategy.built))
 
-    def run(self, line: HostConnection) -> None:
+    def run(self, trainer: HostConnection) -> None:
         batch, shared = self._batch, self._shared
         while True:
-            command = line.next_command()
+            command = trainer.next_command()
             if command == STEP:
                 batch.step(shared.actions)
             elif command == RESET:
@@ -293,12 +294,12 @@ class HostedTables:
                 batch.reset(tables, shared.seeds[tables])
                 self._watch.started[tables] = True
             elif command == MESSAGE:
-                self._answer(line.hear(ToHost), line)
+                self._answer(trainer.hear(ToHost), trainer)
                 continue
             else:
                 return
             self._show()
-            line.done()
+            trainer.done()
 
     def _show(self) -> None:
         wrong = self._watch.find()
@@ -307,31 +308,31 @@ class HostedTables:
         for target, source in self._copies:
             target[...] = source
 
-    def _answer(self, request: ToHost, line: HostConnection) -> None:
+    def _answer(self, request: ToHost, trainer: HostConnection) -> None:
         if isinstance(request, DrawTable):
             assert isinstance(self._batch, HasPicture)
             picture = np.ascontiguousarray(self._batch.render(request.table, request.seat))
             if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
                 raise GameError(f"render gives {picture.dtype}{list(picture.shape)}, not uint8[height, width, 3]")
-            line.say(TablePicture(picture.shape[0], picture.shape[1], picture.tobytes()))
+            trainer.say(TablePicture(picture.shape[0], picture.shape[1], picture.tobytes()))
             return
         tables, seats = np.nonzero(self._shared.asked)
         kind = self._spec.seats[int(seats[0])]
         rng = np.random.default_rng(request.seed)
         chosen = self._bots[request.bot].act(self._batch, tables, seats, rng)
         put(self._shared.chosen[kind], (tables, self._columns[seats]), chosen)
-        line.done()
+        trainer.done()
 
 
 def _tuples(value: Any) -> Any:
-    """Options are written down as lists, but games that can be compared hold tuples."""
+    """Options arrive as lists, but games that can be compared hold tuples."""
     if isinstance(value, list):
         return tuple(_tuples(item) for item in value)
     return {key: _tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _in_one_line(error: BaseException) -> str:
-    """What was raised, and where in the game's own code."""
+    """The error, and the line of the game that raised it."""
     text = " ".join(str(error).split())
     if isinstance(error, GameError):
         return text

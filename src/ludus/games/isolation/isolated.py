@@ -1,4 +1,4 @@
-"""A game that runs in processes of its own, with this interpreter or another one's libraries."""
+"""Isolated games: a game in processes of its own, run by this interpreter or by another one."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from ludus.games.isolation.shared import (
     HostLaunch,
     SharedTables,
     TablePicture,
+    silence,
 )
 from ludus.games.lift import Lifted
 from ludus.games.seat_rows import GameError
@@ -46,12 +47,12 @@ MOST_LOSSES = 10
 _BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.05, 2.0
 """Pause before the third start in a row; twice as long before each further one."""
 _LOOK_EVERY_S = 1.0
-"""How often it is looked what a process takes of the machine."""
+"""How often the memory and the log of a process are checked."""
 
 
 @dataclass(kw_only=True, eq=False)
-class _Place:
-    """Some of the tables; the process that plays them comes and goes."""
+class _HostSlot:
+    """A range of tables and the process that plays them, which is replaced when it is lost."""
 
     index: int
     start: int
@@ -68,8 +69,8 @@ class _Place:
 
 
 class IsolatedBatch:
-    """A `GameBatch` in processes that step side by side. A process that crashes, hangs, grows too large or
-    shows garbage is ended; its tables are lost until they are reset."""
+    """A `GameBatch` in processes that step in parallel. A process that crashes, hangs, grows too large or shows
+    garbage is ended; its tables are lost until they are reset."""
 
     render: Callable[[int, Seat | None], NDArray[np.uint8]]
     """Only if the game has pictures."""
@@ -81,18 +82,18 @@ class IsolatedBatch:
         self.spec: GameSpec = source.spec
         self.num_tables = num_tables
         edges = np.linspace(0, num_tables, min(source.processes, num_tables) + 1).astype(int).tolist()
-        self._places = [
-            _Place(index=index, start=start, stop=stop) for index, (start, stop) in enumerate(pairwise(edges))
+        self._slots = [
+            _HostSlot(index=index, start=start, stop=stop) for index, (start, stop) in enumerate(pairwise(edges))
         ]
-        self._place_of_table = np.repeat(np.arange(len(self._places)), np.diff(edges))
+        self._slot_of_table = np.repeat(np.arange(len(self._slots)), np.diff(edges))
         self._poll = select.poll()
-        self._by_fd: dict[int, _Place] = {}
+        self._by_fd: dict[int, _HostSlot] = {}
         self._lost: dict[int, str] = {}
         self._columns = np.array(self.spec.column_of_seat)
         self._looked = time.monotonic()
         self._region: Region | None = None
         try:
-            hellos = self._start(self._places)
+            hellos = self._start(self._slots)
         except BaseException:
             self.close()
             raise
@@ -114,8 +115,8 @@ class IsolatedBatch:
         return self._lost
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        asked = [self._places[index] for index in np.unique(self._place_of_table[tables]).tolist()]
-        gone = [place for place in asked if place.host is None]
+        asked = [self._slots[index] for index in np.unique(self._slot_of_table[tables]).tolist()]
+        gone = [slot for slot in asked if slot.host is None]
         if gone:
             self._back_off(gone)
             self._start(gone)
@@ -123,25 +124,25 @@ class IsolatedBatch:
         shared.fresh[:] = False
         shared.fresh[tables] = True
         shared.seeds[tables] = seeds
-        running = [place for place in asked if place.host is not None]
+        running = [slot for slot in asked if slot.host is not None]
         self._command(running, RESET, "reset", self._source.start_seconds)
         if self._lost:
             for table in tables.tolist():
-                if self._places[self._place_of_table[table]].host is not None:
+                if self._slots[self._slot_of_table[table]].host is not None:
                     self._lost.pop(table, None)
             self._quiet()
 
     def step(self, actions: Actions) -> None:
         for target, given in zip(self._shared.actions, actions, strict=True):
             put(target, ..., given)
-        running = [place for place in self._places if place.host is not None]
+        running = [slot for slot in self._slots if slot.host is not None]
         self._command(running, STEP, "step", self._source.step_seconds)
         if time.monotonic() - self._looked >= _LOOK_EVERY_S:
             self._look_after()
-        for place in self._places:
-            if place.losses and place.host is not None:
-                ended = self.view.over[place.tables] | self.view.truncated[place.tables]
-                place.losses *= not ended.any()
+        for slot in self._slots:
+            if slot.losses and slot.host is not None:
+                ended = self.view.over[slot.tables] | self.view.truncated[slot.tables]
+                slot.losses *= not ended.any()
         if self._lost:
             self._quiet()
 
@@ -149,11 +150,11 @@ class IsolatedBatch:
         shared = self._shared
         shared.asked[:] = False
         shared.asked[tables, seats] = True
-        asked = [self._places[index] for index in np.unique(self._place_of_table[tables]).tolist()]
-        running = [place for place in asked if place.host is not None]
-        for place in running:
-            assert place.host is not None
-            place.host.send(BotAct(bot, (seed + place.index) % 2**63))
+        asked = [self._slots[index] for index in np.unique(self._slot_of_table[tables]).tolist()]
+        running = [slot for slot in asked if slot.host is not None]
+        for slot in running:
+            assert slot.host is not None
+            slot.host.send(BotAct(bot, (seed + slot.index) % 2**63))
         self._wait_for(running, f"choice of bot {bot!r}", self._source.step_seconds)
         if self._lost:
             self._quiet()
@@ -161,88 +162,88 @@ class IsolatedBatch:
         return take(shared.chosen[kind], (tables, self._columns[seats]))
 
     def close(self) -> None:
-        for place in self._places:
-            if place.host is not None:
-                place.host.kill()
-                place.host = None
+        for slot in self._slots:
+            if slot.host is not None:
+                slot.host.kill()
+                slot.host = None
         if self._region is not None:
             self._region.close()
 
     def _render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
-        place = self._places[self._place_of_table[table]]
-        if place.host is None:
-            raise GameError(f"table {table} cannot be drawn, it was lost: {place.reason}")
-        place.host.send(DrawTable(table - place.start, seat))
-        answers = self._wait_for([place], "drawing", self._source.step_seconds)
+        slot = self._slots[self._slot_of_table[table]]
+        if slot.host is None:
+            raise GameError(f"table {table} cannot be drawn, it was lost: {slot.reason}")
+        slot.host.send(DrawTable(table - slot.start, seat))
+        answers = self._wait_for([slot], "drawing", self._source.step_seconds)
         self._quiet()
         if not answers:
-            raise GameError(f"table {table} was lost while it was drawn: {place.reason}")
+            raise GameError(f"table {table} was lost while it was drawn: {slot.reason}")
         picture = answers[0]
         assert isinstance(picture, TablePicture)
         return np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3)
 
     # --- starting and losing processes ---
 
-    def _start(self, places: Sequence[_Place]) -> list[HostHello]:
-        """Start the processes of these places, together; those that fail are lost."""
+    def _start(self, slots: Sequence[_HostSlot]) -> list[HostHello]:
+        """Start the processes of these slots together; those that fail are lost."""
         source = self._source
-        for place in places:
-            place.host = HostProcess(
+        for slot in slots:
+            slot.host = HostProcess(
                 HostLaunch(
                     game=source.game,
                     options=dict(source.options),
-                    start=place.start,
-                    stop=place.stop,
+                    start=slot.start,
+                    stop=slot.stop,
                     num_tables=self.num_tables,
                     needs_display=source.needs_display,
                 ),
                 source.python,
-                None if source.logs is None else _log_file(source.logs, place.index),
+                None if source.logs is None else _log_file(source.logs, slot.index),
             )
-            self._listen_to(place)
+            self._listen_to(slot)
         hellos = []
-        for hello in self._wait_for(places, "start", source.start_seconds):
+        for hello in self._wait_for(slots, "start", source.start_seconds):
             assert isinstance(hello, HostHello)
             if spec_from_json(hello.spec) != self.spec:
                 raise GameError(f"{source.game}: what it shows or takes changes from one start to the next")
             hellos.append(hello)
         if self._region is None and hellos:
             self._share(hellos[0].strategy)
-        for place in places:
-            if place.host is not None:
+        for slot in slots:
+            if slot.host is not None:
                 assert self._region is not None
-                self._listen_no_more_to(place)
-                place.host.share(self._region.fd)
-                self._listen_to(place)
+                self._listen_no_more_to(slot)
+                slot.host.share(self._region.fd)
+                self._listen_to(slot)
         return hellos
 
-    def _listen_to(self, place: _Place) -> None:
-        assert place.host is not None
-        self._by_fd[place.host.fd] = place
-        self._poll.register(place.host.fd, select.POLLIN)
+    def _listen_to(self, slot: _HostSlot) -> None:
+        assert slot.host is not None
+        self._by_fd[slot.host.fd] = slot
+        self._poll.register(slot.host.fd, select.POLLIN)
 
-    def _listen_no_more_to(self, place: _Place) -> None:
-        assert place.host is not None
-        self._poll.unregister(place.host.fd)
-        del self._by_fd[place.host.fd]
+    def _listen_no_more_to(self, slot: _HostSlot) -> None:
+        assert slot.host is not None
+        self._poll.unregister(slot.host.fd)
+        del self._by_fd[slot.host.fd]
 
     def _share(self, strategy: tuple[int, int] | None) -> None:
         facts = (self.spec, self.num_tables, strategy)
         self._region = Region.create(bytes_needed(lambda new: SharedTables.allocate(*facts, new)))
         self._shared = SharedTables.allocate(*facts, self._region.new)
 
-    def _lose(self, place: _Place, reason: str) -> None:
-        self._listen_no_more_to(place)
-        assert place.host is not None
-        place.host.kill()
-        place.host = None
-        place.losses += 1
-        place.reason = reason
-        for table in range(place.start, place.stop):
+    def _lose(self, slot: _HostSlot, reason: str) -> None:
+        self._listen_no_more_to(slot)
+        assert slot.host is not None
+        slot.host.kill()
+        slot.host = None
+        slot.losses += 1
+        slot.reason = reason
+        for table in range(slot.start, slot.stop):
             self._lost[table] = reason
 
-    def _back_off(self, places: Sequence[_Place]) -> None:
-        worst = max(places, key=lambda place: place.losses)
+    def _back_off(self, slots: Sequence[_HostSlot]) -> None:
+        worst = max(slots, key=lambda slot: slot.losses)
         if worst.losses >= MOST_LOSSES:
             raise GameError(
                 f"{self._source.game} was lost {worst.losses} times without finishing an episode, at last: "
@@ -252,72 +253,68 @@ class IsolatedBatch:
             time.sleep(min(_BACK_OFF_S * 2 ** (worst.losses - 2), _LONGEST_BACK_OFF_S))
 
     def _quiet(self) -> None:
-        """At tables that are lost nobody acts and nothing happens, whatever was written there last."""
-        view, tables = self.view, [*self._lost]
-        view.to_act[tables] = view.over[tables] = view.truncated[tables] = False
-        for reward in (view.reward, *view.rewards):
-            reward[tables] = 0.0
+        silence(self.view, [*self._lost])
 
     def _look_after(self) -> None:
-        """What the processes print must not fill the disk, and what they take must stay within bounds."""
+        """Keep what the processes print off the disk, and their memory within bounds."""
         most_mb = self._source.memory_mb
-        for place in self._places:
-            if place.host is None:
+        for slot in self._slots:
+            if slot.host is None:
                 continue
-            place.host.trim_log()
-            if most_mb is not None and (used := place.host.memory_mb()) > most_mb:
-                self._lose(place, f"leaked: it takes {used:,.0f} MB, more than memory_mb={most_mb:g}")
+            slot.host.trim_log()
+            if most_mb is not None and (used := slot.host.memory_mb()) > most_mb:
+                self._lose(slot, f"leaked: it takes {used:,.0f} MB, more than memory_mb={most_mb:g}")
         self._looked = time.monotonic()
 
     # --- talking to them ---
 
-    def _command(self, places: Sequence[_Place], command: bytes, what: str, limit_s: float) -> None:
-        """All at once, then wait for all."""
+    def _command(self, slots: Sequence[_HostSlot], command: bytes, what: str, limit_s: float) -> None:
+        """Send a command to all of them, then wait for all answers."""
         start = time.monotonic()
-        for place in places:
-            assert place.host is not None
-            place.host.command(command)
+        for slot in slots:
+            assert slot.host is not None
+            slot.host.command(command)
         late = []
-        for place in places:
-            assert place.host is not None
+        for slot in slots:
+            assert slot.host is not None
             try:
-                told = place.host.listen()
+                told = slot.host.listen()
             except BlockingIOError:
-                late.append(place)
+                late.append(slot)
                 continue
             if told != DONE:
-                self._hear(place, told)
+                self._hear(slot, told)
         if late:
             self._wait_for(late, what, limit_s, start)
 
     def _wait_for(
-        self, places: Sequence[_Place], what: str, limit_s: float, start: float | None = None
+        self, slots: Sequence[_HostSlot], what: str, limit_s: float, start: float | None = None
     ) -> list[FromHost]:
-        """The messages they answer with; those that do not in time (by default from now on), or cannot go on,
-        are lost."""
+        """Their messages. A process that does not answer within the limit, counted from `start` (None: now), or
+        cannot go on, is lost."""
         answers: list[FromHost] = []
-        silent = set(places)
+        silent = set(slots)
         deadline = limit_s + (time.monotonic() if start is None else start)
         while silent:
             ready = self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
             if not ready:
-                for place in silent:
-                    self._lose(place, f"hung: no answer to {what} within {limit_s:g} s")
+                for slot in silent:
+                    self._lose(slot, f"hung: no answer to {what} within {limit_s:g} s")
                 break
             for fd, _ in ready:
-                place = self._by_fd[fd]
-                silent.discard(place)
-                answer = self._hear(place)
+                slot = self._by_fd[fd]
+                silent.discard(slot)
+                answer = self._hear(slot)
                 if answer is not None:
                     answers.append(answer)
         return answers
 
-    def _hear(self, place: _Place, told: bytes | None = None) -> FromHost | None:
-        assert place.host is not None
+    def _hear(self, slot: _HostSlot, told: bytes | None = None) -> FromHost | None:
+        assert slot.host is not None
         try:
-            return place.host.receive(told)
+            return slot.host.receive(told)
         except HostLost as lost:
-            self._lose(place, str(lost))
+            self._lose(slot, str(lost))
             return None
 
 
@@ -328,21 +325,20 @@ def _log_file(folder: str, index: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Isolation:
-    """How a game is kept apart, and what it may take."""
+    """How a game is isolated, and its limits."""
 
     processes: int = 1
-    """The tables are spread over so many, which step side by side; what one of them does costs its tables."""
+    """The tables are divided among them. They step in parallel, and a lost process costs its own tables only."""
     step_seconds: float = 20.0
-    """A step of the tables that takes longer is a hang: the process is ended."""
+    """A process that takes longer for a step hangs and is ended."""
     start_seconds: float = 30.0
-    """The same for the start of the game and for a reset."""
+    """The limit for the start of the game and for a reset."""
     memory_mb: float | None = None
-    """A process that takes more, with all that it has started, is ended; None: it may take what there is."""
+    """A process that takes more, together with everything that it has started, is ended; None: no limit."""
     needs_display: bool = False
-    """Start Xvfb for each process where DISPLAY is not set. A game that says `needs_display` itself gets one
-    anyhow."""
+    """Start Xvfb for each process where DISPLAY is not set. A game that says `needs_display` gets one anyway."""
     logs: str | None = None
-    """Folder for what the game prints, a file for each process; None: only its last words are kept."""
+    """Folder for the output of the game, a file for each process; None: only its last words are kept."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -356,8 +352,8 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Isolated(Isolation):
-    """A `GameSource`: the game at an address, in processes of its own. All it must find there is the game's
-    library, numpy and msgspec; this process never imports the game."""
+    """A `GameSource`: the game at an address, in processes of its own. Their interpreter needs the library of the
+    game, numpy and msgspec; this process never imports the game."""
 
     game: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -387,15 +383,8 @@ class Isolated(Isolation):
 
 @functools.lru_cache(maxsize=64)
 def _describe(game: str, options: bytes, python: str | None, needs_display: bool, limit_s: float) -> HostHello:
-    """Asked from a process that ends at once."""
-    launch = HostLaunch(
-        game=game,
-        options=msgspec.msgpack.decode(options),
-        start=0,
-        stop=0,
-        num_tables=0,
-        needs_display=needs_display,
-    )
+    """Ask a process that ends at once."""
+    launch = HostLaunch(game=game, options=msgspec.msgpack.decode(options), needs_display=needs_display)
     host = HostProcess(launch, python, None)
     try:
         if not host.control.poll(limit_s):
@@ -412,7 +401,7 @@ def _describe(game: str, options: bytes, python: str | None, needs_display: bool
 
 
 def isolate(source: GameSource, how: Isolation) -> GameSource:
-    """The same game in processes of its own; what is wrapped around it stays here."""
+    """The same game in processes of its own; wrappers around it stay in this process."""
     made: Any = source
     limits = {limit.name: getattr(how, limit.name) for limit in fields(Isolation)}
     if isinstance(made, Isolated):
@@ -425,10 +414,17 @@ def isolate(source: GameSource, how: Isolation) -> GameSource:
     return changed
 
 
+def own_options(source: Any) -> dict[str, Any]:
+    """The options that a game was made with, as far as they can be read from it."""
+    if isinstance(source, Lifted):
+        return dict(source.factory.keywords) if isinstance(source.factory, partial) else {}
+    return {part.name: getattr(source, part.name) for part in fields(source) if part.init} if is_dataclass(source) else {}
+
+
 def _written_down(source: Any) -> tuple[str, dict[str, Any]]:
     """The address of a game, and its options."""
     maker: Any = type(source)
-    options: dict[str, Any] = {}
+    options = own_options(source)
     if isinstance(source, Lifted):
         maker = source.factory
         kept = [part.name for part in fields(source) if part.name != "factory" and not _is_usual(source, part)]
@@ -438,9 +434,7 @@ def _written_down(source: Any) -> tuple[str, dict[str, Any]]:
                 "write a function that gives the game, and name its address"
             )
         if isinstance(maker, partial):
-            maker, options = maker.func, dict(maker.keywords)
-    elif is_dataclass(source):
-        options = {part.name: getattr(source, part.name) for part in fields(source) if part.init}
+            maker = maker.func
     for name, value in options.items():
         if not _is_plain(value):
             raise ValueError(f"{maker.__name__} cannot be isolated: its {name!r} is no plain value: {value!r}")

@@ -1,4 +1,4 @@
-"""The arrays that the trainer and the hosts of its tables share."""
+"""Arrays and messages that the trainer and the hosts of its tables share."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class SharedTables:
     view: TableView
     actions: Actions
     chosen: Actions
-    """What a scripted player of the game has chosen."""
+    """Choices of a scripted player of the game."""
     asked: NDArray[np.bool_]
-    """[tables, seats]: for whom it is to choose."""
+    """[tables, seats]: the seats that it is to choose for."""
     fresh: NDArray[np.bool_]
-    """[tables]: which are to be reset, with these seeds."""
+    """[tables]: those to be reset, with `seeds`."""
     seeds: NDArray[np.uint64]
     strategy: StrategyView | None
 
@@ -33,7 +33,7 @@ class SharedTables:
     def allocate(
         cls, spec: GameSpec, num_tables: int, strategy: tuple[int, int] | None, new: NewArray = np.zeros
     ) -> SharedTables:
-        """Whoever allocates in the same order from the same memory sees the same arrays."""
+        """Both sides allocate in the same order from the same memory, and so see the same arrays."""
         seats = (num_tables, spec.num_seats)
         return cls(
             view=TableView.allocate(spec, num_tables, new),
@@ -81,8 +81,15 @@ def _cut(view: TableView, here: slice) -> TableView:
     )
 
 
+def silence(view: TableView, tables: list[int]) -> None:
+    """At lost tables nobody acts and nothing happens, whatever was written there last."""
+    view.to_act[tables] = view.over[tables] = view.truncated[tables] = False
+    for reward in (view.reward, *view.rewards):
+        reward[tables] = 0.0
+
+
 def named_arrays(view: TableView) -> dict[str, Array]:
-    """Every array of a view by a name that says what it is."""
+    """Every array of a view, by name."""
     named: dict[str, Any] = {
         f"{part}[{kind}].{name}": array
         for part in ("observation", "legal")
@@ -102,34 +109,33 @@ class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
 
     game: str
     options: dict[str, Any]
-    start: int
-    stop: int
-    """Its tables are from `start` up to `stop` of those in shared memory; none: it is only asked what the
-    game is like."""
-    num_tables: int
     needs_display: bool
+    start: int = 0
+    stop: int = 0
+    """The host plays the tables from `start` up to `stop` of shared memory; none: it only describes the game."""
+    num_tables: int = 0
 
 
 class HostHello(msgspec.Struct, frozen=True, kw_only=True, tag_field="message", tag="hello"):
-    """The first answer: what the game is like."""
+    """The first answer: describes the game."""
 
     spec: dict[str, Any]
     bots: tuple[str, ...]
     has_pictures: bool = False
     strategy: tuple[int, int] | None = None
-    """If seats build things: places of a build order, and facts."""
+    """If seats build things: the length of a build order, and the number of facts."""
 
 
 class HostFailed(msgspec.Struct, frozen=True, tag_field="message", tag="failed"):
     """The host ends."""
 
     kind: str
-    """`raised`: by an error of the game's; `garbage`: it has shown or given what it must not."""
+    """`raised`: the game raised an error; `garbage`: its tables are in an impossible state."""
     reason: str
 
 
 class BotAct(msgspec.Struct, frozen=True, tag_field="message", tag="bot_act"):
-    """A scripted player is to choose for the rows that shared memory marks."""
+    """A scripted player chooses for the rows that shared memory marks."""
 
     bot: str
     seed: int

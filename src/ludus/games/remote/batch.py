@@ -1,4 +1,4 @@
-"""Tables on a game server."""
+"""The client's side of tables on a game server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,9 @@ from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Seat, TableView
 from ludus.games.isolation.host import GarbageWatch
-from ludus.games.isolation.shared import named_arrays
-from ludus.games.remote.frames import (
-    SharedView,
-    WireError,
-    action_parts,
-    in_order,
-    read_row_actions,
-    read_view,
-)
-from ludus.games.remote.link import PlayStream, ServerAccess, ServerLost, ServerRefused
+from ludus.games.isolation.shared import named_arrays, silence
+from ludus.games.remote.connection import PlayStream, ServerAccess, ServerLost, ServerRefused
+from ludus.games.remote.frames import SharedView, action_parts, array_parts, read_row_actions, read_view
 from ludus.games.remote.messages import (
     PROTOCOL,
     Act,
@@ -40,6 +33,7 @@ from ludus.games.remote.messages import (
 )
 from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.seat_rows import GameError
+from ludus.system.arrays import WireError
 
 MOST_LOSSES = 20
 """Losses in a row, without an episode that was finished, after which the game is given up."""
@@ -49,7 +43,7 @@ _BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 
 
 def greet(access: ServerAccess, game: str, options: Mapping[str, Any], tables: int) -> tuple[PlayStream, Welcome]:
-    """A stream of play that has begun; raises `ServerRefused` or `ServerLost`."""
+    """Open a stream of play. Raises `ServerRefused` or `ServerLost`."""
     stream = PlayStream(access)
     try:
         answer, _ = stream.ask(Hello(protocol=PROTOCOL, game=game, options=dict(options), tables=tables))
@@ -63,7 +57,7 @@ def greet(access: ServerAccess, game: str, options: Mapping[str, Any], tables: i
 
 
 def read_spec(welcome: Welcome, server: str) -> GameSpec:
-    """What the server says that its game is like; raises `GameError` if that is no game."""
+    """The spec that the server describes. Raises `GameError` if it is none."""
     try:
         spec = spec_from_json(welcome.spec)
         for kind in spec.kinds:
@@ -92,8 +86,8 @@ def require_same(own: GameSpec, theirs: GameSpec, server: str) -> None:
 
 
 class RemoteBatch:
-    """A `GameBatch` whose tables are on a server. If that is gone, silent or started anew, its tables are
-    lost; a reset connects again."""
+    """A `GameBatch` whose tables are on a server. If the server is gone, silent or restarted, the tables are lost; a
+    reset connects again."""
 
     render: Callable[[int, Seat | None], NDArray[np.uint8]]
     """Only if the game has pictures."""
@@ -121,7 +115,7 @@ class RemoteBatch:
         return self._lost
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        """Raises `GameError` if the game or its server is lost again and again."""
+        """Raises `GameError` after `MOST_LOSSES` losses in a row."""
         if self._losses >= MOST_LOSSES:
             reason = next(iter(self._lost.values()), "")
             raise GameError(
@@ -130,7 +124,7 @@ class RemoteBatch:
             )
         if self._stream is None and not self._reconnect():
             return
-        arrays = in_order([tables.astype(np.int64), seeds.astype(np.uint64)])
+        arrays = array_parts([tables.astype(np.int64), seeds.astype(np.uint64)])
         self._ask(Reset(rows=len(tables)), arrays, View, partial(self._take_view, tables))
 
     def step(self, actions: Actions) -> None:
@@ -145,11 +139,11 @@ class RemoteBatch:
             kind = self.spec.seats[int(seats[0])]
             chosen = self._ask(
                 Act(bot=bot, rows=len(tables)),
-                in_order(arrays),
+                array_parts(arrays),
                 Chosen,
                 lambda _, body: read_row_actions(self.spec, kind, len(tables), body),
             )
-        if chosen is None:  # nothing comes of it at tables that are lost, but it must be legal
+        if chosen is None:  # the tables are lost: the actions have no effect, but must be legal
             return RandomBot().act(self, tables, seats, np.random.default_rng(seed % 2**64))
         return chosen
 
@@ -176,7 +170,7 @@ class RemoteBatch:
         return welcome
 
     def _reconnect(self) -> bool:
-        """Whether the server is back; waits for it as long as for an answer, with growing pauses."""
+        """Whether the server is back. Waits for it up to the timeout, with growing pauses."""
         until = time.monotonic() + self._access.timeout_s
         pause = _BACK_OFF_S
         while True:
@@ -198,7 +192,7 @@ class RemoteBatch:
         kind: type[_Answer],
         read: Callable[[_Answer, memoryview], _Read],
     ) -> _Read | None:
-        """What is read from the answer; None if the server is lost, or was lost over it."""
+        """The answer as `read` returns it; None if the server is lost."""
         if self._stream is None:
             return None
         try:
@@ -213,11 +207,11 @@ class RemoteBatch:
         return None
 
     def _take_view(self, tables: IntArray | None, shown: View, body: memoryview) -> None:
-        """Of the tables that were reset, or, after a step, of all."""
+        """Take the view of the tables that were reset, or after a step that of all tables."""
         if not all(table.isdecimal() and int(table) < self.num_tables for table in shown.lost):
             raise WireError(f"lost tables are 0 to {self.num_tables - 1}, not {[*shown.lost][:5]}")
         told = {int(table): reason for table, reason in shown.lost.items()}
-        # Those that were lost with an earlier connection and have not been reset since.
+        # Tables that were lost with an earlier connection and have not been reset since.
         fresh = set() if tables is None or not self._lost else set(tables.tolist())
         waiting = {table: reason for table, reason in self._lost.items() if table not in fresh}
         if len(body) or len(told) < self.num_tables:  # there are no arrays if all tables are lost
@@ -247,13 +241,8 @@ class RemoteBatch:
         self._quiet()
 
     def _quiet(self) -> None:
-        """At tables that are lost nobody acts and nothing happens, whatever was written there last."""
-        if not self._lost:
-            return
-        view, tables = self.view, [*self._lost]
-        view.to_act[tables] = view.over[tables] = view.truncated[tables] = False
-        for reward in (view.reward, *view.rewards):
-            reward[tables] = 0.0
+        if self._lost:
+            silence(self.view, [*self._lost])
 
 
 def _read_picture(picture: Picture, body: memoryview) -> NDArray[np.uint8]:

@@ -1,16 +1,17 @@
-"""Matches on a game server, from Python: start them, wait for them, join them, read their results."""
+"""A Python client for the matches of a game server: start, wait for and join them, and read their results."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
+
+import msgspec
 
 from ludus.games.game import Actions, TableView
 from ludus.games.remote.batch import read_spec
-from ludus.games.remote.frames import SharedActions, SharedView, WireError
-from ludus.games.remote.link import PlayStream, ServerAccess, ServerLost, StreamEnded, call
+from ludus.games.remote.connection import PlayStream, ServerAccess, ServerLost, StreamEnded, call
+from ludus.games.remote.frames import SharedActions, SharedView
 from ludus.games.remote.messages import (
     PROTOCOL,
     Description,
@@ -26,13 +27,15 @@ from ludus.games.remote.messages import (
     View,
     Welcome,
 )
+from ludus.system.arrays import WireError
 
 _LONG_POLL_S = 20.0
+_Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
 class GameClient:
-    """A way to the match service of a server: `GameClient("127.0.0.1:23432")`. Raises `Refused` for what the
-    server does not do, `ServerLost` when it is gone."""
+    """A client of the match service, such as `GameClient("127.0.0.1:23432")`. Raises `ServerRefused` if the server
+    rejects a request, `ServerLost` if it is gone."""
 
     def __init__(
         self,
@@ -48,70 +51,62 @@ class GameClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         self._channel.close()
 
     def describe(self) -> Description:
-        """What the server plays, and for how many."""
-        described: Description = self._call("Describe", Nothing(), Description)
-        return described
+        """The game of the server, and its load."""
+        return self._call("Describe", Nothing(), Description)
 
     def start_game(self, match: str, config: MatchConfig) -> MatchResult:
-        """Begin a match under a name of the caller's. Saying it again changes nothing."""
-        return self._match("StartGame", StartRequest(match, config))
+        """Start a match under a name of the caller's. A repeated call changes nothing."""
+        return self._call("StartGame", StartRequest(match, config), MatchResult)
 
     def stop_game(self, match: str) -> MatchResult:
-        return self._match("StopGame", MatchRequest(match))
+        return self._call("StopGame", MatchRequest(match), MatchResult)
 
     def exists(self, match: str) -> bool:
         """Whether it is being played."""
-        answer: ExistsAnswer = self._call("Exists", MatchRequest(match), ExistsAnswer)
-        return answer.exists
+        return self._call("Exists", MatchRequest(match), ExistsAnswer).exists
 
     def wait_game(self, match: str, timeout_s: float | None = None) -> MatchResult:
         """The result, once it has ended; raises TimeoutError if that takes longer."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = _LONG_POLL_S if until is None else min(_LONG_POLL_S, until - time.monotonic())
-            result = self._match("WaitGame", MatchRequest(match, max(0.0, left)), wait_s=_LONG_POLL_S)
+            result = self._call("WaitGame", MatchRequest(match, max(0.0, left)), MatchResult, wait_s=_LONG_POLL_S)
             if result.ended:
                 return result
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"match {match!r} is {result.state} after {timeout_s:g} s")
 
     def result(self, match: str) -> MatchResult:
-        """How it stands now."""
-        return self._match("Result", MatchRequest(match))
+        """The result so far."""
+        return self._call("Result", MatchRequest(match), MatchResult)
 
     def list(self) -> tuple[MatchResult, ...]:
         """Every match that the server knows, the oldest first."""
-        answer: MatchList = self._call("List", Nothing(), MatchList)
-        return answer.matches
+        return self._call("List", Nothing(), MatchList).matches
 
     def join(self, match: str, camp: int, turn_seconds: float = 600.0) -> CampSeats:
-        """Play a camp that has no bot. `turn_seconds`: how long the others may take between two turns of this
-        camp, before the server counts as lost."""
+        """Play a camp that has no bot. If the other camps take longer than `turn_seconds` between two turns of this
+        one, the server counts as lost."""
         return CampSeats(replace(self._access, timeout_s=turn_seconds), match, camp)
 
-    def _match(self, method: str, request: StartRequest | MatchRequest, wait_s: float = 0.0) -> MatchResult:
-        result: MatchResult = self._call(method, request, MatchResult, wait_s)
-        return result
-
-    def _call(self, method: str, request: Any, kind: Any, wait_s: float = 0.0) -> Any:
-        return call(self._access, self._channel, method, request, kind, wait_s)
+    def _call(self, method: str, request: msgspec.Struct, kind: type[_Answer], wait_s: float = 0.0) -> _Answer:
+        answer: _Answer = call(self._access, self._channel, method, request, kind, wait_s)
+        return answer
 
 
 class CampSeats:
     """The seats of one camp at the table of a match.
 
-    `view` shows one table, of which only the own seats are filled in; its rewards are those since it was
-    shown last. While `playing`, call `step` with actions for the seats that are to act; after the end of an
-    episode (over, or truncated also by the frame limit), its actions do not matter. Raises `ServerLost`."""
+    `view` shows one table, in which only the seats of the camp are filled in, with the rewards since the last view.
+    While `playing`, call `step` with actions for the seats to act; after the end of an episode (over, or truncated,
+    also by the frame limit) the actions do not matter. Raises `ServerLost`."""
 
     def __init__(self, access: ServerAccess, match: str, camp: int) -> None:
         self._server = access.server
@@ -135,8 +130,8 @@ class CampSeats:
         return self._shared.view
 
     def step(self, actions: Actions) -> None:
-        """Decide, and wait until it is this camp's turn again or the episode or match has ended. Raises
-        ValueError for what are no actions of this game; then nothing was decided."""
+        """Act, and wait for the next turn of this camp or the end of the episode or match. Raises ValueError for
+        wrong actions, and then sends nothing."""
         self._chosen.fill(actions)
         self._listen(Step())
 

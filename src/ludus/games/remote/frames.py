@@ -1,6 +1,6 @@
-"""One message on the wire: a JSON header and the bytes of arrays, as the protobuf message `Frame`.
+"""Frames of game servers: a JSON header and the bytes of arrays, as the protobuf message `Frame`.
 
-It has two fields, so that encoding it by hand spares a dependency, and a copy of the arrays.
+The message has two fields. Encoding it by hand saves a dependency, and a copy of the arrays.
 """
 
 from __future__ import annotations
@@ -12,28 +12,20 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from ludus.data.specs import ArraySpec, GameSpec
+from ludus.data.specs import GameSpec
 from ludus.data.trees import Array, Tree, allocate
 from ludus.games.game import Actions, TableView, allocate_actions
 from ludus.games.isolation.shared import named_arrays
+from ludus.system.arrays import ArrayCutter, Buffer, Bytes, WireError, bytes_of, in_order
 
 _HEADER, _ARRAYS = b"\x0a", b"\x12"
 """The tags of fields 1 and 2, both of wire type 2: a length, then as many bytes."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types of protobuf."""
 
-Buffer = bytes | Array
-"""Anything that bytes can be joined from."""
-
-
 Frame = bytes | bytearray
-"""As it has arrived."""
-
-
-class WireError(ValueError):
-    """Bytes that are no message of the protocol."""
+"""A frame that has arrived."""
 
 
 class TooLongError(WireError):
@@ -52,7 +44,7 @@ def pack(header: msgspec.Struct, arrays: Sequence[Buffer] = ()) -> bytes:
 
 def unpack(frame: Frame) -> tuple[Frame, memoryview]:
     """Header and arrays; raises `WireError`."""
-    if frame[:1] == _HEADER and len(frame) > 2:  # as `pack` writes it, in a few steps
+    if frame[:1] == _HEADER and len(frame) > 2:  # the fast path for frames of `pack`
         length, start = _read_varint(frame, 1)
         end = start + length
         if frame[end : end + 1] == _ARRAYS:
@@ -79,7 +71,7 @@ def read_header(header: Frame, kind: Any) -> Any:
 
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Made once for each kind: making one takes ten times as long as a message."""
+    """Cached, because making a decoder takes ten times as long as decoding a message."""
     return msgspec.json.Decoder(kind)
 
 
@@ -128,52 +120,18 @@ def _read_varint(frame: memoryview | Frame, place: int) -> tuple[int, int]:
     raise WireError("no frame: a number has more than ten bytes")
 
 
-_ALIGNMENT = 8
-_PADDING = tuple(bytes(size) for size in range(_ALIGNMENT))
-_INTEGERS = {
-    "tables": ArraySpec(shape=(), dtype=np.dtype(np.int64)),
-    "seats": ArraySpec(shape=(), dtype=np.dtype(np.int64)),
-    "seeds": ArraySpec(shape=(), dtype=np.dtype(np.uint64)),
-}
+ALIGNMENT = 8
+"""Of the arrays in a frame, as docs/game-server.md says."""
+_INTEGERS = {"tables": np.int64, "seats": np.int64, "seeds": np.uint64}
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("games are served and played from afar on little-endian machines only")
 
 
-class Stretch:
-    """Gives arrays one after the other from a stretch of bytes; raises `WireError` when it is too short."""
-
-    def __init__(self, content: memoryview | NDArray[np.uint8]) -> None:
-        self._content = content
-        self._place = 0
-
-    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        start = _aligned(self._place)
-        self._place = start + _size(shape, dtype)
-        if self._place > len(self._content):
-            raise WireError(f"the arrays have {len(self._content)} bytes; at least {self._place} are needed")
-        return np.ndarray(shape, dtype, self._content, start)
-
-    def finish(self) -> None:
-        if self._place != len(self._content):
-            raise WireError(f"the arrays have {len(self._content)} bytes; {self._place} were expected")
-
-
-class _Measure:
-    """Takes no memory: how long the stretch would have to be."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        self.size = _aligned(self.size) + _size(shape, dtype)
-        return np.broadcast_to(np.zeros((), dtype), shape)
-
-
 class Shared:
-    """Arrays in one stretch of bytes of their own, so that a frame is taken over in a single copy."""
+    """Arrays in one buffer, so that the body of a frame is taken over with a single copy."""
 
-    content: NDArray[np.uint8]
+    content: Bytes
 
     def take(self, body: memoryview) -> None:
         if len(body) != len(self.content):
@@ -183,21 +141,19 @@ class Shared:
 
 class SharedView(Shared):
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        measure = _Measure()
-        TableView.allocate(spec, num_tables, measure.new)
-        self.content = np.zeros(measure.size, np.uint8)
-        self.view = TableView.allocate(spec, num_tables, Stretch(self.content).new)
+        size = bytes_of(lambda new: TableView.allocate(spec, num_tables, new), ALIGNMENT)
+        self.content = np.zeros(size, np.uint8)
+        self.view = TableView.allocate(spec, num_tables, ArrayCutter(self.content, ALIGNMENT).new)
 
 
 class SharedActions(Shared):
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
-        measure = _Measure()
-        allocate_actions(spec, num_tables, measure.new)
-        self.content = np.zeros(measure.size, np.uint8)
-        self.actions = allocate_actions(spec, num_tables, Stretch(self.content).new)
+        size = bytes_of(lambda new: allocate_actions(spec, num_tables, new), ALIGNMENT)
+        self.content = np.zeros(size, np.uint8)
+        self.actions = allocate_actions(spec, num_tables, ArrayCutter(self.content, ALIGNMENT).new)
 
     def fill(self, given: Actions) -> None:
-        """Raises ValueError for what are no actions of this game."""
+        """Raises ValueError for actions that do not fit the game."""
         if isinstance(given, Mapping) or len(given) != len(self.actions):
             raise ValueError(f"actions are a tuple of {len(self.actions)}, a mapping for each kind of seat")
         for kind, (target, tree) in enumerate(zip(self.actions, given, strict=True)):
@@ -216,6 +172,11 @@ class SharedActions(Shared):
                 array[...] = chosen
 
 
+def array_parts(arrays: Iterable[Array]) -> list[Buffer]:
+    """The arrays as parts of a frame."""
+    return in_order(arrays, ALIGNMENT)
+
+
 def view_arrays(view: TableView) -> list[Array]:
     """In the order of the wire."""
     return [*named_arrays(view).values()]
@@ -224,60 +185,31 @@ def view_arrays(view: TableView) -> list[Array]:
 def view_parts(view: TableView, rows: Array | None = None) -> list[Buffer]:
     """The view of these tables, or of all, as parts of a frame."""
     arrays = view_arrays(view)
-    return in_order(arrays if rows is None else [array[rows] for array in arrays])
+    return array_parts(arrays if rows is None else [array[rows] for array in arrays])
 
 
 def read_view(spec: GameSpec, num_rows: int, body: memoryview) -> TableView:
-    stretch = Stretch(body)
-    view = TableView.allocate(spec, num_rows, stretch.new)
-    stretch.finish()
+    cutter = ArrayCutter(body, ALIGNMENT)
+    view = TableView.allocate(spec, num_rows, cutter.new)
+    cutter.finish()
     return view
 
 
 def action_parts(actions: Actions) -> list[Buffer]:
-    return in_order(array for tree in actions for array in tree.values())
+    return array_parts(array for tree in actions for array in tree.values())
 
 
 def read_row_actions(spec: GameSpec, kind: int, num_rows: int, body: memoryview) -> Tree:
     """Actions of rows that are all of one kind."""
-    return _read(spec.kinds[kind].action.arrays, num_rows, body)
+    cutter = ArrayCutter(body, ALIGNMENT)
+    tree = allocate(spec.kinds[kind].action.arrays, (num_rows,), cutter.new)
+    cutter.finish()
+    return {name: array.copy() for name, array in tree.items()}
 
 
 def read_integers(body: memoryview, **counts: int) -> list[Array]:
     """Arrays of `tables`, `seats` or `seeds`, with so many each."""
-    stretch = Stretch(body)
-    arrays = [stretch.new((count,), _INTEGERS[name].dtype) for name, count in counts.items()]
-    stretch.finish()
+    cutter = ArrayCutter(body, ALIGNMENT)
+    arrays = [cutter.new((count,), _INTEGERS[name]) for name, count in counts.items()]
+    cutter.finish()
     return [array.copy() for array in arrays]
-
-
-def in_order(arrays: Iterable[Array]) -> list[Buffer]:
-    """The arrays as parts of a frame, with what keeps each at its place."""
-    parts: list[Buffer] = []
-    missing = 0
-    for array in arrays:
-        if missing:
-            parts.append(_PADDING[missing])
-        size = array.nbytes
-        if size:
-            parts.append(array if array.flags.c_contiguous else np.ascontiguousarray(array))
-        missing = -size % _ALIGNMENT
-    return parts
-
-
-def _read(specs: Mapping[str, ArraySpec], num_rows: int, body: memoryview) -> Tree:
-    stretch = Stretch(body)
-    tree = allocate(specs, (num_rows,), stretch.new)
-    stretch.finish()
-    return {name: array.copy() for name, array in tree.items()}
-
-
-def _aligned(place: int) -> int:
-    return place + -place % _ALIGNMENT
-
-
-def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    size = dtype.itemsize
-    for axis in shape:
-        size *= axis
-    return size

@@ -1,4 +1,4 @@
-"""One match that the server plays by itself: between its bots, and players who join from elsewhere."""
+"""Matches that a game server plays by itself, between its bots and players that join over the network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from ludus.games.seeding import mix
 
 
 class CampPlayer:
-    """Between the stream of the player and the match: views go out, actions come in."""
+    """Passes views from a match to the stream of a player, and actions back."""
 
     def __init__(self, source: GameSource, seats: tuple[int, ...]) -> None:
         self._spec = source.spec
@@ -27,10 +28,10 @@ class CampPlayer:
         self._views: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._decisions: queue.SimpleQueue[SharedActions | None] = queue.SimpleQueue()
         self._earned = TableView.allocate(self._spec, 1)
-        """Only its rewards: those since the player was shown the table."""
+        """Holds the rewards since the last view of the player; nothing else in it is used."""
 
     def next_view(self) -> bytes | None:
-        """For the stream: the next frame, or None when the match has ended and all has been said."""
+        """The next frame for the stream; None once the match has ended and every frame was sent."""
         return self._views.get()
 
     def decide(self, body: memoryview) -> None:
@@ -39,17 +40,17 @@ class CampPlayer:
         self._decisions.put(actions)
 
     def leave(self) -> None:
-        """The stream has ended, in whichever way."""
+        """The stream of the player has ended."""
         self._decisions.put(None)
 
     def earn(self, view: TableView) -> None:
-        """A step was taken, whether or not the player had to decide."""
+        """Add up the rewards of a step."""
         self._earned.reward[:] += view.reward
         for earned, paid in zip(self._earned.rewards, view.rewards, strict=True):
             earned += paid
 
     def show(self, view: TableView, cut_score: Sequence[float] | None = None) -> None:
-        """`cut_score`: the episode is cut off here, with this score."""
+        """`cut_score`: the episode is truncated here, with this score."""
         shown = self._own(view)
         if cut_score is not None:
             shown.to_act[:], shown.truncated[:], shown.score[0] = False, True, cut_score
@@ -61,11 +62,11 @@ class CampPlayer:
         self._views.put(None)
 
     def decision(self, most_s: float) -> SharedActions | None:
-        """None if the player has left; raises `queue.Empty` if it takes longer."""
+        """None if the player has left. Raises `queue.Empty` after `most_s`."""
         return self._decisions.get(timeout=most_s)
 
     def _own(self, view: TableView) -> TableView:
-        """A copy that shows nothing of what the other seats see or must do."""
+        """A copy without the observations and turns of other seats."""
         shown = TableView.allocate(self._spec, 1)
         for kind, seats in enumerate(self._spec.seats_of_kind):
             columns = [column for column, seat in enumerate(seats) if seat in self.seats]
@@ -84,12 +85,12 @@ class CampPlayer:
 
 _TABLE = np.zeros(1, np.int64)
 _MOST_EPISODES = 1_000
-"""Their scores are all kept and told."""
+"""Of one match: the result holds all their scores."""
 _LONGEST_WAIT_S = 24 * 3600.0
 
 
 class MatchRefused(ValueError):  # noqa: N818 - no error of ours
-    """What is asked of a match cannot be done."""
+    """A request about a match cannot be fulfilled."""
 
 
 class _Void(Exception):  # noqa: N818 - the end of a match
@@ -97,11 +98,11 @@ class _Void(Exception):  # noqa: N818 - the end of a match
 
 
 class _Stopped(Exception):  # noqa: N818 - the end of a match
-    """Somebody has asked for the end."""
+    """A client or the server has stopped the match."""
 
 
 class MatchTable:
-    """Plays in a thread of its own from `start` on."""
+    """One match, which is played in a thread of its own."""
 
     def __init__(self, match: str, config: MatchConfig, source: GameSource) -> None:
         """Raises `MatchRefused`."""
@@ -128,10 +129,10 @@ class MatchTable:
             self._stop_asked = self._stop_asked or reason
             self._condition.notify_all()
             for player in self._players.values():
-                player.leave()  # whoever waits for a decision wakes up
+                player.leave()  # wakes the thread that waits for a decision
 
     def wait_stopped(self, most_s: float) -> MatchResult:
-        """A game that hangs does not end; those who play it are let go all the same."""
+        """The players are released even if the game hangs."""
         result = self.wait(most_s)
         if not result.ended:
             for player in self._players.values():
@@ -172,14 +173,13 @@ class MatchTable:
             state, reason = "void", str(error)
         except Exception as error:
             state, reason = "void", f"raised: {type(error).__name__}: {' '.join(str(error).split())}"
-        self._tell(state=state, reason=reason)  # from here on nobody joins
+        self._change(state=state, reason=reason)  # from here on nobody joins
         for player in self._players.values():
             player.end()
 
-    def _tell(self, **news: object) -> None:
+    def _change(self, **changes: Any) -> None:
         with self._condition:
-            facts = {name: getattr(self._result, name) for name in self._result.__struct_fields__}
-            self._result = MatchResult(**(facts | news))
+            self._result = msgspec.structs.replace(self._result, **changes)
             self._condition.notify_all()
 
     def _wait_for_players(self) -> None:
@@ -193,7 +193,7 @@ class MatchTable:
             missing = [number for number in wanted if number not in self._players]
         if missing:
             raise _Void(f"nobody joined camp {missing[0]} within {self.config.join_seconds:g} s")
-        self._tell(state="playing")
+        self._change(state="playing")
 
     def _play(self) -> None:
         batch = self.source.tables(1)
@@ -227,7 +227,7 @@ class MatchTable:
             for team, seats in enumerate(spec.seats_of_team)
         ]
         was = self._result
-        self._tell(
+        self._change(
             scores=(*was.scores, tuple(score)),
             steps=was.steps + steps,
             cut_off=was.cut_off + int(cut or bool(view.truncated[0])),
@@ -235,7 +235,7 @@ class MatchTable:
         for player in self._players.values():
             player.show(view, score if cut else None)
         for player in self._players.values():
-            self._answer_of(player)  # it says that it has seen the end
+            self._answer_of(player)  # confirms that it has seen the end
 
     def _decide(self, batch: GameBatch) -> tuple[dict[str, NDArray[np.generic]], ...]:
         spec, view = self.source.spec, batch.view
@@ -247,9 +247,9 @@ class MatchTable:
             for kind, seats_of_kind in enumerate(spec.seats_of_kind):
                 seats = [s for s in spec.seats_of_team[camp] if s in seats_of_kind and view.to_act[0, s]]
                 if seats:
-                    places = np.zeros(len(seats), np.int64)
-                    chosen = bot.act(batch, places, np.asarray(seats), self._rng)
-                    put(actions[kind], (places, [seats_of_kind.index(seat) for seat in seats]), chosen)
+                    tables = np.zeros(len(seats), np.int64)
+                    chosen = bot.act(batch, tables, np.asarray(seats), self._rng)
+                    put(actions[kind], (tables, [seats_of_kind.index(seat) for seat in seats]), chosen)
         for player in asked:
             told = self._answer_of(player).actions
             for kind, seats_of_kind in enumerate(spec.seats_of_kind):
@@ -306,12 +306,12 @@ class UnknownServerMatch(KeyError):  # noqa: N818 - no error of ours
 
 
 class ServerMatches:
-    """Safe to use from any thread. A match is started once, however often a client says so."""
+    """All matches of a server. Safe to use from any thread. A match is started once, however often a client asks."""
 
     def __init__(
         self, game: Callable[[str, Mapping[str, Any]], GameSource], most_at_once: int, kept: int = KEPT
     ) -> None:
-        """`game` makes it from its name (empty: the one that is served) and options."""
+        """`game` builds a game from its name (empty: the one that is served) and options."""
         self._game = game
         self._most_at_once, self._kept = most_at_once, kept
         self._lock = threading.Lock()
@@ -364,7 +364,7 @@ class ServerMatches:
         return table.wait_stopped(_STOPPING_S)
 
     def wait(self, match: str, seconds: float) -> MatchResult:
-        """Until it has ended or the seconds are over, be they more or less than allowed."""
+        """Wait for the end of the match, at most `LONGEST_WAIT_S`."""
         return self.table(match).wait(min(max(seconds, 0.0), LONGEST_WAIT_S))
 
     def result(self, match: str) -> MatchResult:

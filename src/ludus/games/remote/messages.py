@@ -1,4 +1,4 @@
-"""What game servers and their clients say to each other: the headers of frames."""
+"""Messages between game servers and their clients: the headers of frames."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Any, Literal
 import msgspec
 
 PROTOCOL = 1
-"""Counts up when a message, or how arrays lie, changes its meaning."""
+"""Counts up when the format changes."""
 SERVICE = "ludus.GameServer"
 DEFAULT_PORT = 23432
 MESSAGE_BYTES = 64 * 2**20
-"""The longest frame that a server takes and sends, unless told otherwise."""
+"""The default of a server for the longest frame."""
 LONGEST_MESSAGE_BYTES = 2**30
-"""What it may be told at most."""
+"""The upper bound of that setting."""
 
 CHANNEL_OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 4 * 2**20),
     ("grpc.http2.max_frame_size", 2**20),
 )
-"""Of gRPC, on both sides. A view goes out at once and in few pieces: a quarter quicker at 50 kB, a third at
+"""Options of gRPC on both sides: a view is sent at once and in few pieces, a quarter faster at 50 kB and a third at
 300 kB."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True, tag_field="message"):
-    """From a client, in a stream of play."""
+    """A message from a client, in a stream of play."""
 
 
 class Hello(ClientRequest, frozen=True, tag="hello"):
-    """Asks for tables; with none of them, only for what the game is like."""
+    """Asks for tables; with 0 tables only for a description of the game."""
 
     protocol: int
     game: str
-    """As the server names it; empty: whatever it serves."""
+    """As the server names it; empty: the one that it serves."""
     options: dict[str, Any]
     tables: int
 
@@ -71,23 +71,23 @@ class Draw(ClientRequest, frozen=True, tag="draw"):
 
 
 class Switch(ClientRequest, frozen=True, tag="switch"):
-    """From now on by the shortcut of the welcome, which the client has reached. Has no answer."""
+    """Further requests come through the shortcut, which the client has reached. Has no answer."""
 
 
 AnyRequest = Hello | Join | Reset | Step | Act | Draw | Switch
 
 
 class Shortcut(msgspec.Struct, frozen=True):
-    """A shorter way than gRPC, for clients on the server's machine."""
+    """A socket that replaces gRPC for clients on the machine of the server."""
 
     name: str
     """Of a Unix socket in Linux's abstract namespace."""
     key: str
-    """What the client says there first, in hexadecimal; good for this stream only."""
+    """The first bytes of the client there, in hexadecimal; valid for this stream only."""
 
 
 class ServerAnswer(msgspec.Struct, frozen=True, tag_field="message"):
-    """From the server, one to each request."""
+    """A message from the server, one to each request."""
 
 
 class Welcome(ServerAnswer, frozen=True, tag="welcome"):
@@ -104,7 +104,7 @@ class View(ServerAnswer, frozen=True, tag="view"):
     """Arrays: the view of the tables that were asked about."""
 
     lost: dict[str, str] = {}
-    """Every table that is lost now, and why."""
+    """Every table that is lost now, with the reason."""
 
 
 class Actions(ServerAnswer, frozen=True, tag="actions"):
@@ -122,16 +122,16 @@ AnyAnswer = Welcome | View | Actions | Picture
 
 
 class Camp(msgspec.Struct, frozen=True, kw_only=True):
-    """Who plays one side of a match."""
+    """One side of a match."""
 
     bot: str | None = None
-    """A bot of the server's; None: a player that joins from elsewhere."""
+    """A bot of the server; None: a player joins over the network."""
     heroes: tuple[int | str, ...] = ()
-    """For a game with the option `heroes`: which ones, seat by seat."""
+    """Heroes by seat, for a game with the option `heroes`."""
 
 
 class MatchConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A match that the server plays by itself and keeps the result of."""
+    """A match that the server plays by itself."""
 
     camps: tuple[Camp, ...]
     options: dict[str, Any] = {}
@@ -140,10 +140,10 @@ class MatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     frame_limit: int | None = None
     """Steps after which an episode is cut off."""
     evaluation: bool = False
-    """Told in the result: such games show how strong somebody is, and train nobody."""
+    """Repeated in the result: the match measures strength, and trains nobody."""
     seed: int = 0
     join_seconds: float = 60.0
-    """How long the match waits for players from elsewhere."""
+    """How long the match waits for players to join."""
     move_seconds: float = 60.0
     """How long it waits for a decision of theirs."""
 
@@ -153,7 +153,7 @@ ENDED = ("finished", "stopped", "void")
 
 
 class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a match stands, or how it ended."""
+    """The result of a match, so far or final."""
 
     match: str
     state: MatchState
@@ -164,7 +164,7 @@ class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     """Of all episodes."""
     cut_off: int = 0
-    """Episodes that met a limit instead of their end."""
+    """Episodes that a limit has truncated."""
     evaluation: bool = False
 
     @property
@@ -196,7 +196,7 @@ class Nothing(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server is and does at the moment."""
+    """The game, limits and load of a server."""
 
     protocol: int
     server: str
@@ -208,4 +208,4 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     tables_max: int
     message_bytes: int
     program: str | None = None
-    """How the outside program is, if the server has one."""
+    """The state of the outside program, if the server has one."""

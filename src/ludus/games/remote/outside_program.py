@@ -1,4 +1,4 @@
-"""A program that a game needs beside it, such as a client under wine: started, watched, started again."""
+"""Outside programs: a program that a game needs, such as a client under wine, is started, watched and restarted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,37 +13,36 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ludus.games import program_guard
+from ludus.system.process import PIPE, GuardedProcess, OutputReader
 
-_ENDING_S = 5.0
 _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramConfig:
-    """What is written in the file of `ludus serve --program`."""
+    """The file of `ludus serve --program`."""
 
     command: tuple[str, ...]
     """The program and its arguments."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside what the server itself has."""
+    """Added to the environment of the server."""
     folder: str = "."
-    """Where it runs; other paths are looked for from here."""
+    """Working directory; other paths are relative to it."""
     files: tuple[str, ...] = ()
-    """What must be there before it is started: a licence, a game's data."""
+    """Files that must exist before it is started, such as a licence or data of the game."""
     ready_port: int | None = None
-    """It is ready when somebody listens at this port of this machine."""
+    """It is ready when this port of this machine accepts connections."""
     ready_line: str | None = None
-    """It is ready when it has printed a line with this text. With neither, it is ready at once."""
+    """It is ready when it has printed a line with this text. Without either, it is ready at once."""
     ready_seconds: float = 60.0
-    """If it is not ready by then, it is started again."""
+    """If it takes longer to be ready, it is started again."""
     restart_seconds: float = 1.0
-    """Pause before it is started again; twice as long each time that it fails soon."""
+    """Pause before a restart; doubles each time that it fails soon."""
     restart_seconds_most: float = 60.0
     log: str = "program.log"
-    """What it prints."""
+    """File for its output."""
     log_mb: float = 10.0
-    """A longer log becomes LOG.1, and that LOG.2, which is the oldest that is kept."""
+    """A longer log is renamed LOG.1, and LOG.1 becomes LOG.2, the oldest that is kept."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -57,7 +54,7 @@ class ProgramConfig:
             raise ValueError(f"ready_port must be 1 to 65535, got {self.ready_port}")
 
     def require_files(self) -> None:
-        """Raises FileNotFoundError for the first thing that is not there."""
+        """Raises FileNotFoundError for the first thing that is missing."""
         folder = Path(self.folder)
         if not folder.is_dir():
             raise FileNotFoundError(f"folder {self.folder!r} does not exist")
@@ -75,18 +72,17 @@ class ProgramConfig:
 
 
 class OutsideProgram:
-    """Runs from `start` to `close`; whatever it has started ends with it, and all of it with this process."""
+    """Runs a program from `start` to `close`. It and everything that it has started end with this process."""
 
     def __init__(self, config: ProgramConfig, tell: Callable[[str], None] = lambda line: None) -> None:
-        """`tell` hears what happens to it, a line each. Raises FileNotFoundError."""
+        """`tell` gets a line for every event. Raises FileNotFoundError."""
         config.require_files()
         self._config = config
         self._tell = tell
         self._closing = threading.Event()
         self._ready = threading.Event()
         self._state = "not started"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._life = -1
+        self._process: GuardedProcess | None = None
         self._thread = threading.Thread(target=self._keep_running, name="outside program", daemon=True)
 
     @property
@@ -122,17 +118,22 @@ class OutsideProgram:
             if self._closing.is_set():
                 break
             if time.monotonic() - began > config.restart_seconds_most:
-                pause = config.restart_seconds  # it has run for a while: this is a new trouble
+                pause = config.restart_seconds  # it has run for a while, so this is a new problem
             self._say(f"{reason}; next start in {pause:g} s")
             self._closing.wait(pause)
             pause = min(2 * pause, config.restart_seconds_most)
         self._state = "ended with the server"
 
     def _run(self, which: str) -> str:
-        """Once, until it ends or must be ended; why it did."""
+        """Run it once, until it ends or has to be ended. Returns why."""
         try:
             self._config.require_files()
-            process = self._launch()
+            process = self._process = GuardedProcess(
+                self._config.command,
+                stdout=PIPE,
+                environment={**os.environ, **self._config.environment},
+                folder=self._config.folder,
+            )
         except OSError as error:
             return f"cannot be started: {error}"
         log = _Log(self._config, process, self._ready)
@@ -140,7 +141,7 @@ class OutsideProgram:
         began, told = time.monotonic(), False
         try:
             while not self._closing.wait(_LOOK_S):
-                code = process.poll()
+                code = process.exit_code
                 if code is not None:
                     log.join()
                     return f"ended with exit code {code}" + (f" ({log.last})" if log.last else "")
@@ -154,7 +155,7 @@ class OutsideProgram:
                     return f"was not ready within {self._config.ready_seconds:g} s"
             return "the server ends"
         finally:
-            self._end(process)
+            process.end()
             log.join()
 
     def _look_for_ready(self) -> None:
@@ -165,63 +166,31 @@ class OutsideProgram:
         elif self._config.ready_line is None:
             self._ready.set()
 
-    def _launch(self) -> subprocess.Popen[bytes]:
-        guarded, self._life = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", program_guard.__file__, str(guarded), *self._config.command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=self._config.folder,
-                env={**os.environ, **self._config.environment},
-                pass_fds=(guarded,),
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(self._life)
-            raise
-        finally:
-            os.close(guarded)
-        return self._process
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        os.close(self._life)  # the guard ends the program and all that it has started
-        try:
-            process.wait(_ENDING_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
     def _say(self, what: str) -> None:
         self._state = what
         self._tell(f"program {self._config.command[0]}: {what}")
 
 
 class _Log:
-    """Writes what a program prints into a file that does not grow without end."""
+    """Writes the output of a program into a file of limited size."""
 
-    def __init__(self, config: ProgramConfig, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
+    def __init__(self, config: ProgramConfig, process: GuardedProcess, ready: threading.Event) -> None:
         self._file = Path(config.folder) / config.log
         self._most = int(config.log_mb * 2**20)
         self._awaited = None if config.ready_line is None else config.ready_line.encode()
-        self._process, self._ready = process, ready
-        self.last = ""
-        self._thread = threading.Thread(target=self._write, daemon=True)
-        self._thread.start()
+        self._ready = ready
+        self._reader = OutputReader(process.stdout, self._take, keep=1)
+        self.join = self._reader.join
 
-    def join(self) -> None:
-        self._thread.join(_ENDING_S)
+    @property
+    def last(self) -> str:
+        return "".join(self._reader.last_words).strip()[:200]
 
-    def _write(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            while line := lines.readline(2**16):
-                self.last = line.decode(errors="replace").strip()[:200] or self.last
-                if self._awaited is not None and self._awaited in line:
-                    self._ready.set()
-                with suppress(OSError):  # a full disk must not stop the program
-                    self._keep(line)
+    def _take(self, line: bytes) -> None:
+        if self._awaited is not None and self._awaited in line:
+            self._ready.set()
+        with suppress(OSError):  # a full disk must not stop the program
+            self._keep(line)
 
     def _keep(self, line: bytes) -> None:
         with self._file.open("ab") as log:

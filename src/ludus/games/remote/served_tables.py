@@ -1,4 +1,4 @@
-"""The tables of one client, on the server: does what its requests say and answers them."""
+"""The tables of one client on a game server, and the errors of its requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from ludus.games.game import CanLoseTables, GameBatch, GameSource, HasPicture
 from ludus.games.remote.frames import (
     SharedActions,
     TooLongError,
-    WireError,
-    in_order,
+    array_parts,
     pack,
     read_integers,
     view_arrays,
@@ -25,15 +24,16 @@ from ludus.games.remote.frames import (
 )
 from ludus.games.remote.matches import MatchRefused, UnknownServerMatch
 from ludus.games.remote.messages import PROTOCOL, Act, Actions, AnyRequest, Draw, Picture, Reset, Step, View
+from ludus.system.arrays import WireError
 from ludus.system.machine import installed_version
 
 
 class ServedTables:
-    """Made when a client says hello, closed when its stream ends. What the game raises costs the client its
-    tables, with the reason; `reset` makes them anew."""
+    """Tables from the hello of a client to the end of its stream. If the game raises, the client loses its tables and
+    gets the reason; `reset` makes new ones."""
 
     def __init__(self, source: GameSource, num_tables: int, tell: Callable[[str], None] = lambda line: None) -> None:
-        """`tell` hears why tables are lost."""
+        """`tell` gets the reasons for lost tables."""
         self._tell = tell
         self._told: set[str] = set()
         self._source = source
@@ -51,7 +51,7 @@ class ServedTables:
         return isinstance(self._batch, HasPicture)
 
     def answer(self, request: AnyRequest, body: memoryview) -> bytes:
-        """Raises `WireError` for what cannot be asked."""
+        """Raises `WireError` for a wrong request."""
         if isinstance(request, Step):
             self._step(body)
             return self._view(None)
@@ -70,7 +70,7 @@ class ServedTables:
 
     def close(self) -> None:
         if self._batch is not None:
-            with suppress(Exception):  # a game that fails to close is gone all the same
+            with suppress(Exception):  # the game is given up in any case
                 self._batch.close()
             self._batch = None
 
@@ -79,11 +79,11 @@ class ServedTables:
         self._losing = self._batch if isinstance(self._batch, CanLoseTables) else None
         self._begun = False
         arrays = view_arrays(self._batch.view)
-        self._whole = in_order(arrays) if all(array.flags.c_contiguous for array in arrays) else None
-        """The parts of a frame that shows all tables: the arrays themselves, unless they must be copied."""
+        self._whole = array_parts(arrays) if all(array.flags.c_contiguous for array in arrays) else None
+        """The parts of a frame with all tables; None if the arrays must be copied."""
         self._parked = np.ones(self._num_tables, np.bool_)
-        """Tables that the client has not reset since the batch was made: nobody decides for them, so they
-        are played at random, which no game refuses."""
+        """Tables that the client has not reset since the batch was made. They are played at random, which every game
+        accepts, because the client does not act there."""
 
     def _reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         try:
@@ -159,7 +159,7 @@ class ServedTables:
             raise WireError("the tables are lost: reset them first")
         chosen = bot.act(self._batch, tables, seats, np.random.default_rng(int(seeds[0])))
         order = self._spec.kinds[kinds.pop()].action.arrays
-        return pack(Actions(), in_order(chosen[head].astype(np.int32, copy=False) for head in order))
+        return pack(Actions(), array_parts(chosen[head].astype(np.int32, copy=False) for head in order))
 
     def _draw(self, request: Draw) -> bytes:
         batch: object = self._batch
@@ -178,7 +178,16 @@ class ServedTables:
 
 SERVER = f"ludus {installed_version()}"
 _LONGEST_REASON = 1_000
-"""Clients take no more than a few thousand bytes beside the messages."""
+"""gRPC limits the metadata of an answer to a few thousand bytes."""
+
+
+_CODES = {
+    UnknownServerMatch: grpc.StatusCode.NOT_FOUND,
+    MatchRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    TooLongError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    WireError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""Of errors, the first that fits."""
 
 
 class RequestRefused(Exception):  # noqa: N818 - no error of ours
@@ -197,19 +206,11 @@ def require_protocol(spoken: int) -> None:
 
 
 def abort(context: Any, error: Exception) -> NoReturn:
-    """Ends the call with what is wrong; never with more of the server than that."""
+    """End the call with the reason, and reveal nothing else of the server."""
     reason = " ".join(str(error).split())
-    if isinstance(error, RequestRefused):
-        code = error.code
-    elif isinstance(error, UnknownServerMatch):
-        code = grpc.StatusCode.NOT_FOUND
-    elif isinstance(error, MatchRefused):
-        code = grpc.StatusCode.FAILED_PRECONDITION
-    elif isinstance(error, TooLongError):
-        code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    elif isinstance(error, WireError):
-        code = grpc.StatusCode.INVALID_ARGUMENT
-    else:
+    found = (code for kind, code in _CODES.items() if isinstance(error, kind))
+    code = error.code if isinstance(error, RequestRefused) else next(found, None)
+    if code is None:
         code, reason = grpc.StatusCode.ABORTED, f"{type(error).__name__}: {reason}"
     context.abort(code, reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]} ...")
     raise error

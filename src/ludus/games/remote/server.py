@@ -16,7 +16,7 @@ import msgspec
 
 from ludus.data.specs import spec_to_json
 from ludus.games.game import GameSource
-from ludus.games.remote.frames import Frame, WireError, pack, read_header, unpack
+from ludus.games.remote.frames import Frame, pack, read_header, unpack
 from ludus.games.remote.matches import ServerMatches
 from ludus.games.remote.messages import (
     CHANNEL_OPTIONS,
@@ -41,16 +41,17 @@ from ludus.games.remote.messages import (
 )
 from ludus.games.remote.served_tables import SERVER, RequestRefused, ServedTables, abort, require_protocol
 from ludus.games.remote.shortcut import Shortcuts, listen
+from ludus.system.arrays import WireError
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedGame:
-    """What a server plays."""
+    """The game of a server."""
 
     name: str
     source: GameSource
     with_options: Callable[[Mapping[str, Any]], GameSource]
-    """The game with a client's options; raises ValueError for those that a client may not set."""
+    """The game with the options of a client. Raises ValueError for those that a client may not set."""
 
     def chosen(self, name: str, options: Mapping[str, Any]) -> GameSource:
         if name and name != self.name:
@@ -60,7 +61,7 @@ class ServedGame:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """Where a server listens, and how much it lets clients have."""
+    """The address of a server, and the limits of its clients."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -75,7 +76,7 @@ class ServerConfig:
 
 
 _KEEPALIVE_MS = 30_000
-"""A client whose machine has gone without a word is noticed after this long."""
+"""A client whose machine has crashed is noticed after this long."""
 _STOPPING_S = 5.0
 
 
@@ -91,7 +92,7 @@ class GameServer:
         why_not_ready: Callable[[], str | None] = lambda: None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`why_not_ready`: why no client can be let in now; `tell` hears what happens, a line each."""
+        """`why_not_ready`: why clients are rejected now. `tell` gets a line for every event."""
         self._game = game
         self._config = config
         self._program_state, self._why_not_ready, self._tell = program_state, why_not_ready, tell
@@ -115,24 +116,24 @@ class GameServer:
         )
 
     def start(self) -> int:
-        """Listens; returns the port. Raises OSError if it cannot."""
+        """Listen and return the port. Raises OSError."""
         config = self._config
-        place = f"{f'[{config.host}]' if ':' in config.host else config.host}:{config.port}"
+        address = f"{f'[{config.host}]' if ':' in config.host else config.host}:{config.port}"
         try:
             if config.tls is None:
-                port = self._server.add_insecure_port(place)
+                port = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(place, grpc.ssl_server_credentials([config.tls]))
+                port = self._server.add_secure_port(address, grpc.ssl_server_credentials([config.tls]))
         except RuntimeError as error:
-            raise OSError(f"cannot listen at {place}: is another server there already?") from error
+            raise OSError(f"cannot listen at {address}: is another server there already?") from error
         if port == 0:
-            raise OSError(f"cannot listen at {place}")
+            raise OSError(f"cannot listen at {address}")
         self._shortcuts = listen(config.message_bytes)
         self._server.start()
         return int(port)
 
     def stop(self) -> bool:
-        """Whether all that it did has ended; a game that hangs in this very process does not."""
+        """Returns whether everything has ended; a game that hangs in this process does not."""
         self._matches.close()
         ended: bool = self._server.stop(grace=0.5).wait(_STOPPING_S)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -198,16 +199,16 @@ class GameServer:
                 yield tables.answer(request, body)
 
     def _serve_by_shortcut(self, offered: Shortcut | None, tables: ServedTables, context: Any) -> None:
-        """Until the client hangs up, or its stream ends."""
+        """Serve until the client closes the shortcut, or its stream ends."""
         if self._shortcuts is None or offered is None:
             raise WireError("switch without a shortcut")
-        way = self._shortcuts.reached(offered)
-        if not context.add_callback(way.hang_up):
+        shortcut = self._shortcuts.reached(offered)
+        if not context.add_callback(shortcut.hang_up):
             return  # it has ended already
-        while (frame := way.receive()) is not None:
+        while (frame := shortcut.receive()) is not None:
             answer = tables.answer(*_read_request(frame))
-            with suppress(ConnectionError):  # a client that is gone is noticed when it is listened to
-                way.send(answer)
+            with suppress(ConnectionError):  # a client that is gone is noticed by `receive`
+                shortcut.send(answer)
 
     def _serve_camp(self, join: Join, frames: Iterator[bytes]) -> Iterator[bytes]:
         require_protocol(join.protocol)
@@ -307,7 +308,7 @@ class GameServer:
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Requests and answers stay bytes: frames are read and written by hand."""
+    """Passes requests and answers on as bytes, because frames are read and written by hand."""
 
     def __init__(self, server: GameServer) -> None:
         self._server = server

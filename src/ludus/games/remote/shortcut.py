@@ -1,8 +1,8 @@
-"""A shorter way between a game server and clients of the same user on the same machine.
+"""Shortcuts: unix sockets between a game server and clients of the same user on the same machine.
 
-A stream of play begins with gRPC. If the client then reaches a socket that the server has named in its
-welcome, the frames of this stream go through that socket, without gRPC's threads between them; the stream
-itself stays, and says how and why it ends. Clients elsewhere do not reach the socket and go on as they began.
+A stream of play begins with gRPC. If the client then reaches the socket that the server has named in its welcome, the
+frames of this stream go through the socket, without the threads of gRPC. The stream stays open and says how and why it
+ends. Clients on other machines cannot reach the socket and keep using gRPC.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ludus.games.remote.frames import Frame, TooLongError, WireError
+from ludus.games.remote.frames import Frame, TooLongError
 from ludus.games.remote.messages import Shortcut
+from ludus.system.arrays import WireError
 
 SUPPORTED = sys.platform == "linux"
-"""Names that are no files and vanish with their server, and peers whose user is known."""
+"""Only Linux has socket names that are no files, and tells the user of a peer."""
 _PREFIX = "ludus-tables-"
 _KEY_BYTES = 16
 _ADMITTED = b"+"
 _GREETING_S = 2.0
-"""How long either side waits for the other's first word."""
+"""How long either side waits for the first message."""
 _PAUSE_S = 0.1
 _LENGTH = struct.Struct("<I")
 _PIECE = 2**16
@@ -83,7 +84,7 @@ class FrameSocket:
         return frame
 
     def hang_up(self) -> None:
-        """From any thread: who waits here sees the end."""
+        """Ends `receive`; may be called from any thread."""
         with self._ending, suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -93,12 +94,12 @@ class FrameSocket:
 
 
 class Shortcuts:
-    """A server's end: waits for the clients to whom a way was offered."""
+    """The server's end: waits for the clients that a shortcut was offered to."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._name = _PREFIX + secrets.token_hex(8)
-        self._ways: dict[str, FrameSocket | None] = {}
+        self._connections: dict[str, FrameSocket | None] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -108,26 +109,26 @@ class Shortcuts:
 
     @contextmanager
     def offer(self) -> Iterator[Shortcut]:
-        """A way for one stream, until that ends."""
+        """Offer a shortcut for one stream, until the stream ends."""
         offered = Shortcut(name=self._name, key=secrets.token_hex(_KEY_BYTES))
         with self._lock:
-            self._ways[offered.key] = None
+            self._connections[offered.key] = None
         try:
             yield offered
         finally:
             with self._lock:
-                way = self._ways.pop(offered.key)
-            if way is not None:
-                way.hang_up()  # also where a process that the game has forked holds the socket
-                way.close()
+                connection = self._connections.pop(offered.key)
+            if connection is not None:
+                connection.hang_up()  # also where a process that the game has forked holds the socket
+                connection.close()
 
     def reached(self, offered: Shortcut) -> FrameSocket:
-        """The way that the client has taken; raises `WireError` if it has not."""
+        """The socket of the client. Raises `WireError` if the client has not reached it."""
         with self._lock:
-            way = self._ways[offered.key]
-        if way is None:
+            connection = self._connections[offered.key]
+        if connection is None:
             raise WireError("switch before the shortcut was reached")
-        return way
+        return connection
 
     def close(self) -> None:
         self._closed.set()
@@ -153,16 +154,16 @@ class Shortcuts:
             key = client.recv(_KEY_BYTES).hex()
             client.settimeout(None)
             with self._lock:
-                if key not in self._ways or self._ways[key] is not None:
-                    raise PermissionError("this way was not offered, or is taken")
-                self._ways[key] = FrameSocket(client, self._most)
+                if key not in self._connections or self._connections[key] is not None:
+                    raise PermissionError("this shortcut was not offered, or is taken")
+                self._connections[key] = FrameSocket(client, self._most)
             client.sendall(_ADMITTED)
         except OSError:
             client.close()
 
 
 def listen(most_bytes: int) -> Shortcuts | None:
-    """A server's end, if there can be one here."""
+    """The server's end, where shortcuts are supported."""
     try:
         return Shortcuts(most_bytes) if SUPPORTED else None
     except OSError:
@@ -170,7 +171,7 @@ def listen(most_bytes: int) -> Shortcuts | None:
 
 
 def reach(offered: Shortcut | None, most_bytes: int) -> FrameSocket | None:
-    """A client's end; None if there is no such way from here."""
+    """The client's end; None if the shortcut cannot be reached."""
     if offered is None or not SUPPORTED or not offered.name.startswith(_PREFIX):
         return None
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

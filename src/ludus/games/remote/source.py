@@ -15,32 +15,24 @@ from ludus.data.specs import GameSpec
 from ludus.data.tree import TreeState
 from ludus.games.bots import HostedBot, RandomBot
 from ludus.games.game import Bot, GameBatch, GameSource
-from ludus.games.isolation.isolated import Isolated
+from ludus.games.isolation.isolated import Isolated, own_options
 from ludus.games.lift import Lifted
 from ludus.games.pointing import REMOTE, SERVER_VARIABLE
 from ludus.games.remote.batch import RemoteBatch, greet, read_spec, require_same
-from ludus.games.remote.link import ServerAccess, ServerLost, ServerRefused
+from ludus.games.remote.connection import ServerAccess, ServerLost, ServerRefused
 from ludus.games.remote.messages import DEFAULT_PORT, Welcome
 from ludus.games.seat_rows import GameError
 
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
-"""Neither the address of code nor a path out of the game's own folder."""
+"""Excludes addresses of code, and paths out of the folder of the game."""
 _NOT_PLAIN = object()
 
 
 def plain_options(source: GameSource) -> dict[str, Any]:
     """Every option of the game that is a plain value; tuples become lists, as in JSON."""
-    made: Any = source
-    if isinstance(made, Isolated):
-        options: Mapping[str, Any] = made.options
-    elif isinstance(made, Lifted):
-        options = made.factory.keywords if isinstance(made.factory, partial) else {}
-    elif isinstance(inner := getattr(made, "game", None), GameSource):
+    if isinstance(inner := getattr(source, "game", None), GameSource):
         return plain_options(inner)
-    elif is_dataclass(made):
-        options = {field.name: getattr(made, field.name) for field in fields(made) if field.init}
-    else:
-        options = {}
+    options = source.options if isinstance(source, Isolated) else own_options(source)
     written = {name: _plain(value) for name, value in options.items()}
     return {name: value for name, value in written.items() if value is not _NOT_PLAIN}
 
@@ -50,9 +42,8 @@ def with_client_options(
     options: Mapping[str, Any],
     change: Callable[[GameSource, Mapping[str, Any]], GameSource],
 ) -> GameSource:
-    """The game with options that came from a client; raises ValueError for those that it may not set. What
-    is as the client wants it anyhow may be anything. `change` sets options of a game, checking their types.
-    """
+    """The game with the options of a client. Raises ValueError for those that a client may not set; options that
+    already have the value are ignored. `change` sets options of a game and checks their types."""
     own = plain_options(source)
     changed = {name: value for name, value in options.items() if name not in own or own[name] != value}
     for name, value in changed.items():
@@ -102,7 +93,7 @@ class Remote:
     server: str | None = None
     """HOST:PORT; None: what LUDUS_GAME_SERVER says, so that a run can go on with another server."""
     game: str = ""
-    """As the server names it; empty: whatever it plays."""
+    """As the server names it; empty: the one that it plays."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the game; plain values."""
     token_file: str | None = None
@@ -110,12 +101,12 @@ class Remote:
     timeout_s: float = 60.0
     """How long the server may take for an answer, and to come back after it was lost."""
     local: GameSource | None = None
-    """The same game as it is here: what it is like is known without asking, its tree is there, and the
-    server's must agree with it."""
+    """The same game on this machine. Its spec and tree are used without asking the server, whose game must agree
+    with it."""
 
     def __post_init__(self) -> None:
         if self.server is not None:
-            _ = self.access  # says what is wrong with it
+            _ = self.access  # raises for a bad address
 
     @property
     def access(self) -> ServerAccess:
@@ -139,7 +130,7 @@ class Remote:
         return None if self.local is None else self.local.tree()
 
     def require_same(self) -> None:
-        """Ask the server whether its game is the one here; raises `GameError` if not."""
+        """Raises `GameError` if the game of the server is another one."""
         require_same(self.spec, read_spec(self._welcome, self.access.server), self.access.server)
 
     @cached_property
@@ -153,7 +144,7 @@ class Remote:
 
 
 def at_server(game: GameSource) -> GameSource:
-    """The same game at the server that LUDUS_GAME_SERVER names; one that is on a server stays there."""
+    """The same game at the server that LUDUS_GAME_SERVER names. A game that is on a server stays there."""
     if isinstance(game, Remote):
         return game
     try:
@@ -170,8 +161,7 @@ def at_server(game: GameSource) -> GameSource:
 
 
 def from_address(address: str, **options: Any) -> Remote:
-    """The game at `remote://HOST[:PORT][/GAME][?option=value&...]`. Values are read as JSON where they are,
-    and are texts otherwise."""
+    """The game at `remote://HOST[:PORT][/GAME][?option=value&...]`. Values are JSON, or else texts."""
     parts = urlsplit(address)
     if not address.startswith(REMOTE) or not parts.hostname or parts.username is not None or parts.fragment:
         raise ValueError(f"{address!r} is no game on a server: write remote://HOST:PORT/GAME?option=value")

@@ -11,8 +11,10 @@ import msgspec
 
 from ludus.data.trees import Array
 from ludus.experiment import Experiment
+from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.faults import Fault
-from ludus.runtime.launcher import Launcher, SpawnOrder
+from ludus.runtime.launcher import LocalLauncher, SpawnOrder
+from ludus.runtime.processes import STEPS_PER_SHARE, ProcessWorkers, local_training
 from ludus.runtime.ray.connection import Taken
 from ludus.runtime.ray.node_agent import ENCODE, LayOut, News
 from ludus.runtime.ray.node_connection import (
@@ -24,9 +26,8 @@ from ludus.runtime.ray.node_connection import (
 )
 from ludus.runtime.ray.node_pool import NodePool
 from ludus.runtime.ray.transfer import Counters, PeerLost
-from ludus.runtime.status import Beside, nobody
-from ludus.runtime.supervisor import default_places
-from ludus.runtime.training import STEPS_PER_SHARE, LocalTraining
+from ludus.runtime.status import ServiceStatus, no_services
+from ludus.runtime.supervisor import default_slots
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import WorkerProcess
 from ludus.workers.messages import HostedPlayer
@@ -58,7 +59,7 @@ class ClusterStatistics(InferenceStatistics):
 TRIES = 3
 
 
-class ClusterLauncher(Launcher):
+class ClusterLauncher(LocalLauncher):
     """A `Launcher` whose workers are on several nodes. What it has of `parts` itself is only a copy of the
     small numbers in there, for who looks on."""
 
@@ -82,10 +83,10 @@ class ClusterLauncher(Launcher):
 
     # --- shared memory ---
 
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_places: int, taken: Collection[int]) -> None:
+    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
         with self._sites.lock:  # nobody writes into what is being replaced
             self._layout += 1
-            super().lay_out(players, num_places, ())
+            super().lay_out(players, num_slots, ())
             self.inference = ClusterStatistics(self.parts.inference_counters)
         self._team = None
         lost = ""
@@ -93,7 +94,7 @@ class ClusterLauncher(Launcher):
             if self._learner is None or self._learner.lost is not None:
                 self._sites.start_learner()
             assert self._learner is not None
-            self._order = LayOut(dict(players), num_places, None, sorted(taken)[: self.room])
+            self._order = LayOut(dict(players), num_slots, None, sorted(taken)[: self.room])
             try:
                 self._lay_out_site(self._learner)
                 self._settle_sites()
@@ -181,7 +182,7 @@ class ClusterLauncher(Launcher):
     # --- workers ---
 
     def spawn(self, order: SpawnOrder) -> WorkerProcess:
-        self.life.started(order.index)
+        self.heartbeats.started(order.index)
         if order.index == self.parts.num_places:
             self._team = RemoteTeam(order.name), order
             for site in self._ready():
@@ -270,9 +271,9 @@ class ClusterLauncher(Launcher):
             if index == parts.num_places:  # one on each node: the most silent one counts
                 line.policy_heart = now - age
                 hearts = [one.policy_heart for one in self._sites.lines if one.policy_heart is not None]
-                parts.hearts[index] = min(hearts, default=line.policy_heart)
+                parts.heartbeats[index] = min(hearts, default=line.policy_heart)
             else:
-                parts.hearts[index] = now - age
+                parts.heartbeats[index] = now - age
         for actor, times in news.times.items():
             parts.actor_times[actor] += self._counted.since((line.name, actor, "times"), times)
             dropped = self._counted.since((line.name, actor, "dropped"), [news.dropped_reward[actor]])
@@ -287,22 +288,24 @@ class ClusterLauncher(Launcher):
             self.inference.bytes += int(self._counted.since((line.name, "bytes"), [news.bytes])[0])
 
 
-def train_on_cluster(
+def ray_training(
     experiment: Experiment,
     folder: RunFolder,
     *,
     num_actors: int | None,
     taken: Taken = dict,
-    beside: Beside = nobody,
-) -> LocalTraining:
-    """`num_actors`: at most so many; None: as many as the nodes have places for, those included that join
-    later. `taken`: what services have of the nodes; `beside`: how they are."""
+    service_status: ServiceStatus = no_services,
+) -> Coordinator[ProcessWorkers]:
+    """A training on a Ray cluster. `num_actors`: the maximum; None for as many as the nodes have room for, also
+    nodes that join later. `taken`: what services use of the nodes."""
     launcher = ClusterLauncher(experiment, folder, taken)
-    places = experiment.cluster.most_actors or default_places(max(launcher.room, num_actors or 0))
+    slots = experiment.cluster.most_actors or default_slots(max(launcher.room, num_actors or 0))
     worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
-    wanted = num_actors or max(1, min(places, worth))
+    wanted = num_actors or max(1, min(slots, worth))
     try:
-        return LocalTraining(experiment, folder, wanted, num_places=places, launcher=launcher, beside=beside)
+        return local_training(
+            experiment, folder, wanted, num_slots=slots, launcher=launcher, service_status=service_status
+        )
     except BaseException:
         launcher.close()
         raise

@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 
 from ludus.data.records import ModelId
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.launcher import Launcher, SpawnOrder
+from ludus.runtime.launcher import LocalLauncher, SpawnOrder
 from ludus.runtime.ray.transfer import (
     ArrayMessage,
     Peer,
@@ -209,7 +209,7 @@ class NodeAgent:
         self._thread = OwnThread("site", self._wait, self._step)
         self._do = self._thread.do
         self._thread.start()
-        self._launcher = self._do(lambda: Launcher(self._experiment, self._mirror.folder))
+        self._launcher = self._do(lambda: LocalLauncher(self._experiment, self._mirror.folder))
 
     # --- for the controller ---
 
@@ -332,7 +332,7 @@ class NodeAgent:
         actors = [index for index in indices if index < parts.num_places]
         return News(
             said,
-            ages={index: now - float(parts.hearts[index]) for index in indices},
+            ages={index: now - float(parts.heartbeats[index]) for index in indices},
             times={actor: parts.actor_times[actor].tolist() for actor in actors},
             present={actor: bool(parts.present[actor]) for actor in actors},
             dropped_reward={actor: float(parts.dropped_reward[actor]) for actor in actors},
@@ -364,7 +364,7 @@ class NodeAgent:
 
     def _has_weights(self) -> bool:
         """An actor that starts finds weights of every player."""
-        board = self._launcher.parts.board
+        board = self._launcher.parts.weights
         return self._inlet is not None or all(map(board.newest, self._launcher.parts.players))
 
     def _spawn(self, order: SpawnOrder, epoch: int) -> int:

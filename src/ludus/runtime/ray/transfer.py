@@ -20,88 +20,69 @@ from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Compression
 from ludus.runtime.shared_parts import SharedParts
+from ludus.system.arrays import ArrayDecoder, Bytes, WireError, encode, stand_in
 from ludus.system.machine import install_command
 from ludus.system.shared_memory import Signal
 
-Bytes = NDArray[np.uint8]
-ALIGNMENT = 16
-
-
-class DamagedMessage(ValueError):  # noqa: N818
-    """Not what was sent."""
-
-
-class _Piece(msgspec.Struct, frozen=True, array_like=True):
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-
-    @property
-    def num_bytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
-
 
 class _Head(msgspec.Struct, frozen=True):
-    pieces: tuple[_Piece, ...]
+    header: bytes
+    """Describes the arrays (`system.arrays`)."""
     num_bytes: int
-    """Of the body before it was made smaller."""
+    """Of the body before it was compressed, as is the digest."""
     compress: Compression = "none"
     digest: bytes = b""
-    """Of the body before it was made smaller; empty: it is not checked."""
+    """Empty: the body is not checked."""
 
 
 class ArrayMessage(msgspec.Struct, frozen=True):
-    """What travels."""
+    """Named arrays on their way between nodes."""
 
     head: bytes
     body: Any
-    """[bytes] uint8: of the object store's own memory where it arrives, and read only there."""
+    """[bytes] uint8: where it arrives, in the memory of the object store and read only."""
 
 
 class Draft:
-    """A parcel that is being filled: `arrays` are views into its body."""
+    """An `ArrayMessage` that is being filled: `arrays` are views into its body."""
 
     def __init__(self, shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
-        pieces, start = [], 0
-        for name, (dtype, shape) in shapes.items():
-            piece = _Piece(name, dtype.str, shape, start)
-            pieces.append(piece)
-            start += -(-piece.num_bytes // ALIGNMENT) * ALIGNMENT
-        self._pieces = tuple(pieces)
-        self._body: Bytes = np.zeros(start, np.uint8)
-        self.arrays: Tree = _views(self._pieces, self._body)
+        arrays = {name: stand_in(dtype, shape) for name, (dtype, shape) in shapes.items()}
+        self._header, _, num_bytes = encode(arrays, "another node")
+        self._body: Bytes = np.zeros(num_bytes, np.uint8)
+        self.arrays: Tree = _decode(self._header, self._body)
 
     def seal(self, compress: Compression = "none", *, digest: bool = False) -> ArrayMessage:
         checked = _digest(self._body) if digest else b""
-        head = _Head(self._pieces, len(self._body), compress, checked)
+        head = _Head(self._header, len(self._body), compress, checked)
         return ArrayMessage(msgspec.msgpack.encode(head), _smaller(self._body, compress))
 
 
 def pack(arrays: Mapping[str, Array]) -> ArrayMessage:
-    """A parcel with a digest."""
+    """A message with a digest."""
     draft = Draft({name: (array.dtype, array.shape) for name, array in arrays.items()})
     for name, array in arrays.items():
         draft.arrays[name][...] = array
     return draft.seal(digest=True)
 
 
-def unpack(parcel: ArrayMessage) -> Tree:
-    """The arrays, as views; compared with the digest if it has one."""
-    head = msgspec.msgpack.decode(parcel.head, type=_Head)
-    body = _larger(parcel.body, head.compress)
+def unpack(message: ArrayMessage) -> Tree:
+    """The arrays, as views. Raises `WireError` if the message is not what was sent."""
+    try:
+        head = msgspec.msgpack.decode(message.head, type=_Head)
+    except msgspec.MsgspecError as error:
+        raise WireError(f"the head of a message between nodes does not read: {error}") from error
+    body = _larger(message.body, head.compress)
     if len(body) != head.num_bytes:
-        raise DamagedMessage(f"a parcel of {head.num_bytes} bytes has {len(body)}")
+        raise WireError(f"a message of {head.num_bytes} bytes has {len(body)}")
     if head.digest and _digest(body) != head.digest:
-        raise DamagedMessage(f"a parcel of {len(body)} bytes does not match its digest")
-    return _views(head.pieces, body)
+        raise WireError(f"a message of {len(body)} bytes does not match its digest")
+    return _decode(head.header, body)
 
 
-def _views(pieces: tuple[_Piece, ...], body: Bytes) -> Tree:
-    return {
-        piece.name: body[piece.start : piece.start + piece.num_bytes].view(piece.dtype).reshape(piece.shape)
-        for piece in pieces
-    }
+def _decode(header: bytes, body: Bytes) -> Tree:
+    arrays: Tree = ArrayDecoder(dict[str, Any]).decode(header, body)
+    return arrays
 
 
 def _digest(body: Bytes) -> bytes:
@@ -339,10 +320,10 @@ class TrajectorySender:
     def _publish(self, models: Sequence[str], weights: ArrayMessage) -> bool:
         try:
             arrays = unpack(weights)
-        except DamagedMessage:
+        except WireError:
             return False
         for number, model in enumerate(models):
-            self._parts.board.publish(ModelId.parse(model), under(f"{number}/", arrays))
+            self._parts.weights.publish(ModelId.parse(model), under(f"{number}/", arrays))
         return True
 
 
@@ -439,7 +420,7 @@ class TrajectoryReceiver:
             if len(freed) or far.used.get(actor) != used:
                 far.used[actor] = used
                 done.append(UsedUp(actor, epoch, used, freed.tobytes()))
-        newest = {player: self._parts.board.newest(player) for player in self._parts.players}
+        newest = {player: self._parts.weights.newest(player) for player in self._parts.players}
         fresh = {
             player: model
             for player, model in newest.items()
@@ -458,7 +439,7 @@ class TrajectoryReceiver:
             models: list[ModelId] = []
             arrays: Tree = {}
             for number, player in enumerate(fresh):
-                model, weights = self._parts.board.fetch(player)  # may be newer by now
+                model, weights = self._parts.weights.fetch(player)  # may be newer by now
                 models.append(model)
                 arrays |= {f"{number}/{name}": array for name, array in weights.items()}
             self._shared = models, peer.share(pack(arrays))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TextIO
 
-import click
 from rich import box, progress
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -305,6 +304,13 @@ def _win_rate(payoff: Payoff, player: str, opponent: str) -> str:
     return f"{100 * payoff.win_rate(player, opponent):.1f} ±{50 * (high - low):.1f}"
 
 
+def size(num_bytes: int) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:,.1f} {name}"
+    return f"{num_bytes / 2**10:,.1f} KiB"
+
+
 Style = Literal["shown", "json", "quiet"]
 
 EVERY_S = {"bar": 0.1, "lines": 5.0, "json": 1.0}
@@ -356,8 +362,8 @@ class ProgressBar:
             return
         rate = (done - self._first) / max(now - self._started, 1e-9)
         if self._form == "json":
-            click.echo(json.dumps({self._things: done, "total": self._total, "per_s": rate, **numbers}))
+            print(json.dumps({self._things: done, "total": self._total, "per_s": rate, **numbers}), flush=True)
         else:
             left = f"{(self._total - done) / rate:,.0f} s left" if rate else "? left"
             shown = f"{done / max(self._total, 1):6.1%}  {done:,} of {self._total:,} {self._things}  {left}"
-            click.echo(f"{shown}  {more}".rstrip(), err=True)
+            print(f"{shown}  {more}".rstrip(), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""A client's way to a game server: the channel, and streams of requests that are each answered in time."""
+"""The client's connection to a game server: the channel, calls, and streams of requests with deadlines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weakref import finalize
 import grpc
 import msgspec
 
-from ludus.games.remote.frames import Buffer, Frame, TooLongError, WireError, pack, read_header, unpack
+from ludus.games.remote.frames import Frame, TooLongError, pack, read_header, unpack
 from ludus.games.remote.messages import (
     CHANNEL_OPTIONS,
     LONGEST_MESSAGE_BYTES,
@@ -30,6 +30,7 @@ from ludus.games.remote.messages import (
 )
 from ludus.games.remote.shortcut import FrameSocket, reach
 from ludus.games.seat_rows import GameError
+from ludus.system.arrays import Buffer, WireError
 
 TOKEN_VARIABLE = "LUDUS_GAME_TOKEN_FILE"
 CA_VARIABLE = "LUDUS_GAME_CA_FILE"
@@ -42,7 +43,7 @@ _REFUSALS = (
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-"""With these the server says that the client is wrong, so that trying again is of no use."""
+"""The client is at fault, so trying again is of no use."""
 
 
 class ServerLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
@@ -50,24 +51,24 @@ class ServerLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTa
 
 
 class StreamEnded(ServerLost):
-    """The server has nothing more to say."""
+    """The server has ended the stream in good order."""
 
 
 class ServerRefused(GameError):  # noqa: N818 - what has happened
-    """The server does not do what it was asked."""
+    """The server has rejected a request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAccess:
-    """Where a server is, and what opens it."""
+    """The address of a server, and the credentials for it."""
 
     server: str
     """HOST:PORT."""
     token_file: str | None = None
     """A file with the token; None: the one that LUDUS_GAME_TOKEN_FILE names, if any."""
     ca_file: str | None = None
-    """The certificates that a server with TLS is known by (PEM); None: the file that LUDUS_GAME_CA_FILE
-    names. Without either the connection is in the clear."""
+    """Certificates for a server with TLS (PEM); None: the file that LUDUS_GAME_CA_FILE names. Without either the
+    connection is not encrypted."""
     timeout_s: float = 60.0
     """How long an answer may take."""
 
@@ -83,7 +84,7 @@ class ServerAccess:
             ("grpc.max_receive_message_length", LONGEST_MESSAGE_BYTES),  # the server sets the limit
             ("grpc.max_send_message_length", LONGEST_MESSAGE_BYTES),
             *CHANNEL_OPTIONS,
-            ("grpc.enable_http_proxy", 0),  # games are near: a proxy for the web is not meant for them
+            ("grpc.enable_http_proxy", 0),  # a proxy for the web is not meant for games
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 5_000),
             ("grpc.use_local_subchannel_pool", 1),
@@ -105,7 +106,7 @@ class ServerAccess:
         return [] if file is None else [("authorization", f"Bearer {read_token(file)}")]
 
     def require_answer(self, error: grpc.RpcError) -> NoReturn:
-        """The error in our words: `ServerRefused` if it is our fault, else `ServerLost`."""
+        """Raises `ServerRefused` if the client is at fault, else `ServerLost`."""
         code, details = error.code(), " ".join((error.details() or "").split())
         if code in _REFUSALS:
             raise ServerRefused(f"game server {self.server}: {details}") from error
@@ -122,7 +123,7 @@ class ServerAccess:
 
 
 def read_token(file: str | Path) -> str:
-    """The first line; raises ValueError if that can be no token."""
+    """The first line of the file. Raises ValueError if it is no token."""
     text = Path(file).read_text(encoding="utf-8")[:_LONGEST_TOKEN].strip()
     token = text.partition("\n")[0].strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
@@ -158,24 +159,24 @@ class PlayStream:
                 self._requests.put(frame)
                 answer = self._next()
             else:
-                answer = self._ask_there(self._shortcut, frame)
+                answer = self._ask_by_shortcut(self._shortcut, frame)
         return _read(self._access, answer, AnyAnswer)
 
     def listen(self) -> tuple[AnyAnswer, memoryview]:
-        """What the server says without being asked."""
+        """The next message of the server, without a request."""
         with self._watch:
             answer = self._next()
         return _read(self._access, answer, AnyAnswer)
 
     def switch(self, offered: Shortcut | None) -> None:
-        """Ask by a shorter way from now on, if there is one."""
+        """Use the shortcut from now on, if it can be reached."""
         self._shortcut = reach(offered, LONGEST_MESSAGE_BYTES)
         if self._shortcut is not None:
             self._ends.append(self._shortcut.close)
             self._watch.cancelling.append(self._shortcut.hang_up)
             self._requests.put(pack(Switch()))
 
-    def _ask_there(self, shortcut: FrameSocket, frame: bytes) -> Frame:
+    def _ask_by_shortcut(self, shortcut: FrameSocket, frame: bytes) -> Frame:
         try:
             shortcut.send(frame)
             answer = shortcut.receive()
@@ -202,7 +203,7 @@ class PlayStream:
 
 
 class _Deadline:
-    """Cancels what takes too long within it. A thread that looks now and then costs a step nothing."""
+    """Cancels a request that takes too long. It is checked from a thread, which costs a step nothing."""
 
     def __init__(self, cancel: Callable[[], object], limit_s: float) -> None:
         self.cancelling = [cancel]

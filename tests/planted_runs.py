@@ -33,7 +33,7 @@ from ludus.league.league import League
 from ludus.league.rules import LeagueRules
 from ludus.store.run_control import Bottleneck, RunStatus, WorkerStatus, write_status
 from ludus.store.run_folder import MetricsFile, RunFolder
-from ludus.workers.evaluator import EvaluationConfig
+from ludus.workers.config import EvaluationConfig
 
 EPISODES = 40
 
@@ -49,7 +49,7 @@ def experiment_of(rules: LeagueRules, **more: Any) -> dict[str, Any]:
         "league": encode(rules),
         "evaluation": encode(EvaluationConfig(opponents=("random",))),
         "algorithm": {"$type": "ludus.algorithms.ppo:PPO", "gamma": 1.0, "clip": 0.2},
-        "learner": {"$type": "ludus.workers.trained_player:LearnerConfig", "batch_size": 1024},
+        "learner": {"$type": "ludus.workers.config:LearnerConfig", "batch_size": 1024},
         "budget": 100_000,
         "seed": 3,
         **more,

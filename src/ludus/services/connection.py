@@ -1,4 +1,4 @@
-"""One connection to an instance, shared by all threads of a process."""
+"""The connection to an instance, shared by all threads of a process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.services.endpoints import (
-    BadFrame,
-    CallFailed,
-    CallRefused,
-    InstanceLost,
-    TimeLimit,
-    UnknownService,
-    offer,
-)
+from ludus.services.endpoints import BadFrame, CallFailed, CallRefused, InstanceLost, TimeLimit, UnknownService, offer
 from ludus.services.registry import Instance, connect
 from ludus.services.wire import (
     PROTOCOL,
@@ -41,26 +33,26 @@ _numbers = itertools.count(1)
 
 @dataclass(eq=False)
 class PendingCall:
-    """A call on its way, and what it takes to make it once more."""
+    """A call on its way, with everything that is needed to repeat it."""
 
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     deadline: float
-    """Monotonic time until which it may be made again."""
+    """Monotonic time until which it may be repeated."""
     answer: Future[Any] = field(default_factory=Future)
     instance: str = "no instance"
-    """Where it was sent last."""
+    """The one that it was sent to last."""
 
 
 class NotSent(Exception):  # noqa: N818
-    """The call has not reached the instance: it can be made elsewhere."""
+    """The call has not reached the instance, so it can be sent to another one."""
 
 
 class InstanceConnection:
-    """Sends calls from any thread; one thread of its own takes the answers.
+    """Sends calls from any thread; a thread of its own receives the answers.
 
-    `on_loss` gets the calls that were sent and not answered when the connection ends, in that thread.
+    When the connection ends, that thread calls `on_loss` with the calls that were sent and not answered.
     """
 
     def __init__(
@@ -83,7 +75,7 @@ class InstanceConnection:
             # Only for sending: a process that has stopped reading must not hold its callers for ever.
             within = struct.pack("ll", int(send_within_s), int(send_within_s % 1 * 1e6) + 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, within)
-            self._reader = threading.Thread(target=self._read, name=f"link to {instance.name}", daemon=True)
+            self._reader = threading.Thread(target=self._read, name=f"connection to {instance.name}", daemon=True)
             self._reader.start()
         except TimeoutError:
             self._socket.close()
@@ -94,7 +86,7 @@ class InstanceConnection:
 
     @property
     def outstanding(self) -> int:
-        """Calls that wait for an answer, those included that nobody waits for any more."""
+        """Calls without an answer, including those that nobody waits for any more."""
         return len(self._pending)
 
     @property
@@ -102,7 +94,7 @@ class InstanceConnection:
         return not self._closed
 
     def send(self, call: PendingCall) -> None:
-        """Raises `NotSent` if another instance can be asked instead."""
+        """Raises `NotSent` if the call can be sent to another instance."""
         facts = self.methods.get(call.method)
         if facts is None:
             service = self.instance.service
@@ -136,7 +128,7 @@ class InstanceConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _greet(self, token: str) -> list[Any]:
-        """Say hello and wait for the welcome; whatever came with it is not lost."""
+        """Say hello and wait for the welcome. Returns the messages that came with it."""
         for piece in pack(CallerHello(PROTOCOL, token)):
             self._socket.sendall(piece)
         while True:
@@ -181,8 +173,8 @@ class InstanceConnection:
         if isinstance(message, CallResult):
             call.answer.set_result(message.value)
         else:
-            place = f" ({message.place})" if message.place else ""
-            text = f"{call.method} on {call.instance} failed: {message.kind}: {message.text}{place}"
+            where = f" ({message.place})" if message.place else ""
+            text = f"{call.method} on {call.instance} failed: {message.kind}: {message.text}{where}"
             call.answer.set_exception(CallFailed(text, message.kind, message.text))
 
 

@@ -1,0 +1,311 @@
+"""A player of a run as an agent in somebody's own loop: plain observations in, actions of the game out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ludus.data.specs import ArraySpec, GameSpec, ObservationSpec, SeatKind
+from ludus.data.trees import Array, IntArray, Tree, allocate, put
+from ludus.experiment import Experiment
+from ludus.games.game import Action, Actions, Bot, Legal, Observation, Seat, TableView
+from ludus.games.outside_bots import with_bots
+from ludus.games.seat_rows import GameError, SeatRows
+from ludus.runtime.assemble import load_players, load_state
+from ludus.store.run_folder import RunFolder
+from ludus.workers.inference import ActingRows, Group, InlineInference
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
+
+Weights = Literal["average", "live"]
+State = Tree
+"""What an agent remembers, one row per observation; empty for an agent without memory."""
+
+
+def load_agent(
+    run: str | PathLike[str],
+    player: str = "main@best",
+    *,
+    weights: Weights = "average",
+    greedy: bool = False,
+    seed: int = 0,
+    seat: Seat | None = None,
+) -> Agent:
+    """Load a player of a run as an agent. This imports the code that the run names.
+
+    Args:
+        run: a `Run` or the path of its folder.
+        player: a learning player (`main`), a snapshot (`main.3`), a tag (`main@best`), a model (`main:0:12`)
+            or a bot of the game (`alpha_beta_2`).
+        weights: which weights a learning player uses: the exponential average or the live ones. Snapshots
+            and models use the weights that they were frozen with.
+        greedy: always take the most probable action instead of sampling.
+        seed: of everything that the agent draws.
+        seat: the seat that it plays. Needed only where seats see or do different things; `Agent.act` can
+            name another one.
+    """
+    folder = RunFolder.open(Path(run))
+    now, league = load_state(folder)
+    (seated,) = load_players(now, folder, league, [player], weights=weights, greedy=greedy).values()
+    return Agent(now, player, seated, seed=seed, seat=seat)
+
+
+class Agent:
+    """Plays any seat of its game. Make one with `load_agent`.
+
+        agent = ludus.load_agent("runs/connect_four-001", "main@best")
+        action = agent.act(observation, legal)
+
+    An agent remembers what it has seen since `reset`, for each seat apart. Call `reset` before every episode.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        player: str,
+        seated: SeatedPlayer,
+        *,
+        seed: int = 0,
+        seat: Seat | None = None,
+    ) -> None:
+        self.player = player
+        """Its name in the run."""
+        self.spec: GameSpec = experiment.game.spec
+        """Of the game that it plays."""
+        self._bots = with_bots(experiment.game, experiment.bots).bots()
+        self._bot = None if seated.bot is None else self._bots[player]
+        self._played = self.spec if self._bot is not None else experiment.grouped_game.spec
+        """With one kind of seat for each policy of the player; a bot knows the kinds of the game itself."""
+        self._seated = seated
+        self._rng = np.random.default_rng(seed)
+        draws = [policy.num_draws for policy in seated.policies]
+        self._inference = InlineInference(FixedPlayers({player: seated}), draws)
+        self._memory: dict[Seat | None, State] = {}
+        self._rows: dict[Seat, tuple[SeatRows, Tree, Tree]] = {}
+        self.seat = seat
+        """The seat that it plays, unless `act` names another one."""
+        if seat is not None:
+            self._kind_of(seat)
+
+    @property
+    def model(self) -> str:
+        """The id of its weights; empty for a bot."""
+        return self._seated.model_name
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.player} ({self.model or 'bot'}) of {self.spec.name}>"
+
+    def reset(self) -> None:
+        """Forget everything: a new episode begins."""
+        self._memory.clear()
+
+    def act(self, observation: Observation, legal: Legal | None = None, *, seat: Seat | None = None) -> Action:
+        """Choose an action for one seat.
+
+        Args:
+            observation: as the game gives it: part name to array, or the array of a single part.
+            legal: head name to boolean mask, or the mask of a single head; None: everything is legal.
+            seat: whose turn it is, where the agent plays more than one seat.
+
+        Returns:
+            What `Game.step` takes: an int for a single head, else head name to int or array.
+
+        Raises:
+            GameError: a part or a mask does not fit; the message names the expected shape.
+        """
+        seat = self.seat if seat is None else seat
+        kind, place = self._kind_of(seat)
+        rows, seen, masks = self._row_of(place)
+        rows.write_observation(observation)
+        rows.write_legal(legal)
+        actions, after = self._decide(kind, [place], seen, masks, self._memory.get(seat))
+        self._memory[seat] = after
+        return _plain(actions, self._played.kinds[kind])
+
+    def act_batch(
+        self,
+        observations: Mapping[str, Array] | Array,
+        legal: Mapping[str, Array] | Array | None = None,
+        state: State | None = None,
+        seats: Seat | Sequence[Seat] | None = None,
+    ) -> tuple[Any, State]:
+        """Choose actions for many rows, each of another episode or seat.
+
+        Args:
+            observations: as for `act`, every array with a leading axis of rows.
+            legal: as for `act`, with the same leading axis.
+            state: what the call before returned for these rows; None: all of them begin an episode. A row
+                that begins one later is set to 0.
+            seats: the seat of all rows or of each; all must see and do the same.
+
+        Returns:
+            The actions, an int array [rows] for a single head, else head name to array; and the state to
+            pass to the next call.
+        """
+        places = self._seats_of(seats)
+        kind = self._kind_of(places[0])[0]
+        for place in places[1:]:
+            if self._kind_of(place)[0] != kind:
+                raise GameError(f"{self._where(place)} is of another kind than seat {places[0]}: ask apart")
+        spec = self._played.kinds[kind]
+        given = _as_tree(observations, spec.observation.parts, f"{self._where(places[0])}: observations")
+        count = _num_rows(given, spec, self._where(places[0]))
+        seen = allocate(spec.observation.arrays, (count,))
+        _fill(seen, given, allocate_without_critic(spec), f"{self._where(places[0])}: part")
+        masks = {name: np.ones((count, *one.shape), np.bool_) for name, one in spec.legal_arrays.items()}
+        if legal is not None:
+            asked = _as_tree(legal, spec.legal_arrays, f"{self._where(places[0])}: legal")
+            wanted = {name: one for name, one in spec.legal_arrays.items() if name in asked}
+            _fill(masks, asked, wanted, f"{self._where(places[0])}: legal mask of head")
+        if len(places) not in (1, count):
+            raise GameError(f"{self.spec.name}: {len(places)} seats for {count} rows")
+        seated = [place or 0 for place in (places * count if len(places) == 1 else places)]
+        actions, after = self._decide(kind, seated, seen, masks, state)
+        single = len(spec.action.heads) == 1
+        return (next(iter(actions.values())) if single else actions), after
+
+    def _decide(
+        self, kind: int, seats: Sequence[Seat], seen: Tree, masks: Tree, state: State | None
+    ) -> tuple[Tree, State]:
+        count = len(seats)
+        if self._bot is not None:
+            return self._ask_bot(self._bot, kind, seats, seen, masks), {}
+        policy = self._seated.policies[kind]
+        before = policy.initial_state(count) if state is None else state
+        for name, one in policy.state_arrays.items():
+            if name not in before or before[name].shape != (count, *one.shape):
+                raise GameError(
+                    f"{self.spec.name}: state {name!r}: expected {_shown(one, count)}, got "
+                    f"{_described(before.get(name))}"
+                )
+        answer = self._inference.act(
+            ActingRows(
+                kind=kind,
+                groups=(Group(self.player, 0, count, want_value=False),),
+                observation=seen,
+                legal=masks,
+                state=before,
+                uniforms=self._rng.random((count, policy.num_draws), np.float32),
+            )
+        )
+        return answer.acted.action, answer.acted.state
+
+    def _ask_bot(self, bot: Bot, kind: int, seats: Sequence[Seat], seen: Tree, masks: Tree) -> Tree:
+        tables = _SeenTables(self._played, len(seats))
+        rows, columns = np.arange(len(seats)), np.array([self._played.column_of_seat[s] for s in seats])
+        put(tables.view.observation[kind], (rows, columns), seen)
+        put(tables.view.legal[kind], (rows, columns), masks)
+        tables.view.to_act[rows, list(seats)] = True
+        try:
+            return bot.act(tables, rows, np.asarray(seats), self._rng)
+        except (AttributeError, NotImplementedError, TypeError) as error:
+            raise GameError(
+                f"bot {self.player!r} of {self.spec.name} needs more than an observation: it looks at the "
+                f"table itself; `Run.evaluate` plays it. Bots: {', '.join(self._bots)}"
+            ) from error
+
+    def _kind_of(self, seat: Seat | None) -> tuple[int, Seat]:
+        """The kind of a seat, and a seat of that kind."""
+        if seat is None:
+            if len(self._played.kinds) > 1:
+                names = [f"{n} ({self._played.kinds[kind].name})" for n, kind in enumerate(self._played.seats)]
+                raise GameError(f"{self.spec.name}: say which seat acts, seat={' or '.join(names)}")
+            return 0, 0
+        if isinstance(seat, bool) or not 0 <= seat < self.spec.num_seats:
+            raise GameError(f"{self.spec.name} has no seat {seat!r}; seats are 0 to {self.spec.num_seats - 1}")
+        return self._played.seats[seat], int(seat)
+
+    def _seats_of(self, seats: Seat | Sequence[Seat] | None) -> list[Seat | None]:
+        if seats is None:
+            return [self.seat]
+        return [int(seat) for seat in np.atleast_1d(seats)]
+
+    def _row_of(self, seat: Seat) -> tuple[SeatRows, Tree, Tree]:
+        """One row of arrays for a seat, and the checks of what is written into it."""
+        if seat not in self._rows:
+            kind = self._played.kinds[self._played.seats[seat]]
+            seen, masks = allocate(kind.observation.arrays, (1,)), allocate(kind.legal_arrays, (1,))
+            # What only a critic sees is not there outside of training.
+            shown = replace(kind, observation=ObservationSpec(parts=kind.observation.parts))
+            first = {name: array[0, ...] for name, array in seen.items()}
+            legal = {name: array[0, ...] for name, array in masks.items()}
+            self._rows[seat] = SeatRows(self._where(seat), shown, first, legal), seen, masks
+        return self._rows[seat]
+
+    def _where(self, seat: Seat | None) -> str:
+        return self.spec.name if seat is None else f"{self.spec.name}, seat {seat}"
+
+
+class _SeenTables:
+    """Tables of which nothing is known but what the seats that act see: enough for most bots."""
+
+    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+        self.spec = spec
+        self.num_tables = num_tables
+        self.view = TableView.allocate(spec, num_tables)
+
+    def reset(self, tables: IntArray, seeds: Any) -> None:
+        raise NotImplementedError
+
+    def step(self, actions: Actions) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def allocate_without_critic(kind: SeatKind) -> Mapping[str, ArraySpec]:
+    """The arrays of an observation outside of training."""
+    return ObservationSpec(parts=kind.observation.parts).arrays
+
+
+def _as_tree(given: Any, known: Mapping[str, Any], what: str) -> Mapping[str, Array]:
+    if isinstance(given, Mapping):
+        return {name: np.asarray(array) for name, array in given.items()}
+    if len(known) != 1:
+        raise GameError(f"{what}: expected a mapping with {', '.join(known)}, got {_described(given)}")
+    return {next(iter(known)): np.asarray(given)}
+
+
+def _num_rows(given: Mapping[str, Array], kind: SeatKind, where: str) -> int:
+    for name, one in allocate_without_critic(kind).items():
+        array = given.get(name)
+        if array is not None and array.ndim == len(one.shape) + 1:
+            return len(array)
+        raise GameError(f"{where}: part {name!r}: expected {_shown(one, None)}, got {_described(array)}")
+    raise GameError(f"{where}: the game shows nothing")
+
+
+def _fill(into: Tree, given: Mapping[str, Array], wanted: Mapping[str, ArraySpec], what: str) -> None:
+    """Copy what fits; the first array that does not is named with the shape that was expected."""
+    for name, one in wanted.items():
+        array, target = given.get(name), into[name]
+        fits = array is not None and array.shape == target.shape
+        if not fits or not np.can_cast(array.dtype, one.dtype, "same_kind"):  # type: ignore[union-attr]
+            raise GameError(f"{what} {name!r}: expected {_shown(one, len(target))}, got {_described(array)}")
+        target[...] = array
+    for name in given:
+        if name not in wanted:
+            raise GameError(f"{what} {name!r} is unknown; there are {', '.join(wanted)}")
+
+
+def _shown(one: ArraySpec, rows: int | None) -> str:
+    leading = "rows" if rows is None else str(rows)
+    return f"{one.dtype}[{', '.join([leading, *map(str, one.shape)])}]"
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)[:80]
+
+
+def _plain(actions: Tree, kind: SeatKind) -> Action:
+    """The action of the only row, as `Game.step` takes it."""
+    row = {name: array[0].tolist() if array.ndim == 1 else array[0].copy() for name, array in actions.items()}
+    only = next(iter(row.values()))
+    return only if len(kind.action.heads) == 1 and isinstance(only, int) else row

@@ -1,0 +1,381 @@
+"""Defaults for a game that no recipe is written for: facts about the game decide the whole experiment.
+
+`facts_of` looks at the game and plays it at random for a moment; all else are pure functions of those facts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ludus.algorithms.algorithm import Algorithm
+from ludus.algorithms.magnet import MagnetPolicyGradient
+from ludus.algorithms.ppo import PPO
+from ludus.config import apply_overrides, override
+from ludus.data.schedules import Exponential, Linear
+from ludus.data.specs import GameSpec, Planes
+from ludus.data.tree import CHANCE, OVER, TreeState
+from ludus.data.trees import put, take
+from ludus.experiment import Experiment
+from ludus.games.bots import RandomBot
+from ludus.games.game import GameSource, NeedsMore, allocate_actions, lost_tables
+from ludus.games.search import SearchBot
+from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
+from ludus.league.promotion import ByScore, BySteps
+from ludus.league.rules import LeagueRules, Role
+from ludus.models.network_policy import ActorCritic
+from ludus.models.policy import ModelConfig
+from ludus.workers.actor import ActorConfig
+from ludus.workers.config import EvaluationConfig, LearnerConfig
+
+Goal = Literal["score", "equilibrium", "strength"]
+"""What training is for: a high score of a single team, a strategy that nobody can exploit, or to win against
+all opponents."""
+
+LARGE_PLANES = 16
+"""Planes above this size are pictures; smaller ones are boards and maps."""
+MOST_BATCH_BYTES = 2**28
+"""Observations in a batch take at most this much memory; several batches wait in buffers."""
+MANY_MOVES = 20
+"""Where all move at once and an episode has more decisions than this, no single one gives much away: such
+games run in real time, and self-play with past opponents suits them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameFacts:
+    """What the defaults depend on."""
+
+    spec: GameSpec
+    opponents: tuple[str, ...] = ("random",)
+    """Bots of the game that are quick enough to be met in every evaluation."""
+    hidden: bool | None = None
+    """A seat may not know all that has happened; None: neither the spec nor a tree says."""
+    simultaneous: bool = False
+    """Seats of several teams choose at the same time."""
+    decisions: float = 16.0
+    """Of one seat in an episode of random play, on average."""
+    deviation: float = 1.0
+    """Of a seat's total reward in random play."""
+    largest: float = 1.0
+    """Total reward of a seat in random play, won or lost."""
+    variety: float = 1.0
+    """Share of the decisions in random play that were made at a sight not seen before."""
+
+
+def facts_of(game: GameSource) -> GameFacts:
+    """The facts of a game. Plays it with random moves for a moment, unless it needs programs of the user's."""
+    spec = game.spec
+    hidden = spec.hidden_information
+    if hidden is None and (root := game.tree()) is not None:
+        hidden = hides_information(root)
+    quick = [name for name, bot in game.bots().items() if not isinstance(bot, SearchBot)]
+    known = GameFacts(spec=spec, opponents=tuple(sorted(quick, key=lambda name: name != "random")), hidden=hidden)
+    if isinstance(game, NeedsMore):
+        return replace(known, decisions=float(min(spec.max_length, 1_000)))
+    return _played(game, known)
+
+
+def _played(game: GameSource, known: GameFacts, tables: int = 4, steps: int = 400) -> GameFacts:
+    spec, bot, rng = known.spec, RandomBot(), np.random.Generator(np.random.PCG64(0))
+    team, kind_of = np.array(spec.teams), np.array(spec.seats)
+    decisions, totals, sights, looks, simultaneous = [], [], set[bytes](), 0, False
+    with closing(game.tables(tables)) as batch:
+        view, actions = batch.view, allocate_actions(spec, tables)
+        acted, total = np.zeros((tables, spec.num_seats)), np.zeros((tables, spec.num_seats))
+        starting = np.arange(tables)
+        for _ in range(steps):
+            if len(starting):
+                batch.reset(starting, rng.integers(2**31, size=len(starting)).astype(np.uint64))
+                acted[starting] = total[starting] = 0.0
+            for kind, tree in enumerate(actions):
+                rows, seats = np.nonzero(view.to_act & (kind_of == kind))
+                if len(rows):
+                    index = (rows, np.array(spec.column_of_seat)[seats])
+                    put(tree, index, bot.act(batch, rows, seats, rng))
+                    seen = take(view.observation[kind], index)
+                    sights |= {b"".join(array[row].tobytes() for array in seen.values()) for row in range(len(rows))}
+                    looks += len(rows)
+            simultaneous |= any(len(set(team[row])) > 1 for row in view.to_act)
+            acted += view.to_act
+            batch.step(actions)
+            total += view.reward
+            ended = view.over | view.truncated
+            for table in np.flatnonzero(ended):
+                decisions.append(float(acted[table].mean()))
+                totals.append(total[table].copy())
+            starting = np.union1d(np.flatnonzero(ended), np.array(sorted(lost_tables(batch)), np.int64))
+        if not decisions:  # every episode is longer than this: it goes on for as long as it may
+            decisions, totals = [float(spec.max_length)], list(total)
+    played = replace(
+        known,
+        simultaneous=simultaneous,
+        decisions=float(np.mean(decisions)),
+        variety=len(sights) / max(looks, 1),
+    )
+    won = np.stack(totals)
+    if not won.any() or not np.isfinite(won).all():  # random play wins nothing: nothing is known of rewards
+        return played
+    return replace(played, deviation=float(won.std()), largest=float(np.abs(won).max()))
+
+
+def hides_information(root: TreeState, most: int = 5_000) -> bool:
+    """Whether the first histories of the tree have two that a seat cannot tell apart and that go on otherwise.
+    Two ways to the same position are not hidden from anybody."""
+    seen: dict[tuple[int, object], TreeState] = {}
+    waiting = [root]
+    for _ in range(most):
+        if not waiting:
+            return False
+        state = waiting.pop()
+        if state.seat() >= 0:
+            other = seen.setdefault((state.seat(), state.information_state()), state)
+            if other is not state and not _same_future(state, other):
+                return True
+        waiting += _children(state)
+    return False
+
+
+def _children(state: TreeState) -> Iterator[TreeState]:
+    seat = state.seat()
+    if seat == OVER:
+        return
+    moves = [outcome for outcome, _ in state.chance_outcomes()] if seat == CHANCE else state.legal_actions()
+    for move in moves:
+        yield state.child(move)
+
+
+def _same_future(one: TreeState, other: TreeState, depth: int = 3) -> bool:
+    if one.seat() != other.seat():
+        return False
+    if one.seat() == OVER:
+        return list(one.returns()) == list(other.returns())
+    if one.seat() == CHANCE and list(one.chance_outcomes()) != list(other.chance_outcomes()):
+        return False
+    if one.seat() >= 0 and one.information_state() != other.information_state():
+        return False
+    if depth == 0:
+        return True
+    children = zip(_children(one), _children(other), strict=True)
+    return all(_same_future(left, right, depth - 1) for left, right in children)
+
+
+def goal_of(facts: GameFacts) -> Goal:
+    if facts.spec.num_teams == 1:
+        return "score"
+    if facts.hidden or (facts.simultaneous and facts.decisions <= MANY_MOVES):
+        return "equilibrium"
+    return "strength"
+
+
+def has_pictures(spec: GameSpec) -> bool:
+    parts = [part for kind in spec.kinds for part in kind.observation.parts.values()]
+    return any(isinstance(part, Planes) and max(part.height, part.width) > LARGE_PLANES for part in parts)
+
+
+def affordable_batch(spec: GameSpec, wanted: int) -> int:
+    """The batch size that is wanted, or the power of two whose observations fit into memory."""
+    largest = max(
+        sum(math.prod(array.shape) * array.dtype.itemsize for array in kind.observation.arrays.values())
+        for kind in spec.kinds
+    )
+    return min(wanted, 2 ** int(math.log2(max(MOST_BATCH_BYTES / max(largest, 1), 1))))
+
+
+def fit_to_teams(episodes: int, teams: int) -> int:
+    """At least so many episodes, and every side equally often on every team."""
+    return -(-episodes // teams) * teams
+
+
+def default_budget(facts: GameFacts) -> int:
+    if has_pictures(facts.spec):
+        return 3_000_000
+    return {"score": 500_000, "equilibrium": 4_000_000, "strength": 5_000_000}[goal_of(facts)]
+
+
+def default_model(facts: GameFacts) -> ModelConfig:
+    goal = goal_of(facts)
+    scaled = goal == "equilibrium"  # its rewards are scaled already
+    base = ActorCritic(
+        hidden=(64, 64) if goal == "score" else (128, 128),
+        channels=(16, 16),  # on a board of 11 x 11 a third of the work of (32, 32)
+        value_normalisation=facts.deviation > 10 and not scaled,
+    )
+    if has_pictures(facts.spec):
+        return replace(base, hidden=(256,), activation="relu", separate_critic=False, channels=(8, 16, 32))
+    return replace(base, activation="relu", separate_critic=False) if goal == "strength" else base
+
+
+def default_algorithm(facts: GameFacts, budget: int) -> Algorithm:
+    if goal_of(facts) == "equilibrium":
+        return MagnetPolicyGradient(
+            magnet_weight=Exponential(start=0.3, end=last_magnet_weight(facts, budget)),
+            step_weight=1.0,
+            lambda_=0.95,
+            reward_scale=reward_scale(facts),
+        )
+    long = facts.decisions > 50
+    if goal_of(facts) == "score":
+        return PPO(gamma=0.99, lambda_=0.95 if long else 0.9, clip=0.2, entropy=0.01)
+    entropy = Linear(start=0.02, end=0.005) if long else Linear(start=0.05, end=0.01)
+    return PPO(gamma=0.995 if facts.decisions > 200 else 1.0, lambda_=0.95, clip=0.2, entropy=entropy)
+
+
+def last_magnet_weight(facts: GameFacts, budget: int) -> float:
+    """A weight that falls too far for what has been learned lets play go round in circles: in a million decisions
+    of liar's dice, 0.1 ended at a NashConv of 0.26, 0.05 at 0.37 and 0.02 at 0.91. One that stays high keeps play
+    near uniform. Games with few different sights are learned soon."""
+    if facts.variety < 0.05:
+        return 0.02
+    return float(f"{0.1 * math.sqrt(1e6 / max(budget, 1e6)):.2g}")
+
+
+def reward_scale(facts: GameFacts) -> float:
+    """Brings what is at stake to about one, the unit of the magnet's weights. Where random play seldom wins, its
+    deviation says too little, and a single win is the unit. Two digits read well among a run's settings."""
+    return float(f"{1.0 / max(facts.deviation, min(facts.largest, 1.0)):.2g}")
+
+
+def default_actor(facts: GameFacts) -> ActorConfig:
+    pictures, goal, batch = has_pictures(facts.spec), goal_of(facts), default_learner(facts).batch_size
+    longest = 128 if pictures and goal == "score" else 32
+    unroll = min(max(8, 2 ** math.ceil(math.log2(max(facts.decisions, 1.0)))), longest)
+    tables = 16 if pictures else 64 if unroll == longest else 256
+    most = 4 if goal == "score" else 32
+    episodes = min(max(1, round(256 / facts.decisions)), most)
+    return ActorConfig(
+        num_tables=tables,
+        matches=2,
+        episodes_per_table=fit_to_teams(episodes, facts.spec.num_teams),
+        unroll_length=min(unroll, max(8, batch // (tables * facts.spec.num_seats))),
+    )
+
+
+def default_learner(facts: GameFacts) -> LearnerConfig:
+    pictures, goal = has_pictures(facts.spec), goal_of(facts)
+    wanted = 2_048 if goal == "score" or pictures else 4_096 if goal == "equilibrium" else 8_192
+    batch = affordable_batch(facts.spec, wanted)
+    base = LearnerConfig(batch_size=batch, minibatch_size=-(-batch // 4), epochs=4, buffer_size=4 * batch)
+    if goal == "equilibrium":
+        falling = Linear(start=1e-3, end=1e-5)
+        return replace(base, learning_rate=falling, max_gradient_norm=5.0, average_decay=0.95)
+    if pictures:
+        rate = Linear(start=7e-4, end=1e-4)
+        return replace(
+            base, minibatch_size=-(-batch // 8), epochs=3, learning_rate=rate, average_decay=0.9, schedule="async"
+        )
+    if goal == "score":
+        return replace(base, learning_rate=Linear(start=1e-3, end=1e-5), average_decay=0.9, schedule="async")
+    rate = Linear(start=1e-3, end=1e-4)
+    return replace(
+        base, minibatch_size=-(-batch // 8), epochs=3, learning_rate=rate, average_decay=0.98, schedule="async"
+    )
+
+
+def default_league(facts: GameFacts, budget: int) -> LeagueRules:
+    goal, every = goal_of(facts), max(budget // 10, 2 * default_learner(facts).batch_size)
+    if goal == "score":
+        role = Role(promotion=ByScore(min_episodes=20, min_decisions=max(1, budget // 30)), snapshot_weights="average")
+        return LeagueRules(roles={"main": role})
+    self_play = SelfPlay()
+    mixture = Mixture(branches=((0.7, self_play), (0.2, PFSP(weighting="squared")), (0.1, UniformPast())))
+    role = Role(
+        matchmaking=self_play if goal == "equilibrium" else mixture,
+        promotion=BySteps(every=every),
+        snapshot_weights="average",
+    )
+    return LeagueRules(roles={"main": role}, bots=facts.opponents)
+
+
+def default_evaluation(facts: GameFacts, budget: int) -> EvaluationConfig:
+    """A match takes at most about a fiftieth of the budget, so that evaluation never outlasts training."""
+    per_episode = facts.decisions * facts.spec.num_seats
+    affordable = max(2 * facts.spec.num_teams, round(budget / 50 / per_episode))
+    if goal_of(facts) == "score":
+        return EvaluationConfig(opponents=(), past=0, episodes=min(affordable, 100))
+    return EvaluationConfig(opponents=facts.opponents, past=2, episodes=min(affordable, 512))
+
+
+def default_experiment(game: GameSource, facts: GameFacts, budget: int | None = None) -> Experiment:
+    """The experiment for a game with these facts. Snapshots and checkpoints are spread over the budget."""
+    budget = budget or default_budget(facts)
+    return Experiment(
+        name=re.sub(r"[^\w.+-]+", "-", facts.spec.name).strip("-.") or "game",
+        game=game,
+        budget=budget,
+        model=default_model(facts),
+        algorithm=default_algorithm(facts, budget),
+        actor=default_actor(facts),
+        learner=default_learner(facts),
+        league=default_league(facts, budget),
+        evaluation=default_evaluation(facts, budget),
+        checkpoint_every=max(1, budget // 10),
+    )
+
+
+def experiment_for(game: GameSource, overrides: Mapping[str, Any]) -> tuple[Experiment, str]:
+    """The experiment that `ludus train ADDRESS` runs, and why. The options of the game and the budget are set
+    first, because the defaults depend on them."""
+    game, others = split_options(game, overrides)
+    facts = facts_of(game)
+    experiment = default_experiment(game, facts)
+    if "budget" in others:
+        experiment = default_experiment(game, facts, override(experiment, "budget", others["budget"]).budget)
+    return apply_overrides(experiment, others), describe_defaults(facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Playing:
+    """A tree with nothing but the game, so that its options have the paths that they have in an experiment."""
+
+    game: GameSource
+
+
+def split_options(game: GameSource, overrides: Mapping[str, Any]) -> tuple[GameSource, dict[str, Any]]:
+    """The game with the options that `game.OPTION` sets, and the overrides of all else."""
+    options = {path: value for path, value in overrides.items() if path.partition(".")[0] == "game"}
+    others = {path: value for path, value in overrides.items() if path not in options}
+    return apply_overrides(_Playing(game=game), options).game, others
+
+
+def describe_defaults(facts: GameFacts) -> str:
+    """Which defaults were chosen and why, in one line."""
+    spec, learner, actor = facts.spec, default_learner(facts), default_actor(facts)
+    seats = "one seat" if spec.num_seats == 1 else f"one team of {spec.num_seats} seats"
+    at_once = "moves at the same time" if facts.simultaneous else "hidden information"
+    sight = "that see everything" if facts.hidden is False else "and no hidden_information in the game's spec"
+    if facts.simultaneous:
+        sight = "in real time"
+    chosen = {
+        "score": f"{seats}, so PPO with snapshots ranked by mean score",
+        "equilibrium": f"{at_once}, so self-play with an annealed magnet",
+        "strength": f"{spec.num_teams} teams {sight}, so PPO by self-play and past opponents",
+    }[goal_of(facts)]
+    decisions = f"{facts.decisions:,.0f} decision{'s' * (round(facts.decisions) != 1)}"
+    pictures = ", convolutions for its pictures" if has_pictures(spec) else ""
+    return (
+        f"{chosen}{pictures}; batches of {learner.batch_size:,} decisions, unrolls of {actor.unroll_length} "
+        f"(about {decisions} of a seat in a random episode)"
+    )
+
+
+def fit_to_game(experiment: Experiment, game: GameSource) -> dict[str, object]:
+    """Overrides that let a recipe's experiment play another game: bots that the game has, and episodes that fit
+    its teams."""
+    bots = set(game.bots()) | set(experiment.bots)
+
+    def there(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name in bots) or ("random",) * bool(tuple(names))
+
+    one_team = game.spec.num_teams == 1
+    return {
+        "game": game,
+        "actor.episodes_per_table": fit_to_teams(experiment.actor.episodes_per_table, game.spec.num_teams),
+        "league.bots": () if one_team else there(experiment.league.bots),
+        "evaluation.opponents": () if one_team else there(experiment.evaluation.opponents),
+    }

@@ -1,0 +1,394 @@
+"""The coordinator: one training loop for every runtime.
+
+It owns the league, the ledger, checkpoints, metrics, requests and the status file. Its `Workers` play and learn:
+`SerialWorkers` in this process, `ProcessWorkers` as processes of this machine or of a Ray cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from ludus.data.records import MatchFinished, SettingsChanged
+from ludus.experiment import Experiment
+from ludus.observe.metrics import RunMetrics
+from ludus.runtime.assemble import CHECKPOINT, edit_context, learning_players, new_controller, new_league
+from ludus.runtime.edits import Editor, Orders, answer_requests
+from ludus.runtime.faults import Fault, FaultLog
+from ludus.runtime.launcher import LEARNER
+from ludus.runtime.learner_client import LearnerGone
+from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT, run_rounds, stop_signals
+from ludus.runtime.settings import effective
+from ludus.runtime.status import ServiceStatus, StatusWriter, no_services
+from ludus.store.checkpoints import Checkpoint
+from ludus.store.files import StoreError
+from ludus.store.run_control import Bottleneck, RequestFolder, WorkerStatus
+from ludus.store.run_folder import RunFolder
+from ludus.workers.controller import Controller, LearnerClient
+from ludus.workers.messages import HostedPlayer
+from ludus.workers.worker import LearningWatch, StopTraining, TrainingFailed
+
+
+class HostingLearner(LearnerClient, Protocol):
+    """The learner of a run, in this process or another."""
+
+    @property
+    def decisions(self) -> int:
+        """Decisions that all players have trained on, including players that have left."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Update:
+    """An update of the learner: the decisions learned by then, and what it measured."""
+
+    decisions: int
+    statistics: Mapping[str, float]
+
+
+class Workers(Protocol):
+    """The learner and the actors of a run.
+
+    `start_learner`, `wait_for_learner` and `start_actors` start one generation of them, in this order; `end`
+    ends it.
+    """
+
+    @property
+    def learner(self) -> HostingLearner: ...
+
+    @property
+    def restarts(self) -> int:
+        """How often a worker was replaced while the others went on."""
+
+    @property
+    def saves_tables(self) -> bool:
+        """A clean checkpoint holds the tables, so that their matches stay open and continue exactly."""
+
+    @property
+    def paused(self) -> bool: ...
+
+    def can_continue(self, checkpoint: Checkpoint) -> bool:
+        """Whether the tables of a checkpoint can be restored."""
+
+    def start_learner(
+        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+    ) -> None:
+        """Start the learner of these players. `start`: how often the run was started before; `spent`:
+        decisions of players that have left."""
+
+    def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
+        """Wait until the learner has loaded its checkpoint."""
+
+    def start_actors(self, controller: Controller, experiment: Experiment, tables: Checkpoint | None) -> None:
+        """Start to play. `tables`: the checkpoint to restore tables from; None: all matches are new."""
+
+    def run_round(self, finished: Callable[[], bool], *, training: bool) -> Sequence[Update]:
+        """Do one round of work and return the updates it brought. `training`: False when the budget is spent
+        and only matches that measure are wanted; `finished` is asked before every step."""
+
+    def configure(self, experiment: Experiment) -> None:
+        """Settings were changed: from now on the experiment is this one."""
+
+    def require_room(self, experiment: Experiment) -> None:
+        """Raise `ValueError` if these workers cannot run a changed experiment."""
+
+    def pause(self, paused: bool) -> None: ...
+
+    def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
+        """Write a checkpoint of the learner and, if `clean` and possible, of the tables."""
+
+    def numbers(self) -> dict[str, float]:
+        """Counters and statistics for the metrics: `updates`, `dropped_reward` and those of inference."""
+
+    def status(self) -> tuple[Sequence[WorkerStatus], Bottleneck | None]: ...
+
+    def end(self) -> None:
+        """End all workers now, without saving."""
+
+    def close(self) -> None: ...
+
+
+W = TypeVar("W", bound=Workers)
+
+
+class Coordinator(Generic[W]):
+    """A run that trains: starts its workers, runs them until the budget is spent, saves and resumes them."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: RunFolder,
+        new_workers: Callable[[Experiment, FaultLog], W],
+        *,
+        service_status: ServiceStatus = no_services,
+    ) -> None:
+        """`new_workers` gets the experiment with the changes that the ledger holds; `service_status`: of the
+        services that run beside the workers."""
+        self._written = self.experiment = experiment
+        self.folder = folder
+        self.league = new_league(experiment)
+        self._learning = LearningWatch(experiment.supervision.most_refused)
+        self._checkpoints = folder.checkpoints(CHECKPOINT)
+        self._requests = RequestFolder(folder.requests)
+        self._orders = Orders()
+        self._stopped: Callable[[], bool] = lambda: False
+        self._statistics: dict[str, float] = {}
+        self._episodes = 0
+        """Of matches that finished under earlier controllers."""
+        self._restarts = 0
+        """Of all workers together."""
+        self._learner_failures = 0
+        """The learner's own, since a checkpoint was last written."""
+        self._saved_at = 0
+        self.controller: Controller
+        with ExitStack() as resources:
+            self._ledger = resources.enter_context(folder.ledger())
+            self._metrics = RunMetrics(folder, experiment.metrics)
+            resources.callback(self._metrics.close)
+            self.faults = FaultLog(folder.metrics / "faults.jsonl")
+            resources.callback(self.faults.close)
+            self._follow_ledger()
+            self.workers = new_workers(effective(experiment, self.league), self.faults)
+            resources.callback(self.workers.close)
+            self._status = StatusWriter(self, self._orders, self.workers.status, service_status)
+            self._note_unclean_end()
+            self._start("restart")
+            self._resources = resources.pop_all()
+
+    def close(self) -> None:
+        self._resources.close()
+
+    @property
+    def learner(self) -> HostingLearner:
+        return self.workers.learner
+
+    # --- starting ---
+
+    def _follow_ledger(self) -> None:
+        """Apply what the ledger has and the league has not seen."""
+        for _, event in self._ledger.replay(after=self.league.num_events):
+            self.league.apply(event)
+            if isinstance(event, MatchFinished):
+                self._episodes += event.result.episodes
+
+    def _note_unclean_end(self) -> None:
+        """A clean end leaves no match open, unless it saves their tables."""
+        left = list(self.league.matches.open_matches)
+        if left and not self.workers.saves_tables:
+            fault = Fault("restart", "the controller before this one did not end in good order")
+            self.faults.note(fault, "controller", "its matches are void", matches=left)
+
+    def _start(self, reason: str) -> None:
+        """Start all workers; again if the learner dies meanwhile, unless the run is stopped."""
+        while not self._stopped():
+            try:
+                self._start_workers(reason)
+                return
+            except LearnerGone as gone:
+                reason = self._lose_learner(gone)
+
+    def _start_workers(self, reason: str) -> None:
+        """Start all workers from the latest checkpoint. Where the tables cannot be restored, open matches are
+        void and players continue under a new incarnation: weights published since keep their ids."""
+        self._follow_ledger()
+        self.experiment = effective(self._written, self.league)
+        self._hosted = learning_players(self.league)
+        start = self.league.starts
+        checkpoint = self._checkpoints.load_latest()
+        for name in checkpoint.damaged if checkpoint else ():
+            self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
+        tables = checkpoint if checkpoint is not None and self._continues_exactly(checkpoint) else None
+        self.workers.start_learner(
+            self._hosted if tables else {player: self._as_restarted(player) for player in self._hosted},
+            start=start,
+            spent=self.league.decisions_of_removed,
+            checkpoint=checkpoint,
+        )
+        self.controller = new_controller(self.experiment, self.folder, self.league, self._ledger, self.learner)
+        self._editor = self._new_editor()
+        if tables is None:
+            for removed in self.controller.start(start, reason):
+                self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+        self.workers.wait_for_learner(self._stopped)
+        if tables is None:
+            self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
+        self.controller.configure_learner()
+        self._saved_at = self.learner.decisions
+        self.workers.start_actors(self.controller, self.experiment, tables)
+
+    def _continues_exactly(self, checkpoint: Checkpoint) -> bool:
+        """The tables can be restored, and since then only settings have changed, which apply from now on."""
+        since = self._ledger.replay(after=checkpoint.facts["events"])
+        return self.workers.can_continue(checkpoint) and all(isinstance(event, SettingsChanged) for _, event in since)
+
+    def _as_restarted(self, player: str) -> HostedPlayer:
+        hosted, standing = self._hosted[player], self.league.standings.get(player)
+        return hosted if standing is None else replace(hosted, incarnation=standing.incarnation + 1)
+
+    def _new_editor(self) -> Editor:
+        context = edit_context(self._written, self.folder)
+
+        def check(changed: Experiment) -> None:
+            context.check(changed)
+            self.workers.require_room(changed)
+
+        return Editor(self.controller, dataclasses.replace(context, check=check))
+
+    def _restart(self, reason: str) -> None:
+        """Start all workers again from the latest checkpoint."""
+        self._episodes += self.controller.episodes.total
+        self.workers.end()
+        self._start(reason)
+
+    def _lose_learner(self, gone: LearnerGone) -> str:
+        """The learner is gone, with all that actors have played for it: everything has to start again."""
+        fault = gone.fault
+        self.workers.end()
+        self._learner_failures += fault.own
+        rules = self._written.supervision
+        given_up = fault.kind == "disk" or self._learner_failures >= rules.most_failures
+        ends = given_up or self._stopped()
+        then = "the run ends" if ends else "all started again from the checkpoint"
+        self.faults.note(fault, LEARNER, then, pid=gone.pid, matches=list(self.league.matches.open_matches))
+        if fault.kind == "disk":
+            raise StoreError(fault.reason)
+        if given_up:
+            raise TrainingFailed(
+                f"the learner failed {self._learner_failures} times without reaching a checkpoint, at last "
+                f"with {fault.reason} (see {self.folder.logs / 'learner.log'})"
+            )
+        self._restarts += 1
+        return str(fault)
+
+    # --- running ---
+
+    def run(self, watch: Callable[[Any], None] | None = None) -> str:
+        """Train until the budget is spent or the run is stopped; the state is saved either way. When the
+        budget is spent, the learning players are frozen and measured. `watch` is called after every round.
+        Returns why it ended."""
+        ended = "failed"
+        try:
+            with stop_signals() as stopped:
+                self._stopped = lambda: stopped() or self._orders.stop
+                ended = self._run(watch)
+            return ended
+        except KeyboardInterrupt:
+            ended = INTERRUPTED
+            raise
+        finally:
+            self._status.end(ended)
+
+    def _run(self, watch: Callable[[Any], None] | None) -> str:
+        while True:
+            try:
+                return self._train(watch)
+            except LearnerGone as gone:
+                self._restart(self._lose_learner(gone))
+                if self._stopped():  # what was learned since the latest checkpoint is lost
+                    return INTERRUPTED
+            except TrainingFailed:
+                with suppress(LearnerGone, StoreError, OSError):
+                    self._end("stopped", clean=False)
+                raise
+            except (StoreError, OSError) as error:
+                self.faults.note(Fault("disk", str(error)), "controller", "the run ends")
+                raise
+
+    def _train(self, watch: Callable[[Any], None] | None) -> str:
+        while True:
+            reason = self._run_rounds(lambda: self._is_spent, watch, training=True)
+            if reason == FINISHED:
+                self.controller.freeze_all()
+                reason = self._run_rounds(
+                    lambda: not (self._is_spent and self.controller.is_measuring), watch, training=False
+                )
+            if reason != FINISHED or self._is_spent:  # the budget may have grown meanwhile
+                break
+        self._end(TIME_LIMIT if reason == TIME_LIMIT else "stopped", clean=True)
+        return reason
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.learner.decisions >= self.experiment.budget
+
+    def _run_rounds(self, finished: Callable[[], bool], watch: Callable[[Any], None] | None, *, training: bool) -> str:
+        def one_round() -> None:
+            if self._orders.is_overdue(self.experiment.time_limit_h):
+                raise StopTraining(TIME_LIMIT)
+            self._note(self.workers.run_round(finished, training=training))
+            self._take_requests()
+            self._status.publish()
+            if watch is not None:
+                watch(self)
+
+        return run_rounds(one_round, finished=finished, stopped=self._stopped)
+
+    def _note(self, updates: Sequence[Update]) -> None:
+        """Write updates into the metrics, and a checkpoint if it is time."""
+        for update in updates:
+            measured = {**update.statistics, **self.controller.episodes.take()}
+            self._statistics |= measured
+            self._metrics.append({**self._counters(), "decisions": update.decisions, **measured})
+            self._learning.see(update.statistics)
+        if updates and self.learner.decisions - self._saved_at >= self.experiment.checkpoint_every:
+            self.save(clean=False)
+
+    def _take_requests(self) -> None:
+        """Do what commands have asked for. When learning players join or leave, all workers start again, from
+        a checkpoint of this moment."""
+        if answer_requests(self._requests, self._editor, self._orders):
+            self.experiment = self._editor.now
+            self.controller.change_evaluation(self.experiment.evaluation)
+            self.workers.configure(self.experiment)
+            if self._hosted.keys() != self.league.standings.keys():
+                self.save(clean=False)
+                self._restart("league edited")
+        self._orders.end_at_once()
+        if self._orders.paused != self.workers.paused:
+            self.workers.pause(self._orders.paused)
+            self._status.publish(at_once=True)
+
+    # --- saving and ending ---
+
+    def save(self, *, clean: bool, patience_s: float | None = None) -> None:
+        """Write a checkpoint. A clean one also holds the tables, where the workers can save them."""
+        self.workers.save(self.league.num_events, clean=clean, patience_s=patience_s)
+        self._saved_at = self.learner.decisions
+        self._learner_failures = 0
+
+    def _end(self, reason: str, *, clean: bool) -> None:
+        """Save, and void the open matches unless their tables are saved."""
+        self.save(clean=clean, patience_s=self._written.supervision.stop_within_s if self._stopped() else None)
+        if not self.workers.saves_tables:
+            self.controller.void(None, reason)
+
+    # --- for observers ---
+
+    @property
+    def restarts(self) -> int:
+        return self._restarts + self.workers.restarts
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of all finished matches."""
+        return self._episodes + self.controller.episodes.total
+
+    def numbers(self) -> dict[str, float]:
+        """Progress of the run, and the latest statistics of its learners."""
+        return {**self._counters(), **self._statistics}
+
+    def _counters(self) -> dict[str, float]:
+        return {
+            "decisions": self.learner.decisions,
+            "episodes": self.episodes,
+            "matches": self.league.matches.finished,
+            "restarts": self.restarts,
+            **self.workers.numbers(),
+        }
+
+
+Training = Coordinator[Any]
+"""A training in any runtime."""

@@ -1,0 +1,295 @@
+"""Workers as processes: actors and the learner are children of the coordinator, here or on nodes of a cluster.
+
+An actor that dies is replaced and its matches are void. When the learner dies, the coordinator starts everything
+again from the latest checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+
+from ludus.experiment import Experiment
+from ludus.runtime.coordinator import Coordinator, Update
+from ludus.runtime.faults import START_UP_S, Fault, FaultLog, WorkerSlot, death_of
+from ludus.runtime.launcher import Launcher, LocalLauncher
+from ludus.runtime.learner_client import RemoteLearner
+from ludus.runtime.shared_parts import WAIT_S
+from ludus.runtime.status import ServiceStatus, WorkerGroupStatus, no_services
+from ludus.runtime.supervisor import Supervisor, WorkerGroup, default_slots
+from ludus.services.resources import cpus_of
+from ludus.store.checkpoints import Checkpoint
+from ludus.store.run_control import Bottleneck, WorkerStatus
+from ludus.store.run_folder import RunFolder
+from ludus.system.machine import usable_cores
+from ludus.system.process import BadMessage, PeerGone, WorkerProcess, receive, send
+from ludus.workers.controller import Controller
+from ludus.workers.messages import (
+    Done,
+    FindFrozen,
+    FromActor,
+    FromHelper,
+    FrozenFound,
+    HostedPlayer,
+    Leaving,
+    MatchFound,
+    NextMatch,
+    ReportResult,
+    Save,
+    Stopping,
+    VoidMatch,
+)
+from ludus.workers.worker import StopTraining
+
+STEPS_PER_SHARE = 4
+"""Steps of its tables that an actor should make at least for its share of a batch."""
+
+
+class ProcessWorkers:
+    """A learner, actors and their helpers as processes. Requests that cannot be answered are faults of their
+    senders."""
+
+    saves_tables = False
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: RunFolder,
+        faults: FaultLog,
+        launcher: Launcher,
+        *,
+        num_actors: int,
+        num_slots: int | None = None,
+    ) -> None:
+        """`num_actors`: where the experiment does not say; `num_slots`: how many actors there may be."""
+        self._experiment = experiment
+        self._faults = faults
+        self._launcher = launcher
+        self._num_actors = num_actors
+        self.group = WorkerGroup(
+            launcher,
+            num_slots or default_slots(self._wanted_actors),
+            num_ranks=experiment.learner.ranks,
+            with_policy_worker=experiment.actor.inference == "worker",
+            with_buffer_worker=experiment.learner.buffer_worker,
+        )
+        for slot in self.group.free(self._wanted_actors):
+            slot.taken = True
+        self._supervisor = Supervisor(self.group, faults, folder.logs)
+        self._status = WorkerGroupStatus(self.group, experiment, folder)
+        self.learner: RemoteLearner
+
+    @property
+    def restarts(self) -> int:
+        return self._supervisor.restarts
+
+    @property
+    def paused(self) -> bool:
+        return self._supervisor.paused
+
+    @property
+    def _wanted_actors(self) -> int:
+        """As many as there is room for now: nodes of a cluster come and go."""
+        return max(1, min(self._experiment.actors or self._num_actors, self._launcher.room))
+
+    # --- starting ---
+
+    def can_continue(self, checkpoint: Checkpoint) -> bool:
+        return False
+
+    def start_learner(
+        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+    ) -> None:
+        """The process loads the checkpoint itself."""
+        self.group.prepare(players, start=start, spent=spent)
+        process = self.group.start_learner()
+        hung_after_s = self._experiment.supervision.hung_after_s
+        self.learner = RemoteLearner(process, hung_after_s, spent, self.group.followers)
+
+    def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
+        self.learner.wait_until_ready(START_UP_S, stopped)
+
+    def start_actors(self, controller: Controller, experiment: Experiment, tables: Checkpoint | None) -> None:
+        self._experiment = experiment
+        self._controller = controller
+        self._supervisor.supervise(controller, self.learner, experiment.supervision)
+        controller.step()
+        self.group.start_due()
+
+    # --- running ---
+
+    def run_round(self, finished: Callable[[], bool], *, training: bool) -> Sequence[Update]:
+        """Answer the workers that ask, and replace those that have failed."""
+        if self.learner.stopping is not None:
+            raise StopTraining(self.learner.stopping)
+        self._supervisor.resize(self._wanted_actors)
+        self.group.start_due()
+        assert self.group.learner is not None
+        slots = {process.control: slot for slot, process in self.group.working()}
+        for ready in wait([*slots, self.group.learner.control], timeout=WAIT_S):
+            assert isinstance(ready, Connection)
+            slot = slots.get(ready)
+            if slot is not None and slot.process is not None and slot.process.control is ready:
+                self._serve(slot, slot.process)
+        if self.learner.take_news():
+            self._controller.step()
+        self._supervisor.replace_failed()
+        updates, self.learner.updates = self.learner.updates, []
+        if updates:
+            self._launcher.inference.update()
+        return [Update(decisions, statistics) for decisions, statistics in updates]
+
+    def configure(self, experiment: Experiment) -> None:
+        before, self._experiment = self._wanted_actors, experiment
+        if self._wanted_actors != before:
+            for slot in self.group.actors:  # another chance
+                slot.given_up = False
+
+    def require_room(self, experiment: Experiment) -> None:
+        self._supervisor.require_room(experiment.actors or self._num_actors)
+
+    def pause(self, paused: bool) -> None:
+        self._supervisor.pause(paused)
+
+    # --- requests of workers ---
+
+    def _serve(self, slot: WorkerSlot, process: WorkerProcess) -> None:
+        """Take the next message of a worker and answer it."""
+        is_actor = slot not in self.group.helpers
+        try:
+            if is_actor:
+                self._serve_actor(slot, process)
+            else:
+                self._serve_helper(slot, process)
+        except PeerGone:
+            self._supervisor.replace(slot, death_of(process, "env_crash" if is_actor else "worker_crash"))
+        except BadMessage as error:
+            self._supervisor.replace(slot, Fault("worker_crash", str(error)))
+
+    def _serve_actor(self, slot: WorkerSlot, process: WorkerProcess) -> None:
+        request = receive(process.control, FromActor)
+        if isinstance(request, NextMatch):
+            leaves = slot.leave_by is not None
+            match = None if leaves else self._controller.next_match(request.tables, slot.name)
+            send(process.control, MatchFound(match, self.group.sharing))
+        elif isinstance(request, ReportResult):
+            if self._report(slot, request):
+                send(process.control, Done())
+        elif isinstance(request, VoidMatch):
+            if self._void(slot, request):
+                send(process.control, Done())
+        elif isinstance(request, Leaving):
+            self._supervisor.release(slot)
+        else:
+            self._serve_any(slot, process, request)
+
+    def _serve_helper(self, slot: WorkerSlot, process: WorkerProcess) -> None:
+        self._serve_any(slot, process, receive(process.control, FromHelper))
+
+    def _serve_any(self, slot: WorkerSlot, process: WorkerProcess, request: FromHelper) -> None:
+        if isinstance(request, FindFrozen):
+            player = self._controller.league.players[request.player]
+            send(process.control, FrozenFound(player.model or "", player.weights))
+        elif isinstance(request, Stopping):
+            raise StopTraining(request.reason)
+        else:
+            self._supervisor.replace(slot, Fault(request.kind, request.reason))
+
+    def _report(self, slot: WorkerSlot, request: ReportResult) -> bool:
+        """Record a result. One that cannot be true is refused, and its sender is replaced."""
+        try:
+            self._controller.report(request.result)
+        except (ValueError, LookupError) as error:
+            self._supervisor.replace(slot, Fault("bad_result", str(error)))
+            return False
+        for working in (slot, *self.group.helpers):
+            working.forgive(self.learner.decisions)
+        return True
+
+    def _void(self, slot: WorkerSlot, request: VoidMatch) -> bool:
+        """A game was lost; its actor continues, unless it has no such match."""
+        try:
+            self._controller.void_match(request.match_id, request.reason)
+        except (ValueError, LookupError) as error:
+            self._supervisor.replace(slot, Fault("bad_result", str(error)))
+            return False
+        fault = Fault("game_lost", request.reason)
+        self._faults.note(fault, slot.name, "the match is void", matches=[request.match_id])
+        return True
+
+    # --- saving and ending ---
+
+    def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
+        """The learner writes the checkpoint. Without one (a run stopped while it started again) the latest
+        checkpoint stays."""
+        if self.group.learner is not None:
+            self.learner.ask(Save(num_events), patience_s)
+
+    def end(self) -> None:
+        self.group.kill_all()
+
+    def close(self) -> None:
+        self.end()
+        self._launcher.close()
+
+    # --- for observers ---
+
+    def numbers(self) -> dict[str, float]:
+        return {
+            "updates": sum(report.step for report in self.learner.reports.values()),
+            "dropped_reward": float(self._launcher.parts.dropped_reward.sum()),
+            **self._launcher.inference.latest,
+        }
+
+    def status(self) -> tuple[Sequence[WorkerStatus], Bottleneck | None]:
+        return self._status.look()
+
+    @property
+    def learner_pid(self) -> int:
+        assert self.group.learner is not None
+        return self.group.learner.pid
+
+    @property
+    def policy_worker_pid(self) -> int | None:
+        """None where actors run the policies themselves, and while it is being started again."""
+        process = self.group.policy_worker.process
+        return None if process is None else process.pid
+
+    @property
+    def buffer_worker_pid(self) -> int | None:
+        """None where there is none, and while it is being started again."""
+        process = self.group.buffer_worker.process
+        return None if process is None else process.pid
+
+    @property
+    def actor_pids(self) -> list[int]:
+        return [slot.process.pid for slot in self.group.actors if slot.process is not None]
+
+
+def local_training(
+    experiment: Experiment,
+    folder: RunFolder,
+    num_actors: int,
+    *,
+    num_slots: int | None = None,
+    launcher: Launcher | None = None,
+    service_status: ServiceStatus = no_services,
+) -> Coordinator[ProcessWorkers]:
+    """A training in processes of this machine, or of the machines of `launcher`."""
+
+    def new_workers(now: Experiment, faults: FaultLog) -> ProcessWorkers:
+        start = launcher or LocalLauncher(experiment, folder)
+        return ProcessWorkers(now, folder, faults, start, num_actors=num_actors, num_slots=num_slots)
+
+    return Coordinator(experiment, folder, new_workers, service_status=service_status)
+
+
+def default_actors(experiment: Experiment) -> int:
+    """One for each usable core except those of the learner, the buffer worker and the services, as long as
+    each actor's share of a batch is several steps of its tables: with smaller shares much of what is played is
+    too old before it is used. At least one for each rank of the learner."""
+    worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
+    ranks = experiment.learner.ranks
+    others = ranks + experiment.learner.buffer_worker + math.ceil(cpus_of(experiment.services))
+    return max(ranks, min(int(usable_cores()) - others, worth))

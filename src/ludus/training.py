@@ -1,0 +1,291 @@
+"""`ludus.train`: from what a person names to an experiment, a run folder and a training.
+
+`ludus train` on the command line makes the same `Plan` and begins it the same way; it only shows more.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from ludus.config import ConfigError, apply_overrides, diff, encode
+from ludus.data.addresses import files_being_loaded
+from ludus.data.records import ChangeSettings
+from ludus.experiment import Experiment
+from ludus.games.game import GameSource
+from ludus.league.league import League
+from ludus.lookup import explained_experiment, find_experiment, fix_bots, open_run
+from ludus.replays.cloning_plan import is_cloned
+from ludus.run import Run
+from ludus.runtime.assemble import (
+    create_run,
+    load_league,
+    require_devices,
+    require_interface,
+    require_metrics,
+    require_value_parameters,
+)
+from ludus.runtime.assemble import load_experiment as load_written
+from ludus.runtime.coordinator import Training
+from ludus.runtime.rounds import INTERRUPTED, received_signals
+from ludus.runtime.services import fix_services
+from ludus.runtime.settings import checked_settings, effective, is_live, require_trainable
+from ludus.runtime.start import (
+    InitialModels,
+    ProgressLines,
+    edit_stopped,
+    find_initial_models,
+    models_named,
+    require_cluster_for,
+    require_room,
+    training_of,
+)
+from ludus.store.run_folder import RunFolder
+
+Trainable = Experiment | Callable[[], Experiment] | GameSource | str | PathLike[str]
+"""What can be trained: a recipe's name, a game's address, an experiment or a function that returns one, a
+game, FILE.py:NAME or FILE.yaml."""
+
+
+def train(
+    what: Trainable | None = None,
+    *,
+    budget: float | None = None,
+    run: str | PathLike[str] | None = None,
+    resume: bool = False,
+    runtime: str | None = None,
+    quiet: bool = False,
+    actors: int | None = None,
+    address: str | None = None,
+    **overrides: Any,
+) -> Run:
+    """Train a league until its budget is spent, and return its run.
+
+        run = ludus.train("connect_four", budget=2e6)
+        run = ludus.train("openspiel:hex", runtime="serial", **{"learner.learning_rate": 3e-4})
+        run = ludus.train(run="runs/connect_four-001", resume=True, budget=4e6)
+
+    Prints a line of progress every few seconds, in a notebook as well. Ctrl-C (in a notebook: interrupt)
+    saves the state, then raises KeyboardInterrupt, so that a script stops; `resume=True` goes on from there.
+    A second Ctrl-C stops at once, without saving. `train` may run in a thread: `Run.stop` ends it there.
+
+    Args:
+        what: a recipe's name, a game's address, an `Experiment` or a function that returns one, FILE.py:NAME
+            or FILE.yaml. None with `resume`.
+        budget: decisions that the learning players train on, all together.
+        run: the run folder; default: a new one under `runs/`. With `resume`: the newest.
+        resume: go on with an existing run. Overrides then change its settings.
+        runtime: "serial", "local" or "ray".
+        quiet: print nothing.
+        actors: actor processes.
+        address: of a Ray cluster.
+        overrides: settings by path, checked with their types.
+
+    Raises:
+        ConfigError: a setting that does not exist or does not fit; the message offers the nearest name.
+        KeyboardInterrupt: after the state was saved.
+    """
+    named = {"budget": budget, "runtime": runtime, "actors": actors}
+    settings = {**overrides, **{name: value for name, value in named.items() if value is not None}}
+    plan = Plan.make(what, run=run, resume=resume, settings=settings, actors=actors, address=address)
+    say = _silent if quiet else print
+    with plan.begin([f"ludus.train({what!r})"]) as training:
+        path = training.folder.path
+        say(f"run folder: {path}")
+        if plan.defaults:
+            say(f"defaults:   {plan.defaults}")
+        with ProgressLines(training, quiet=quiet) as watch:
+            reason = training.run(watch)
+        say(f"{reason} after {int(training.numbers()['decisions']):,} decisions: {path}")
+    if reason == INTERRUPTED and signal.SIGINT in received_signals():
+        say(f"saved; ludus.train(run={str(path)!r}, resume=True) goes on")
+        raise KeyboardInterrupt
+    return Run(path)
+
+
+def load_experiment(what: Trainable | Run, **overrides: Any) -> Experiment:
+    """The experiment that a recipe, a file or a run folder describes, with other settings by path. Imports
+    the code that it names."""
+    if isinstance(what, str | PathLike) and (Path(what) / "run.json").is_file():
+        what = Run(what)
+    if isinstance(what, Run):
+        return apply_overrides(what.experiment(), overrides) if overrides else what.experiment()
+    return find_experiment(what, overrides)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A training that was checked and has not begun: nothing is written yet."""
+
+    initial: InitialModels
+    """The experiment, and the models that it begins with."""
+    folder: RunFolder | None
+    """Of the run to go on with; None: a new one."""
+    path: Path | None
+    """Where a new run goes; None: the next free folder under `runs/`."""
+    live: Mapping[str, str]
+    """Settings that are changed in the ledger of the run."""
+    actors: int | None
+    """Actor processes that somebody asked for, now or before."""
+    address: str | None
+    defaults: str | None = None
+    """Which defaults were chosen for a game that is trained by its address, and why."""
+
+    @classmethod
+    def make(
+        cls,
+        what: Trainable | None,
+        *,
+        run: str | PathLike[str] | None = None,
+        resume: bool = False,
+        settings: Mapping[str, Any],
+        actors: int | None = None,
+        address: str | None = None,
+    ) -> Plan:
+        """Find and check everything that can be checked before a run exists."""
+        if loading := files_being_loaded():
+            raise ConfigError(
+                f"{loading[-1]} trains when it is imported, and workers import it: call ludus.train below "
+                '`if __name__ == "__main__":`'
+            )
+        if resume:
+            if what is not None:
+                raise ConfigError(f"resume takes the experiment from the run folder; leave out {what!r}")
+            plan = _resumed(open_run(run), settings)
+        else:
+            plan = _new("connect_four" if what is None else what, run, settings)
+        experiment = plan.initial.experiment
+        require_cluster_for(address, experiment.runtime)
+        require_room(experiment, address)
+        _require_processes(experiment, actors)
+        return cls(**{**vars(plan), "actors": actors or plan.actors, "address": address})
+
+    @contextmanager
+    def begin(self, command: list[str] | None = None) -> Iterator[Training]:
+        """Create or open the run, lock it and start its workers; they end with the block."""
+        folder, experiment = self.folder, self.initial.experiment
+        if folder is None:
+            name = experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
+            path = RunFolder.name_new(name) if self.path is None else self.path
+            experiment = self.initial.put_into(RunFolder.models_in(path))
+            folder = create_run(path, experiment, command or sys.argv)
+        with folder.lock():
+            if self.live:
+                answer = edit_stopped(folder, ChangeSettings(settings=dict(self.live)))
+                if answer.refused is not None:
+                    raise ConfigError(answer.refused)
+            if self.folder is not None:
+                experiment = self.initial.put_into(folder.models)
+                if encode(experiment) != encode(load_written(folder)):
+                    folder = folder.with_experiment(encode(experiment))  # before worker processes read it
+            with training_of(experiment, folder, num_actors=self.actors, address=self.address) as training:
+                yield training
+
+
+def _new(what: Trainable, run: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Plan:
+    found, defaults = explained_experiment(what, settings)
+    experiment = _checked(found)
+    path = None if run is None else Path(fspath(run))
+    pool = None
+    if path is not None:
+        if (path / "run.json").exists():
+            raise ConfigError(
+                f"{path} already holds a run; go on with it by --resume (resume=True), or name another folder"
+            )
+        RunFolder.require_free(path)
+        pool = RunFolder.models_in(path)
+    initial = find_initial_models(experiment, pool)
+    return Plan(
+        initial=initial, folder=None, path=path, live={}, actors=experiment.actors, address=None, defaults=defaults
+    )
+
+
+def _resumed(folder: RunFolder, settings: Mapping[str, Any]) -> Plan:
+    if is_cloned(folder):
+        raise ConfigError(
+            f"{folder.path} is a cloned player, not a league: go on with `ludus clone --run {folder.path} "
+            "--resume`, or let a new league begin with it (league.roles.main.start)"
+        )
+    before = load_written(folder)
+    league = _replayed(folder, before)
+    now = None if league is None else effective(before, league)
+    live = {path: _as_text(value) for path, value in settings.items() if now is not None and is_live(now, path)}
+    if now is not None:
+        checked_settings(now, live)
+    changed = apply_overrides(before, {path: value for path, value in settings.items() if path not in live})
+    experiment = _checked(changed)
+    _require_same_players(before, experiment)
+    named_before = [model for _, model, _ in models_named(before)]
+    initial = find_initial_models(experiment, folder.models, known=named_before)
+    if now is not None and experiment != before:
+        _require_replay(folder, initial.planned)
+    return Plan(initial=initial, folder=folder, path=None, live=live, actors=(now or experiment).actors, address=None)
+
+
+def _checked(experiment: Experiment) -> Experiment:
+    """With addresses that hold in any folder; refuses what this machine cannot do."""
+    fixed = fix_services(fix_bots(experiment))
+    require_devices(fixed)
+    require_interface(fixed)
+    require_metrics(fixed)
+    require_value_parameters(fixed)
+    return fixed
+
+
+def _require_processes(experiment: Experiment, actors: int | None) -> None:
+    """The serial runtime is one process: refuse what only processes can do."""
+    if experiment.runtime != "serial":
+        return
+    asked = {
+        "actors": actors is not None,
+        "actor.inference=worker": experiment.actor.inference == "worker",
+        f"learner.ranks={experiment.learner.ranks}": experiment.learner.ranks > 1,
+    }
+    for setting, is_asked in asked.items():
+        if is_asked:
+            raise ConfigError(f"{setting} is for runtime local: the serial runtime is one process")
+
+
+def _replayed(folder: RunFolder, written: Experiment) -> League | None:
+    """The league of a run; None for one that has never started."""
+    if not folder.ledger_path.exists():
+        return None
+    league = load_league(folder, written)
+    return league if league.num_events else None
+
+
+def _require_replay(folder: RunFolder, experiment: Experiment) -> None:
+    """What was changed in the run so far must still mean something."""
+    try:
+        league = _replayed(folder, experiment)
+        if league is not None:
+            effective(experiment, league)
+            require_trainable(experiment, league)
+    except (ValueError, LookupError) as error:
+        raise ConfigError(f"this does not go with what the run has changed since it began: {error}") from error
+
+
+def _require_same_players(before: Experiment, after: Experiment) -> None:
+    """What a run has learned fits only its own game, networks and players."""
+    for path, old, new in diff(before, after):
+        match path.split("."):
+            case (
+                ["game" | "policies" | "model", *_] | ["league", "roles", _] | ["league", "roles", _, "count" | "start"]
+            ):
+                raise ConfigError(f"{path} is {old} in this run and stays so; for {new} start another run")
+
+
+def _as_text(value: Any) -> str:
+    """As `--set` would take it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _silent(line: str) -> None:
+    """Print nothing."""
