@@ -24,7 +24,7 @@ from ludus.games.builtin.blotto import Blotto
 from ludus.games.builtin.leduc import Leduc
 from ludus.games.game import GameSource
 from ludus.league import presets
-from ludus.league.rules import LeagueRules
+from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import load_weights
 from ludus.runtime.assemble import build_policies, new_league
@@ -32,7 +32,7 @@ from ludus.runtime.serial import serial_training
 from ludus.store.model_pool import VARIANTS
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.evaluator import ExactGame
 
 GAMES: dict[str, GameSource] = {"leduc": Leduc(), "blotto": Blotto()}

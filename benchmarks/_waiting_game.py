@@ -11,10 +11,9 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.game import Actions, GameBatch
 from ludus.league.matchmaking import SelfPlay
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.recipes import connect_four
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,14 +18,13 @@ from ludus.experiment import Experiment
 from ludus.league.matchmaking import Candidates, Law, Matchmaker, uniform
 from ludus.league.payoff import Payoff
 from ludus.league.promotion import BySteps, Never
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.recipes import connect_four, kuhn
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 OPPONENTS = 16
 NOBODY = EvaluationConfig(opponents=(), past=0, ladder=0)

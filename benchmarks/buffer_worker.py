@@ -26,6 +26,7 @@ from ludus.algorithms.teacher import Recomputed, recomputed_columns
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.league.league import League
+from ludus.league.rules import EvaluationConfig
 from ludus.models.policy import use_threads
 from ludus.models.tensors import to_host
 from ludus.recipes import connect_four, kuhn
@@ -33,7 +34,7 @@ from ludus.runtime.assemble import load_players, new_league
 from ludus.runtime.coordinator import Training
 from ludus.runtime.processes import local_training
 from ludus.store.run_folder import RunFolder, read_metrics
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.evaluator import ExactGame
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining

@@ -30,7 +30,7 @@ from ludus.data.batch import Batch
 from ludus.experiment import Experiment
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import Never
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.lookup import find_experiment
 from ludus.models.policy import Policy
 from ludus.observe.run_state import gpus
@@ -39,7 +39,7 @@ from ludus.runtime.coordinator import Coordinator, Training
 from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 TABLES = (2, 8, 32)
 SECONDS = 12.0

@@ -26,12 +26,13 @@ from ludus.algorithms.ppo import PPO
 from ludus.config import encode
 from ludus.data.batch import Batch
 from ludus.experiment import Experiment
+from ludus.league.rules import EvaluationConfig
 from ludus.models.policy import use_threads
 from ludus.recipes import beacon
 from ludus.runtime.coordinator import Training
 from ludus.runtime.processes import local_training
 from ludus.store.run_folder import RunFolder
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.ranks import ALONE, ConnectedRanks, Rendezvous
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import StopTraining

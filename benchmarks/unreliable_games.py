@@ -24,13 +24,13 @@ from ludus.experiment import Experiment
 from ludus.games.isolation.isolated import Isolation
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.coordinator import Training
 from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.worker import StopTraining
 
 STEP_SECONDS = 2.0

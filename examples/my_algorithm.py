@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ludus.algorithms.algorithm import Algorithm, Loss
-from ludus.algorithms.losses import critic_loss, detached, masked_mean
-from ludus.algorithms.returns import advantage_columns
-from ludus.data.batch import Batch
-from ludus.experiment import Experiment
-from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.league.matchmaking import SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.models.policy import Policy
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import (
+    ActorConfig,
+    ActorCritic,
+    Algorithm,
+    Batch,
+    BySteps,
+    Experiment,
+    LeagueRules,
+    LearnerConfig,
+    Loss,
+    Policy,
+    Role,
+    SelfPlay,
+)
+from ludus.algorithms import advantage_columns, critic_loss, detached, masked_mean
+from ludus.games import TicTacToe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,16 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from ludus.data.trees import IntArray, Tree
-from ludus.experiment import Experiment
-from ludus.games.bots import RandomBot, Rows
-from ludus.games.builtin.tic_tac_toe import CELLS, LINES, TicTacToe
-from ludus.games.game import GameBatch
-from ludus.league.matchmaking import PFSP
-from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus import (
+    PFSP,
+    ActorConfig,
+    BySteps,
+    EvaluationConfig,
+    Experiment,
+    GameBatch,
+    LeagueRules,
+    LearnerConfig,
+    RandomBot,
+    Role,
+)
+from ludus.games import TIC_TAC_TOE_CELLS as CELLS, TIC_TAC_TOE_LINES as LINES, IntArray, Rows, TicTacToe, Tree
 
 HERE = Path(__file__).parent
 CELLS_OF_LINES = [[cell for cell in range(CELLS) if line >> cell & 1] for line in LINES]

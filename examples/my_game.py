@@ -15,17 +15,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.trees import Tree
-from ludus.experiment import Experiment
-from ludus.games.bots import StrategyBot
-from ludus.games.game import Bot, Turn
-from ludus.games.lift import Lifted
-from ludus.league.matchmaking import SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus import (
+    ActionSpec,
+    ActorConfig,
+    Bot,
+    BySteps,
+    Choice,
+    EvaluationConfig,
+    Experiment,
+    GameSpec,
+    LeagueRules,
+    LearnerConfig,
+    Lifted,
+    ObservationSpec,
+    Role,
+    SelfPlay,
+    StrategyBot,
+    Turn,
+    Vector,
+)
+from ludus.games import Tree
 
 FACES = 6
 BIDS = 2 * FACES

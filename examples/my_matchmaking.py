@@ -10,14 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ludus.experiment import Experiment
-from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.league.matchmaking import Candidates, Law, Matchmaker, uniform
-from ludus.league.payoff import Payoff
-from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus import (
+    ActorConfig,
+    BySteps,
+    Candidates,
+    EvaluationConfig,
+    Experiment,
+    LeagueRules,
+    LearnerConfig,
+    Matchmaker,
+    Payoff,
+    Role,
+)
+from ludus.games import TicTacToe
+from ludus.league import Law, uniform
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,13 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ludus.experiment import Experiment
-from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
-from ludus.league.matchmaking import UniformPast
-from ludus.league.rules import LeagueRules, Role
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
-from ludus.workers.worker import Progress, StopTraining, Worker
+from ludus import (
+    ActorConfig,
+    EvaluationConfig,
+    Experiment,
+    LeagueRules,
+    LearnerConfig,
+    Progress,
+    Role,
+    StopTraining,
+    UniformPast,
+    Worker,
+)
+from ludus.games import RockPaperScissors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

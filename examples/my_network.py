@@ -13,15 +13,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ludus.data.specs import SeatKind
-from ludus.experiment import Experiment
-from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.league.matchmaking import SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.models.module_policy import ModulePolicy
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import (
+    ActorConfig,
+    BySteps,
+    Experiment,
+    LeagueRules,
+    LearnerConfig,
+    ModulePolicy,
+    Role,
+    SeatKind,
+    SelfPlay,
+)
+from ludus.games import TicTacToe
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 

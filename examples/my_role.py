@@ -14,15 +14,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ludus.experiment import Experiment
-from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.league.matchmaking import PFSP, Candidates, LiveOrPast, Matchmaker, Mixture, SelfPlay
-from ludus.league.payoff import Payoff
-from ludus.league.players import Standing
-from ludus.league.promotion import BySteps, ByWinRate, Restart
-from ludus.league.rules import LeagueRules, Role
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus import (
+    PFSP,
+    ActorConfig,
+    BySteps,
+    ByWinRate,
+    Candidates,
+    EvaluationConfig,
+    Experiment,
+    LeagueRules,
+    LearnerConfig,
+    Matchmaker,
+    Mixture,
+    Payoff,
+    Role,
+    SelfPlay,
+)
+from ludus.games import TicTacToe
+from ludus.league import LiveOrPast, Restart, Standing
 
 
 def model_of(snapshot: str, candidates: Candidates) -> str | None:

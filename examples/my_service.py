@@ -15,18 +15,22 @@ from pathlib import Path
 
 import numpy as np
 
-from ludus.data.trees import IntArray, Tree
-from ludus.experiment import Experiment
-from ludus.games.bots import Rows
-from ludus.games.builtin.tic_tac_toe import TicTacToe
-from ludus.games.game import GameBatch
-from ludus.league.matchmaking import PFSP
-from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.services import Solver, UserService
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
-from ludus.workers.worker import Progress, Worker
+from ludus import (
+    PFSP,
+    ActorConfig,
+    BySteps,
+    EvaluationConfig,
+    Experiment,
+    GameBatch,
+    LeagueRules,
+    LearnerConfig,
+    Progress,
+    Role,
+    Solver,
+    UserService,
+    Worker,
+)
+from ludus.games import IntArray, Rows, TicTacToe, Tree
 
 HERE = Path(__file__).parent
 

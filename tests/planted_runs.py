@@ -30,10 +30,9 @@ from ludus.data.records import (
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league import presets
 from ludus.league.league import League
-from ludus.league.rules import LeagueRules
+from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.store.run_control import Bottleneck, RunStatus, WorkerStatus, write_status
 from ludus.store.run_folder import MetricsFile, RunFolder
-from ludus.workers.config import EvaluationConfig
 
 EPISODES = 40
 

@@ -37,13 +37,12 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.game import Turn
 from ludus.games.lift import Lifted
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 from ludus.workers.worker import Progress, StopTraining, Worker
 
 

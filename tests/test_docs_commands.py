@@ -17,6 +17,7 @@ from doc_blocks import commands, commands_of, make_files
 from ludus.cli.main import ludus
 from ludus.config import ConfigError, apply_overrides
 from ludus.experiment import Experiment
+from ludus.games.catalog import is_game_address
 from ludus.lookup import find_experiment, parse_settings, recipe_names
 
 NOT_BUILT = {
@@ -101,7 +102,7 @@ def experiment_of(words: list[str]) -> str | None:
     if words[1] not in ("train", "launch", "recipes") or "--resume" in words:
         return None
     after = {"train": words[2:], "recipes": words[2:], "launch": words[3:]}[words[1]]
-    named = [word for word in after if word in recipe_names() or ":experiment" in word]
+    named = [word for word in after if word in recipe_names() or ":experiment" in word or is_game_address(word)]
     return named[0] if named else None
 
 

@@ -63,7 +63,7 @@ def test_the_site_builds_and_leads_to_the_code(tmp_path: Path) -> None:
 
 
 def test_broken_links_fail(tmp_path: Path) -> None:
-    broken = {"nothing.md": "nothing.md", "index.md#nowhere": "nowhere", "../src/nothing.py": "nothing.py"}
+    broken = ("nothing.md", "index.md#nowhere", "../src/nothing.py")
     (tmp_path / "docs").mkdir()
     links = "\n\n".join(f"[a]({target})" for target in broken)
     (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n{links}\n")
@@ -72,5 +72,6 @@ def test_broken_links_fail(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "tools", tmp_path / "tools")
     built = build(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert built.returncode == 1
-    for named in broken.values():
-        assert named in built.stderr
+    warnings = [line for line in built.stderr.splitlines() if line.startswith("WARNING")]
+    for target in broken:
+        assert any(f"'{target}'" in warning for warning in warnings), built.stderr

@@ -220,15 +220,17 @@ def test_pictures_get_convolutions_and_small_minibatches() -> None:
     assert has_pictures(facts.spec)
     assert not has_pictures(spec(part=BOARD))
     assert isinstance(model, ActorCritic)
-    assert len(model.channels) == 3
+    assert model.channels == (8, 16, 32)
     assert not model.separate_critic, "one tower reads the picture"
     assert default_learner(facts).buffer_size * 4 * 84 * 84 < 2**28, "bytes of pictures that wait"
     assert "convolutions" in describe_defaults(facts)
 
 
-def test_large_pictures_make_small_batches() -> None:
+def test_large_pictures_get_small_batches_and_more_convolutions() -> None:
     facts = GameFacts(spec=spec(2, part=Planes(channels=3, height=480, width=280, dtype="uint8")), decisions=900.0)
-    learner, actor = default_learner(facts), default_actor(facts)
+    learner, actor, model = default_learner(facts), default_actor(facts), default_model(facts)
+    assert isinstance(model, ActorCritic)
+    assert model.channels == (8, 16, 32, 32, 32)
     assert learner.batch_size == 512
     assert learner.buffer_size * 3 * 480 * 280 < 2**30
     assert actor.unroll_length * actor.num_tables * 2 <= learner.batch_size

@@ -15,14 +15,14 @@ from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.league.league import League
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.processes import local_training
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 PLAYERS, TURN, BATCH = 4, 600, 128
 

@@ -32,7 +32,7 @@ from ludus.games.game import GameSource
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.payoff import PayoffRules
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.rounds import FINISHED
@@ -40,7 +40,7 @@ from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.worker import Progress, StopTraining, Worker
 
 LEAGUE_PLAY = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))

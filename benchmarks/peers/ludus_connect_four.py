@@ -9,10 +9,10 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import Never
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def main() -> None:

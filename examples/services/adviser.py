@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.games.builtin.tic_tac_toe import CELLS, LINES
-from ludus.services import service
+from ludus import service
+from ludus.games import TIC_TAC_TOE_CELLS as CELLS, TIC_TAC_TOE_LINES as LINES
 
 ON_LINE = np.array([[line >> cell & 1 for cell in range(CELLS)] for line in LINES], np.float32)
 

@@ -78,7 +78,11 @@ if TYPE_CHECKING:
     from ludus.league.population import Population as Population
     from ludus.league.promotion import ByScore as ByScore, BySteps as BySteps, ByWinRate as ByWinRate
     from ludus.league.psro import MetaStrategy as MetaStrategy
-    from ludus.league.rules import LeagueRules as LeagueRules, Role as Role
+    from ludus.league.rules import (
+        EvaluationConfig as EvaluationConfig,
+        LeagueRules as LeagueRules,
+        Role as Role,
+    )
     from ludus.models.alphastar import AlphaStar as AlphaStar
     from ludus.models.fully_conv import FullyConv as FullyConv
     from ludus.models.module_policy import ModulePolicy as ModulePolicy
@@ -102,11 +106,7 @@ if TYPE_CHECKING:
     from ludus.store.model_storage import ModelStorage as ModelStorage
     from ludus.training import load_experiment as load_experiment, train as train
     from ludus.workers.actor import ActorConfig as ActorConfig
-    from ludus.workers.config import (
-        EvaluationConfig as EvaluationConfig,
-        LearnerConfig as LearnerConfig,
-        Supervision as Supervision,
-    )
+    from ludus.workers.config import LearnerConfig as LearnerConfig, Supervision as Supervision
     from ludus.workers.worker import (
         Middleware as Middleware,
         Progress as Progress,

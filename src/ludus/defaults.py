@@ -28,11 +28,11 @@ from ludus.games.game import GameSource, NeedsMore, allocate_actions, lost_table
 from ludus.games.search import SearchBot
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
 from ludus.league.promotion import ByScore, BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ModelConfig
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 Goal = Literal["score", "equilibrium", "strength"]
 """What training is for: a high score of a single team, a strategy that nobody can exploit, or to win against
@@ -173,9 +173,14 @@ def goal_of(facts: GameFacts) -> Goal:
     return "strength"
 
 
-def has_pictures(spec: GameSpec) -> bool:
+def largest_side(spec: GameSpec) -> int:
+    """Of the planes that a seat sees; 0 without planes."""
     parts = [part for kind in spec.kinds for part in kind.observation.parts.values()]
-    return any(isinstance(part, Planes) and max(part.height, part.width) > LARGE_PLANES for part in parts)
+    return max((max(part.height, part.width) for part in parts if isinstance(part, Planes)), default=0)
+
+
+def has_pictures(spec: GameSpec) -> bool:
+    return largest_side(spec) > LARGE_PLANES
 
 
 def affordable_batch(spec: GameSpec, wanted: int) -> int:
@@ -184,7 +189,7 @@ def affordable_batch(spec: GameSpec, wanted: int) -> int:
         sum(math.prod(array.shape) * array.dtype.itemsize for array in kind.observation.arrays.values())
         for kind in spec.kinds
     )
-    return min(wanted, 2 ** int(math.log2(max(MOST_BATCH_BYTES / max(largest, 1), 1))))
+    return min(wanted, 1 << int(math.log2(max(MOST_BATCH_BYTES / max(largest, 1), 1))))
 
 
 def fit_to_teams(episodes: int, teams: int) -> int:
@@ -207,7 +212,10 @@ def default_model(facts: GameFacts) -> ModelConfig:
         value_normalisation=facts.deviation > 10 and not scaled,
     )
     if has_pictures(facts.spec):
-        return replace(base, hidden=(256,), activation="relu", separate_critic=False, channels=(8, 16, 32))
+        # Each convolution halves a large picture: as many as make it small, and three at least.
+        layers = max(3, math.ceil(math.log2(largest_side(facts.spec) / LARGE_PLANES)))
+        channels = (8, 16, *(32,) * (layers - 2))
+        return replace(base, hidden=(256,), activation="relu", separate_critic=False, channels=channels)
     return replace(base, activation="relu", separate_critic=False) if goal == "strength" else base
 
 

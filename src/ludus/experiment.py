@@ -25,14 +25,14 @@ from ludus.league.matchmaking import SelfPlay
 from ludus.league.players import check_player_id
 from ludus.league.population import Population
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role, check_line_up
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role, check_line_up
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ChecksKind, ModelConfig
 from ludus.observe.metrics import MetricsOutput
 from ludus.services.resources import UserService, check_services
 from ludus.store.model_storage import ModelStorage
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig, Supervision
+from ludus.workers.config import LearnerConfig, Supervision
 from ludus.workers.worker import Middleware
 
 Compression = Literal["none", "lz4", "zstd"]

@@ -62,7 +62,7 @@ _EXPERIMENTS = _table(
     Experiment ludus.experiment Everything that decides what a run does.
     ActorConfig ludus.workers.actor How an actor plays and cuts play into trajectories.
     LearnerConfig ludus.workers.config How batches become updates.
-    EvaluationConfig ludus.workers.config What every new snapshot is measured against.
+    EvaluationConfig ludus.league.rules What every new snapshot is measured against.
     Supervision ludus.workers.config What happens when workers fail.
     ClusterConfig ludus.experiment The nodes of a Ray cluster.
     ModelStorage ludus.store.model_storage Where models are kept besides the run folder.
@@ -249,9 +249,7 @@ _MORE_MODELS = _table(
     Unrolled ludus.models.policy What a policy says about a batch, with gradient.
     EncoderSizes ludus.models.encoders Sizes of the encoders of planes and entities.
     Scatter ludus.models.alphastar_encoder Puts entities onto the map.
-    SpatialSizes ludus.models.alphastar_encoder Sizes of the tower over a map.
     AlphaStarSizes ludus.models.alphastar_encoder Sizes of AlphaStar's encoders.
-    HeadSizes ludus.models.alphastar_heads Sizes of AlphaStar's heads.
     ModelCache ludus.store.model_storage Models of a run, kept in memory.
     """
 )

@@ -19,12 +19,12 @@ from ludus.config import encode
 from ludus.data.records import MatchFinished, MatchIssued, MatchVoid
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Skirmish
+from ludus.league.rules import EvaluationConfig
 from ludus.models.network_policy import ActorCritic
 from ludus.recipes import connect_four, kuhn, skirmish
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -23,7 +23,8 @@ from ludus.league.rules import LeagueRules, Role
 from ludus.models.alphastar import AlphaStar
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.league.rules import EvaluationConfig
+from ludus.workers.config import LearnerConfig
 
 
 def plain():

@@ -20,7 +20,8 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.league.rules import EvaluationConfig
+from ludus.workers.config import LearnerConfig
 
 
 class First:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ludus.config import encode
 from ludus.data.addresses import load_address
+from ludus.league.rules import EvaluationConfig
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.start import training_of
 from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder
-from ludus.workers.config import EvaluationConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_service.py"
 

@@ -52,7 +52,7 @@ def test_row_01_kill_an_actor_in_the_middle_of_episodes(tmp_path: Path, runtime:
     path = tmp_path / "run"
     with local(path, tiny(runtime=runtime)) as training:
         pids = [*training.workers.actor_pids, training.workers.learner_pid]
-        watch = once(learned(4_000), lambda t: kill(t.actor_pids[0]))
+        watch = once(learned(4_000), lambda t: kill(t.workers.actor_pids[0]))
         run_to_the_end(path, training, watch)
         assert watch.done
         assert training.restarts == 1
@@ -121,7 +121,7 @@ def test_row_07_kill_an_actor_that_measures(tmp_path: Path, runtime: str) -> Non
         return bool(measured)
 
     with local(path, tiny(budget=5_000, runtime=runtime)) as training:
-        watch = once(measuring, lambda t: kill(t.actor_pids[0]))
+        watch = once(measuring, lambda t: kill(t.workers.actor_pids[0]))
         run_to_the_end(path, training, watch)
         assert watch.done
         league = training.league

@@ -25,13 +25,13 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.game import GameSource
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.coordinator import Coordinator, Training
 from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig, Supervision
+from ludus.workers.config import LearnerConfig, Supervision
 
 BATCH = 1_000
 RAY = pytest.param(

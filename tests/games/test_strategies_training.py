@@ -20,7 +20,7 @@ from ludus.games.game import GameSource, allocate_actions
 from ludus.games.strategies import WithStrategies
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import Policy
 from ludus.runtime.coordinator import Coordinator
@@ -28,7 +28,7 @@ from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 TABLES = 32
 

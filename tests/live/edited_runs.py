@@ -15,7 +15,7 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
 from ludus.runtime.coordinator import Coordinator, Training
@@ -23,7 +23,7 @@ from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_control import Asked, EditAnswer
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.worker import StopTraining
 
 

@@ -19,7 +19,7 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import CHECKPOINT
 from ludus.runtime.coordinator import Coordinator, Training
@@ -29,7 +29,7 @@ from ludus.runtime.serial import serial_training
 from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment(*, memory: int = 0, budget: int = 8_000, **learner: Any) -> Experiment:

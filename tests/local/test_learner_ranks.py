@@ -21,7 +21,7 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import CHECKPOINT
 from ludus.runtime.coordinator import Coordinator, Training
@@ -54,6 +54,7 @@ def experiment(*, ranks: int = 2, budget: int = 12 * BATCH, **learner: Any) -> E
         league=LeagueRules(
             roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=4 * BATCH))}, bots=("random",)
         ),
+        evaluation=EvaluationConfig(episodes=32),
         checkpoint_every=3 * BATCH,
         runtime="local",
         supervision=Supervision(hung_after_s=4.0, back_off_s=0.05),

@@ -19,7 +19,7 @@ from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
 from ludus.runtime.coordinator import Coordinator
@@ -27,7 +27,7 @@ from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment(*, budget: int = 20_000, max_lag: int = 1, reuse: int = 1) -> Experiment:

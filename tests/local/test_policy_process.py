@@ -16,7 +16,7 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import find_device
 from ludus.runtime.assemble import CHECKPOINT
@@ -25,7 +25,7 @@ from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.runtime.rounds import FINISHED
 from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def has_gpu() -> bool:

@@ -19,6 +19,7 @@ from ludus.cli.main import main
 from ludus.config import ConfigError, encode
 from ludus.data.addresses import load_address
 from ludus.experiment import Experiment
+from ludus.league.rules import EvaluationConfig
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
@@ -28,7 +29,6 @@ from ludus.services.endpoints import CallRefused
 from ludus.services.remote_registry import RemoteRegistry
 from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder, read_metrics
-from ludus.workers.config import EvaluationConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_service.py"
 

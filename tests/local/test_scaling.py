@@ -17,6 +17,7 @@ from ludus.config import encode
 from ludus.data.records import AnyEvent, ChangeSettings, MatchFinished, MatchIssued, MatchLeased, MatchVoid
 from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.league.rules import EvaluationConfig
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
 from ludus.runtime.coordinator import Coordinator, Training
@@ -39,6 +40,7 @@ def endless(**changes: object) -> Experiment:
         model=ActorCritic(hidden=(8,)),
         actor=ActorConfig(num_tables=16, matches=2, episodes_per_table=16, unroll_length=8),
         learner=LearnerConfig(batch_size=400, minibatch_size=400, epochs=1, buffer_size=4_000),
+        evaluation=EvaluationConfig(episodes=32),
         runtime="local",
     )
     return replace(described, **changes)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ import torch
 from batches import RICH, observations
 
 from ludus.data.specs import Entities
-from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, SpatialSizes
+from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes
 from ludus.models.encoders import Encoder, EncoderSizes
 from ludus.models.tensors import as_float, share
 
@@ -15,7 +15,11 @@ ALPHASTAR_SIZES = AlphaStarSizes(
     entity_layers=1,
     entity_heads=2,
     entity_hidden=8,
-    spatial=SpatialSizes(scatter_channels=2, inputs=2, down=(), blocks=0, size=4),
+    scatter_channels=2,
+    map_channels=2,
+    down=(),
+    map_blocks=0,
+    spatial_size=4,
 )
 
 

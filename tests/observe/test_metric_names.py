@@ -19,7 +19,7 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.observe.metric_names import METRICS, as_markdown, find_metric, is_declared, series_name
 from ludus.runtime.coordinator import Training
@@ -44,6 +44,7 @@ def experiment(algorithm: Algorithm, **settings: Any) -> Experiment:
         league=LeagueRules(
             roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=10_000))}, bots=("random",)
         ),
+        evaluation=EvaluationConfig(episodes=8),
     )
     return replace(described, **settings)
 

@@ -12,13 +12,13 @@ from ludus.evaluation.play.house import Opponents
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
+from ludus.league.rules import EvaluationConfig
 from ludus.models.alphastar import AlphaStar
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 TINY: dict[type, dict[str, Any]] = {
     ActorCritic: {"hidden": (8,)},

@@ -12,12 +12,12 @@ pytest.importorskip("ale_py", reason="ale-py is not installed: pip install -e '.
 
 from ludus.config import encode
 from ludus.games.adapters.atari import Atari
+from ludus.league.rules import EvaluationConfig
 from ludus.recipes import atari_pong
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 
 def test_trains_a_few_updates(tmp_path: Path) -> None:

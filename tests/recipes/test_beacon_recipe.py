@@ -9,12 +9,12 @@ from ludus.algorithms.algorithm import Algorithm
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.beacon import Beacon
+from ludus.league.rules import EvaluationConfig
 from ludus.recipes import beacon
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 RECIPE = beacon.experiment()
 

@@ -11,13 +11,13 @@ import pytest
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.isolation.isolated import Isolated
+from ludus.league.rules import EvaluationConfig
 from ludus.models.network_policy import ActorCritic
 from ludus.recipes import football_3v1
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 
 @pytest.fixture

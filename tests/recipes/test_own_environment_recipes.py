@@ -12,13 +12,13 @@ import pytest
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.league.matchmaking import PFSP, Mixture
+from ludus.league.rules import EvaluationConfig
 from ludus.models.network_policy import ActorCritic
 from ludus.recipes import microrts, slimevolley
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 
 def made(recipe: ModuleType) -> Experiment:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from ludus.config import ConfigError, encode
+from ludus.league.rules import EvaluationConfig
 from ludus.lookup import find_experiment
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 NEEDED = ("pettingzoo", "multi_agent_ale_py", "ale_py")
 needs_games = pytest.mark.skipif(

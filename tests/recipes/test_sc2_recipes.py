@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from ludus.config import ConfigError, encode
+from ludus.league.rules import EvaluationConfig
 from ludus.lookup import find_experiment
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 needs_pysc2 = pytest.mark.skipif(importlib.util.find_spec("pysc2") is None, reason="pysc2 is not installed")
 RECIPES = ("sc2_beacon", "sc2_simple64")

@@ -15,6 +15,7 @@ from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES, STRATEGIES
+from ludus.league.rules import EvaluationConfig
 from ludus.models.alphastar import AlphaStar
 from ludus.models.fully_conv import FullyConv
 from ludus.models.network_policy import ActorCritic
@@ -24,7 +25,6 @@ from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig
 
 TINY: dict[type, dict[str, Any]] = {
     FullyConv: {"channels": (4, 4), "hidden": (8,)},

@@ -23,11 +23,10 @@ from ludus.data.records import (
 )
 from ludus.league import presets
 from ludus.league.league import League
-from ludus.league.rules import LeagueRules
+from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import summarise
 from ludus.observe.league_fold import POINTS, Columns, RatingHistory, RunFold, SavedLeague, read_league
 from ludus.store.run_folder import RunFolder
-from ludus.workers.config import EvaluationConfig
 
 VIEWS = ("training", "evaluation", "combined")
 

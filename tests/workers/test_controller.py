@@ -33,7 +33,7 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.game import GameSource
 from ludus.league.matches import UnknownMatchError
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.league.summary import best_snapshot
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.coordinator import Training
@@ -41,7 +41,7 @@ from ludus.runtime.serial import serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.controller import Controller
 from ludus.workers.worker import IDLE
 

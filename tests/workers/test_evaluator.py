@@ -25,8 +25,7 @@ from ludus.data.records import (
 from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
-from ludus.workers.config import EvaluationConfig
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.workers.evaluator import MOST_FAILURES, Evaluator
 
 

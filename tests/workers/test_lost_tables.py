@@ -25,13 +25,13 @@ from ludus.games.pictures import Moment
 from ludus.games.seat_rows import GameError
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig, TableHistory
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 from ludus.workers.worker import IDLE, Progress, StopTraining, Worker
 

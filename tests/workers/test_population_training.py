@@ -27,7 +27,7 @@ from ludus.league.matchmaking import UniformPast
 from ludus.league.players import POPULATION, SCRIPTED
 from ludus.league.population import LogUniform, Population
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.league.takeovers import Takeover, due_takeovers
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment, new_league
@@ -36,7 +36,7 @@ from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.controller import Controller
 
 RATE = "learner.learning_rate"

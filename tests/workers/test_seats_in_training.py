@@ -22,7 +22,7 @@ from ludus.games.game import GameSource
 from ludus.league.matchmaking import PFSP, Live, UniformPast
 from ludus.league.promotion import BySteps
 from ludus.league.ratings import OpenSkillTable
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.league.summary import summarise
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import exact_report, load_experiment, load_players
@@ -31,7 +31,7 @@ from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import SerialWorkers, serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 from ludus.workers.player_cache import FixedPlayers
 
 SHAPES: dict[str, GameSource] = {"two_seats": Hills(), "two_kinds": Siege(), "three_teams": Goofspiel()}

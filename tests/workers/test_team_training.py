@@ -9,12 +9,12 @@ from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.hills import Hills
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def test_a_team_learns_to_beat_random_play(tmp_path: Path) -> None:

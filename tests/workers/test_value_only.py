@@ -21,7 +21,7 @@ from ludus.data.specs import SeatKind
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league.presets import alphastar
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.module_policy import ModulePolicy
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import value_parameters
@@ -152,6 +152,7 @@ def test_a_player_that_starts_from_a_model_may_train_its_value_first(tmp_path: P
         actor=ActorConfig(num_tables=8, matches=1, episodes_per_table=2),
         learner=CONFIG,
         league=LeagueRules(roles={"main": Role(start=str(given), value_only_at_start=decisions)}),
+        evaluation=EvaluationConfig(episodes=2),
         runtime="serial",
     )
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0)

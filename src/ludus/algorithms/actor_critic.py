@@ -1,4 +1,4 @@
-"""Advantage actor-critic: one plain policy-gradient step on fresh data."""
+"""Actor-critic algorithms: A2C on fresh data, and IMPALA, which corrects for older weights by V-trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss
+from ludus.algorithms.algorithm import ActorCriticAlgorithm, Loss
 from ludus.algorithms.losses import (
     Ratio,
     approximate_kl,
@@ -30,36 +30,16 @@ from ludus.models.policy import Policy, Unrolled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class A2C(Algorithm):
-    """Uses each batch once; `lambda_` 1 gives n-step returns up to the end of the trajectory.
+class A2C(ActorCriticAlgorithm):
+    """Advantage actor-critic. Uses each batch once; `lambda_` 1 gives n-step returns to the end of the trajectory.
 
-    Nothing corrects for data of older weights: `kl` among the statistics tells how old it is.
+    It does not correct for data of older weights; the statistic `kl` shows how old they are.
     """
 
-    gamma: float = 0.99
-    """Discount of what comes later, per step of the game's clock."""
-    lambda_: float = 1.0
-    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     entropy: Schedule = 0.01
     """Weight of the entropy bonus, which keeps the policy from settling too early."""
-    value_weight: float = 0.5
-    """Weight of the value loss."""
     normalise_advantage: bool = False
-    """Bring the advantages of a batch to mean 0 and deviation 1."""
-    huber: float | None = None
-    """Value errors above this count linearly; in units of the policy's value scale."""
-
-    def __post_init__(self) -> None:
-        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
-        require_in(self, "(0, inf]", huber=self.huber)
-
-    @property
-    def stackable(self) -> bool:
-        return True
-
-    @property
-    def recomputable(self) -> tuple[str, ...]:
-        return ("values", "advantages")
+    """Scale the advantages of a batch to mean 0 and deviation 1."""
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         columns = advantage_columns(
@@ -95,40 +75,28 @@ class A2C(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Impala(Algorithm):
-    """Learns from trajectories of somewhat older weights; works on whole trajectories."""
+class Impala(ActorCriticAlgorithm):
+    """IMPALA: learns from whole trajectories of somewhat older weights."""
 
-    gamma: float = 0.99
-    """Discount of what comes later, per step of the game's clock."""
-    lambda_: float = 1.0
-    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     entropy: Schedule = 0.01
     """Weight of the entropy bonus, which keeps the policy from settling too early."""
-    value_weight: float = 0.5
-    """Weight of the value loss."""
     rho_clip: float = 1.0
-    """Most that one decision may count; below infinity the values lean towards the policy that acted."""
+    """Largest weight of a decision; below infinity the values are biased towards the acting policy."""
     c_clip: float = 1.0
-    """Most that a decision may pass on of what comes after it."""
+    """Largest factor by which a decision passes on later errors."""
     upgo_weight: float = 0.0
-    """Adds the advantage of upgoing returns: learn from what went better than expected."""
+    """Weight of the advantage of upgoing returns."""
     ratio: Ratio = "joint"
-    """With "per_head" each head's gradient is corrected by its own ratio; values always by the joint one."""
-    huber: float | None = None
-    """Value errors above this count linearly; in units of the policy's value scale."""
+    """With "per_head" each head's gradient is corrected by its own ratio; values always use the joint one."""
 
     def __post_init__(self) -> None:
-        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
-        require_in(self, "(0, inf]", rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
+        ActorCriticAlgorithm.__post_init__(self)
+        require_in(self, "(0, inf]", rho_clip=self.rho_clip, c_clip=self.c_clip)
         require_one_of(self, get_args(Ratio), ratio=self.ratio)
 
     @property
-    def stackable(self) -> bool:
-        return True
-
-    @property
     def recomputable(self) -> tuple[str, ...]:
-        return ()  # the loss computes values and advantages with the live weights anyhow
+        return ()  # the loss computes values and advantages with the live weights
 
     @property
     def needs_sequences(self) -> bool:
@@ -136,7 +104,7 @@ class Impala(Algorithm):
 
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
-        """Only the value scale: targets depend on the live weights, their spread hardly does."""
+        """Update the value scale. Targets depend on the live weights, but their spread hardly does."""
         target_TB = td_lambda(*self._steps(batch, batch.value), self.lambda_)
         update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
         return batch
@@ -183,6 +151,6 @@ class Impala(Algorithm):
         return joint.target, advantage_TBG
 
     def _steps(self, batch: Batch, value: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The arguments that all returns share: reward, value, discount, follows."""
+        """The arguments shared by all returns: reward, value, discount, follows."""
         discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], self.gamma, value.dtype)
         return batch.reward[:-1], value, discount_TB, batch.follows[:-1]

@@ -1,4 +1,7 @@
-"""The algorithm interface: from a batch to a loss. Algorithms hold no state and own no optimiser."""
+"""The algorithm interface, from a batch to a loss, and columns that policies add to a batch.
+
+Algorithms hold no state and own no optimiser.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ludus.models.policy import Policy, Unrolled
 
 
 def require_known(owner: object, known: Iterable[str], what: str, **settings: str) -> None:
-    """Settings that name something; `what` says what is known."""
+    """Raise for a setting that names something unknown; `what` describes the known names."""
     options = list(known)
     for name, value in settings.items():
         if value not in options:
@@ -27,14 +30,14 @@ def require_known(owner: object, known: Iterable[str], what: str, **settings: st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loss:
-    """A scalar to minimise and what it was made of."""
+    """A scalar to minimise, and statistics of its terms."""
 
     total: Tensor
     statistics: Mapping[str, Tensor] = field(default_factory=dict)
     """Detached scalars by name (`policy_loss`, `value_loss`, `entropy`, ...)."""
     details: Callable[[], Mapping[str, Tensor]] | None = None
-    """More of them that cost passes of their own (`kl`, `clip_fraction`, `explained_variance`, ...): the
-    learner asks for them in its last pass over a batch only, where they tell how far it went."""
+    """Further statistics that are expensive (`kl`, `clip_fraction`, `explained_variance`, ...). The learner
+    computes them only in its last pass over a batch."""
 
     @torch.no_grad()
     def measured(self) -> dict[str, Tensor]:
@@ -44,15 +47,15 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """A slowly changing copy of the weights that the learner keeps for the algorithm."""
+    """A slowly changing copy of the weights, which the learner keeps for the algorithm."""
 
     copy_every: int = 0
     """Copy the live weights after this many updates (0: never)."""
     decay: float = 0.0
     """Or follow them: new = decay * old + (1 - decay) * live after each update (0: do not follow)."""
     fixed: bool = False
-    """Or never change: the weights that the player first started from, whatever it is reset to later. Any
-    other reference begins anew with the weights of a reset."""
+    """Or never change: the weights that the player first started from, even after resets. Any other reference
+    starts again from the weights of a reset."""
 
     def __post_init__(self) -> None:
         require_in(self, "[0, 1]", decay=self.decay)
@@ -65,31 +68,31 @@ class Reference:
 
 
 class Algorithm(Protocol):
-    """Two pure steps. `prepare` runs once per batch without gradient; `loss` once per minibatch.
+    """Two pure functions: `prepare` runs once per batch without gradient, `loss` once per minibatch.
 
-    A subclass has to give these two only.
+    A subclass must implement only these two.
     """
 
     @property
     def needs_sequences(self) -> bool:
-        """`loss` wants whole trajectories [T+1, B] instead of single decisions [rows]."""
+        """`loss` needs whole trajectories [T+1, B] instead of single decisions [rows]."""
         return False
 
     @property
     def stackable(self) -> bool:
-        """`loss` may run under `torch.vmap`, for several players at once: it computes with whole tensors and
-        never looks at their numbers (`if`, `int()`, `tensor[mask]`)."""
+        """`loss` may run under `torch.vmap` for several players at once: it never branches on the numbers of a
+        tensor (`if`, `int()`, `tensor[mask]`)."""
         return False
 
     @property
     def takes_further_rewards(self) -> bool:
-        """Trains on `batch.rewards` too; otherwise a game that has some is refused."""
+        """Also trains on `batch.rewards`; otherwise games with further rewards are rejected."""
         return False
 
     @property
     def recomputable(self) -> tuple[str, ...]:
-        """What `learner.recompute` may ask for: "values" if `prepare` reads those of the batch, "advantages"
-        if they come from `advantage_columns`, "teacher" if there is one."""
+        """What `learner.recompute` may name: "values" if `prepare` reads those of the batch, "advantages" if they
+        come from `advantage_columns`, "teacher" if there is one."""
         return ("values",)
 
     @property
@@ -98,7 +101,7 @@ class Algorithm(Protocol):
         return {}
 
     def check(self, kinds: Sequence[SeatKind]) -> None:
-        """Raise a ValueError if a setting names what these kinds of seat do not have. Called before a run."""
+        """Raise a ValueError if a setting does not fit these kinds of seat. Called before a run."""
         return
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
@@ -108,33 +111,60 @@ class Algorithm(Protocol):
     def loss(self, policy: Policy, batch: Batch) -> Loss: ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActorCriticAlgorithm(Algorithm):
+    """The settings that policy gradients with a critic have in common."""
+
+    gamma: float = 0.99
+    """Discount of what comes later, per step of the game's clock."""
+    lambda_: float = 1.0
+    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
+    value_weight: float = 0.5
+    """Weight of the value loss."""
+    huber: float | None = None
+    """Value errors above this count linearly; in units of the policy's value scale."""
+
+    def __post_init__(self) -> None:
+        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
+        require_in(self, "(0, inf]", huber=self.huber)
+
+    @property
+    def stackable(self) -> bool:
+        return True
+
+    @property
+    def recomputable(self) -> tuple[str, ...]:
+        return ("values", "advantages")
+
+
 MOST_ROWS = 4096
-"""That a network without memory is asked about at once: a batch has several times as many decisions as a
-minibatch, and its layers over maps would take gigabytes."""
+"""Rows per call of a network without memory. A whole batch would take gigabytes in layers over maps."""
 
 
 @torch.no_grad()
 def log_prob_columns(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
-    """For `Batch.with_extra`."""
+    """The policy's log-probabilities of all options, as columns NAME.HEAD for `Batch.with_extra`."""
 
     def read(unrolled: Unrolled) -> dict[str, Tensor]:
         return {f"{name}.{head}": log_p for head, log_p in unrolled.log_probs.items()}
 
-    return asked_about(policy, batch, batch.valid, read)
+    return evaluate_rows(policy, batch, batch.valid, read)
 
 
 @torch.no_grad()
-def asked_about(
+def evaluate_rows(
     policy: Policy, batch: Batch, needed: Tensor, read: Callable[[Unrolled], Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """What `read` finds in the answers of a policy to a batch, as columns [T+1, B, ...]. Without memory, it
-    is asked about the `needed` rows only and others are 0: after a synchronous hand-over most of the batch is
-    padding."""
+    """Columns [T+1, B, ...] that `read` takes from a policy unrolled over a batch.
+
+    Without memory only the `needed` rows are evaluated and others are 0, because most of a batch is padding
+    after a synchronous hand-over.
+    """
     if policy.state_arrays:
         return dict(read(policy.unroll(batch)))
     flat = batch.flat()
     index = torch.nonzero(needed.swapaxes(0, 1).reshape(-1)).squeeze(1)
-    if not len(index):  # all of it is too old, but a network needs a row to run on
+    if not len(index):  # everything is too old, but a network needs at least one row
         index = index.new_zeros(1)
     found: dict[str, Tensor] = {}
     for rows in torch.split(index, MOST_ROWS):
@@ -149,5 +179,5 @@ def asked_about(
 
 
 def log_probs_beside(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:
-    """By head, from a batch that has been given these columns."""
+    """The columns of `log_prob_columns` by head, from a prepared batch."""
     return {head: batch.extra[f"{name}.{head}"] for head in policy.kind.action.heads}

@@ -1,4 +1,4 @@
-"""AlphaStar's loss: V-trace by groups of heads and UPGO, several rewards with a value each, a teacher."""
+"""AlphaStar's loss: V-trace by groups of heads, UPGO, several rewards with a value each, and a teacher."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from ludus.models.policy import Policy, Unrolled
 
 _DELAY = "delay"
 _ROUNDING = 1e-4
-"""By which log-probabilities of the same weights may differ between acting and learning."""
+"""Rounding difference of log-probabilities between acting and learning with the same weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardWeights:
-    """How much a reward counts."""
+    """The weights of a reward in the loss."""
 
     policy: Schedule = 1.0
-    """Of its policy gradient."""
+    """Weight of its policy gradient."""
     value: Schedule = 1.0
-    """Of the error of its value."""
+    """Weight of the error of its value."""
 
 
 def _published() -> dict[str, RewardWeights]:
@@ -53,27 +53,27 @@ def _published() -> dict[str, RewardWeights]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlphaStarGradient(Algorithm):
-    """Learns from whole trajectories of somewhat older weights. The numbers are AlphaStar's."""
+    """Learns from whole trajectories of somewhat older weights. The defaults are AlphaStar's."""
 
     gamma: float = 1.0
     """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 0.8
-    """Of the value targets, TD(lambda) without a correction for older weights."""
+    """Lambda of the value targets, TD(lambda) without a correction for older weights."""
     policy_lambda: float = 1.0
-    """Of the advantages, which V-trace corrects."""
+    """Lambda of the advantages, which V-trace corrects."""
     rho_clip: float = 1.0
-    """Most that a group of heads may count for more because it has become likelier."""
+    """Largest importance weight of a group of heads."""
     c_clip: float = 1.0
-    """Most that a decision may pass on of what comes after it."""
+    """Largest factor by which a decision passes on later errors."""
     groups: tuple[tuple[str, ...], ...] | None = None
     """Heads that share one probability ratio. None: the first head, the head `delay`, all others together."""
     main: RewardWeights = field(default_factory=lambda: RewardWeights(policy=1.0, value=10.0))
     rewards: Mapping[str, RewardWeights] = field(default_factory=_published)
-    """Of the further rewards by name; one that is not named counts 1 and 1."""
+    """Weights of the further rewards by name; those not named have weights 1 and 1."""
     upgo: Schedule = 1.0
     """Weight of the upgoing returns of the main reward."""
     entropy: Schedule = 1e-4
-    """Of the sum over the heads, each normalised to be 1 where it is uniform."""
+    """Weight of the sum of the heads' entropies, each normalised to 1 for a uniform distribution."""
     teacher: Teacher | None = field(default_factory=Teacher)
     """The weights that the player first started from; None: no teacher."""
     huber: float | None = None
@@ -93,7 +93,7 @@ class AlphaStarGradient(Algorithm):
 
     @property
     def recomputable(self) -> tuple[str, ...]:
-        """The loss computes values and advantages with the live weights anyhow."""
+        """Only the teacher: the loss computes values and advantages with the live weights."""
         return () if self.teacher is None else (TEACHER,)
 
     @property
@@ -118,7 +118,7 @@ class AlphaStarGradient(Algorithm):
 
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
-        """The value scale, and what the teacher thinks: it does not change while the policy learns."""
+        """Update the value scale and add the teacher's log-probabilities, which do not change."""
         discount_TB, follows_TB = self._discount(batch), batch.follows[:-1]
         target_TB = td_lambda(batch.reward[:-1], batch.value, discount_TB, follows_TB, self.lambda_)
         update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
@@ -203,7 +203,7 @@ class AlphaStarGradient(Algorithm):
         return discounts(batch.elapsed[:-1], batch.over[:-1], self.gamma, batch.value.dtype)
 
     def _groups(self, kind: SeatKind) -> tuple[tuple[str, ...], ...]:
-        """The kind's own heads, grouped; every head is in one group."""
+        """The groups of the kind's heads; every head is in exactly one."""
         heads = tuple(kind.action.heads)
         if self.groups is None:
             delay = tuple(head for head in heads[1:] if head == _DELAY)
@@ -220,7 +220,7 @@ class AlphaStarGradient(Algorithm):
         return tuple(group for group in groups if group)
 
     def _by_group(self, kind: SeatKind, log_prob: Tensor) -> Tensor:
-        """[..., heads] to [..., groups]: the heads of a group together."""
+        """[..., heads] to [..., groups]: the sum over the heads of each group."""
         places = {head: index for index, head in enumerate(kind.action.heads)}
         columns = log_prob.unbind(-1)
         groups = ([columns[places[head]] for head in group] for group in self._groups(kind))
@@ -228,11 +228,11 @@ class AlphaStarGradient(Algorithm):
 
 
 def _values(unrolled: Unrolled) -> Tensor:
-    """[T+1, B, R]: of all rewards, the main one first."""
+    """[T+1, B, R]: values of all rewards, the main one first."""
     value = unrolled.value[..., None]
     return value if unrolled.values is None else torch.cat((value, unrolled.values), -1)
 
 
 def _named(statistic: str, names: Sequence[str], values: Sequence[Tensor]) -> dict[str, Tensor]:
-    """STATISTIC.NAME of each; of the main reward, which has no name, just STATISTIC."""
+    """STATISTIC.NAME for each value, and STATISTIC for the main reward, which has no name."""
     return {f"{statistic}.{name}" if name else statistic: value for name, value in zip(names, values, strict=True)}

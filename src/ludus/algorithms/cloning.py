@@ -1,4 +1,5 @@
-"""Cloning: supervised learning of recorded actions; each head is given what was recorded for those before."""
+"""Behaviour cloning: supervised learning of recorded actions. Each head is conditioned on the recorded actions of
+the heads before it."""
 
 from __future__ import annotations
 
@@ -26,23 +27,23 @@ from ludus.data.specs import Head, Pointer, SeatKind
 from ludus.models.policy import Policy, Unrolled
 
 OUTCOME = "outcome"
-"""The column of `Batch.extra` that holds what the episode came to for the seat, which the critic learns."""
+"""The column of `Batch.extra` with the episode's outcome for the seat, which the critic learns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cloning(Algorithm):
-    """Minus the log-probability of the recorded action, summed over its heads.
+    """Minimises the negative log-probability of the recorded action, summed over its heads.
 
-    A recorded action that the policy can never take, because it is illegal or outside of a vocabulary that
-    was cut, is counted (`impossible`) and not trained on.
+    Recorded actions that the policy can never take, because they are illegal or outside of its vocabulary, are
+    counted (`impossible`) and not trained on.
     """
 
     head_weights: Mapping[str, float] = field(default_factory=dict)
-    """By head; 1 for those that are not named."""
+    """Weights by head; 1 for those not named."""
     value_weight: float = 0.25
-    """Of the critic's error about the episode's outcome, so that it starts sensibly; 0: leave it alone."""
+    """Weight of the critic's error about the episode's outcome; 0: do not train the critic."""
     label_smoothing: float = 0.0
-    """Share of each choice's target that is spread evenly over the legal options."""
+    """Share of each target that is spread uniformly over the legal options."""
 
     def __post_init__(self) -> None:
         require_in(self, "[0, 1]", label_smoothing=self.label_smoothing)
@@ -56,8 +57,7 @@ class Cloning(Algorithm):
                 raise ValueError(f"Cloning.head_weights names {head!r}; the heads are {', '.join(known)}")
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
-        """Actions outside of the range of their head become 0, since nothing could even look them up; rows
-        in which they matter do not count."""
+        """Replace actions outside of the range of their head by 0; rows that use such an action do not count."""
         kind = policy.kind
         possible = batch.valid
         action: dict[str, Tensor] = {}
@@ -92,7 +92,7 @@ class Cloning(Algorithm):
         return Loss(total=total, statistics=detached(loss=total, **terms), details=details)
 
     def _log_prob(self, kind: SeatKind, unrolled: Unrolled, batch: Batch) -> Tensor:
-        """[..., heads]: of the recorded actions, smoothed and weighted."""
+        """[..., heads]: smoothed and weighted log-probabilities of the recorded actions."""
         columns = []
         for index, (name, head) in enumerate(kind.action.heads.items()):
             log_prob = unrolled.log_prob[..., index]
@@ -109,21 +109,20 @@ class Cloning(Algorithm):
 
 
 class Choices(NamedTuple):
-    """What a policy makes of recorded actions. A head that picks several makes a choice for each pick, the
-    end included. Leading axes as those of the batch, heads last."""
+    """Recorded choices compared with those of a policy. A head with several picks makes one choice per pick, the
+    end included. The leading axes are those of the batch."""
 
     possible: Tensor
     """[...]: rows that count, whose recorded action the policy can take."""
     made: Tensor
-    """[..., heads]: choices that the recorded action consists of, 0 where the head is not in use."""
+    """[..., heads]: number of choices of the recorded action; 0 where the head is not in use."""
     right: Tensor
-    """[..., heads]: those of them that the policy finds likeliest, given the recorded ones before it."""
+    """[..., heads]: number of these that are the policy's most likely option, given the choices before."""
     log_prob: Tensor
-    """[..., heads]: of the recorded action."""
+    """[..., heads]: log-probability of the recorded action."""
 
     def sums(self) -> Tensor:
-        """[4, heads]: rows in which each head is in use, its choices, those that are right, and its
-        log-probability, summed over the rows that count."""
+        """[4, heads]: sums over the rows that count of: rows in use, choices, right choices, log-probability."""
         used = self.made > 0
         columns = torch.stack((used.float(), self.made.float(), self.right.float(), self.log_prob))
         counted = torch.where(self.possible[..., None], columns, 0.0)
@@ -144,12 +143,12 @@ def statistics_of(kind: SeatKind, sums: Tensor) -> dict[str, Tensor]:
 
 
 def unroll_leniently(policy: Policy, batch: Batch) -> Unrolled:
-    """Evaluate recorded actions without refusing the illegal ones, which `choices_of` finds."""
+    """Evaluate recorded actions without raising for illegal ones, which `choices_of` finds."""
     return policy.unroll(replace(batch, valid=torch.zeros_like(batch.valid), all_valid=False))
 
 
 def choices_of(kind: SeatKind, unrolled: Unrolled, batch: Batch) -> Choices:
-    """The recorded choices beside those that the policy would make."""
+    """Compare the recorded choices with those that the policy would make."""
     possible = batch.extra["possible"]
     made, right = [], []
     for index, (name, head) in enumerate(kind.action.heads.items()):
@@ -180,5 +179,5 @@ def _is_used(head: Head, action: Mapping[str, Tensor], used: Mapping[str, Tensor
 
 
 def _in_range(action: Tensor, head: Head, options: int) -> Tensor:
-    """A pointer's -1 is no option but the end."""
+    """Which actions are in range; -1, the end of a pointer, is too."""
     return (action >= (-1 if _has_picks(head) else 0)) & (action < options)

@@ -1,5 +1,4 @@
-"""The terms that losses are made of: plain functions of tensors that keep the leading axes, and means over
-the rows that count."""
+"""Terms of losses: functions of tensors that keep the leading axes, and means over the rows that count."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ from ludus.models.policy import Policy, Unrolled, ValueScale
 Ratio = Literal["joint", "per_head"]
 """One probability ratio for the whole action, or one for each head."""
 OverRanks = Callable[[Tensor], Tensor] | None
-"""`Batch.over_ranks`: adds a tensor up over the learner's ranks; None: there is one only."""
+"""`Batch.over_ranks`: sums a tensor over the learner's ranks; None: there is only one."""
 
 
 def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of `x` where `mask` (None: of all); 0 if there is nothing. What is masked out may be NaN."""
+    """Mean of `x` where `mask` (None: everywhere); 0 if the mask is empty. Masked-out values may be NaN."""
     if mask is None:
         return x.mean()
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def mean_where_used(name: str, by_head: Mapping[str, Tensor], in_use: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
-    """NAME.HEAD: of each head's rows, the mean over those that count and use it; `in_use` is [..., heads]."""
+    """NAME.HEAD: the mean over the rows that count and use the head; `in_use` is [..., heads]."""
     return {
         f"{name}.{head}": masked_mean(row, used if mask is None else mask & used)
         for (head, row), used in zip(by_head.items(), in_use.unbind(-1), strict=False)
@@ -35,7 +34,7 @@ def mean_where_used(name: str, by_head: Mapping[str, Tensor], in_use: Tensor, ma
 
 
 def mean_over_ranks(x: Tensor, mask: Tensor, over_ranks: OverRanks) -> Tensor:
-    """`masked_mean` of the rows of all ranks."""
+    """`masked_mean` over the rows of all ranks."""
     if over_ranks is None:
         return masked_mean(x, mask)
     total, count = over_ranks(torch.stack((torch.where(mask, x, 0.0).sum().double(), mask.sum().double())))
@@ -44,7 +43,7 @@ def mean_over_ranks(x: Tensor, mask: Tensor, over_ranks: OverRanks) -> Tensor:
 
 
 def standardise(x: Tensor, mask: Tensor, over_ranks: OverRanks = None) -> Tensor:
-    """Mean 0 and variance 1 over the rows that count, those of other ranks included."""
+    """Scale to mean 0 and variance 1 over the rows that count, including those of other ranks."""
     centred = x - mean_over_ranks(x, mask, over_ranks)
     return centred / (mean_over_ranks(centred.square(), mask, over_ranks).sqrt() + 1e-8)
 
@@ -52,9 +51,9 @@ def standardise(x: Tensor, mask: Tensor, over_ranks: OverRanks = None) -> Tensor
 def ppo_surrogate(
     log_ratio: Tensor, advantage: Tensor, *, clip: float | None = None, dual_clip: float | None = None
 ) -> Tensor:
-    """What PPO maximises: min(r A, clip(r) A), and where A < 0 not below dual_clip * A.
+    """PPO's objective: min(r A, clip(r) A), and where A < 0 not below dual_clip * A.
 
-    Without a clip it is the plain importance-weighted advantage.
+    Without `clip` it is the plain importance-weighted advantage.
     """
     ratio = log_ratio.exp()
     surrogate = ratio * advantage
@@ -75,7 +74,7 @@ def value_loss(
 ) -> Tensor:
     """Half the squared error, linear beyond `huber`.
 
-    With `clip` the worse of the value and the value held within `clip` of `old_value`.
+    With `clip`, the larger loss of the value and the value clipped to within `clip` of `old_value`.
     """
     loss = _half_square(value - target, huber)
     if clip is None:
@@ -94,18 +93,18 @@ def _half_square(error: Tensor, huber: float | None) -> Tensor:
 
 
 def over_heads(x: Tensor) -> Tensor:
-    """Sum over the heads, the last axis."""
+    """The sum over the heads, the last axis."""
     return x.squeeze(-1) if x.shape[-1] == 1 else x.sum(-1)
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
-    """KL(old || new) from the log-ratio new - old of one action per row: unbiased and never negative."""
+    """Unbiased, non-negative estimate of KL(old || new) from the log-ratio new - old of one action per row."""
     return log_ratio.expm1() - log_ratio
 
 
 @torch.no_grad()
 def explained_variance(value: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-    """1 if the values tell the targets, 0 if they tell no more than a constant would."""
+    """1 if the values equal the targets up to a constant, 0 if they explain no more than a constant."""
     error = target - value
     unexplained = masked_mean((error - masked_mean(error, mask)).square(), mask)
     variance = masked_mean((target - masked_mean(target, mask)).square(), mask)
@@ -113,19 +112,19 @@ def explained_variance(value: Tensor, target: Tensor, mask: Tensor | None) -> Te
 
 
 def detached(**terms: Tensor) -> dict[str, Tensor]:
-    """Statistics: the same numbers without their graph, left on their device."""
+    """The terms without their graph, on their device, as statistics."""
     return {name: term.detach() for name, term in terms.items()}
 
 
 def value_scale(policy: Policy) -> ValueScale | None:
-    """The scale of a policy whose critic is normalised; without one, values are in plain units of reward."""
+    """The scale of a policy with a normalised critic; None if its values are in units of reward."""
     scale: ValueScale | None = getattr(policy, "value_scale", None)
     return scale
 
 
 @torch.no_grad()
 def update_value_scale(policy: Policy, target: Tensor, valid: Tensor, over_ranks: OverRanks = None) -> None:
-    """Show the policy's scale, if it has one, the targets that count, those of other ranks included."""
+    """Update the policy's value scale, if any, with the targets that count, including those of other ranks."""
     scale = value_scale(policy)
     if scale is None:
         return
@@ -150,7 +149,7 @@ def critic_loss(
     old_value: Tensor | None = None,
     clip: float | None = None,
 ) -> Tensor:
-    """Mean of `value_loss`, with `huber` and `clip` too in units of the policy's value scale."""
+    """Mean of `value_loss`, with everything, including `huber` and `clip`, in units of the policy's value scale."""
     scale = value_scale(policy)
     if scale is not None:
         value, target = scale.normalise(value), scale.normalise(target)
@@ -159,18 +158,18 @@ def critic_loss(
 
 
 def is_legal(log_probs: Tensor) -> Tensor:
-    """Illegal options carry about `LOWEST` (or -inf), which no softmax reaches by itself."""
+    """Whether options are legal. Illegal ones have about `LOWEST` (or -inf), which no softmax reaches by itself."""
     return log_probs > LOWEST / 2
 
 
 def kl_categorical(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(p || q) over the last axis. Options that are illegal under p add nothing, gradient included."""
+    """KL(p || q) over the last axis. Options that are illegal under p contribute nothing, nor any gradient."""
     difference = torch.where(is_legal(log_p), log_p - log_q, 0.0)
     return (log_p.exp() * difference).sum(-1)
 
 
 def uniform_log_probs(log_p: Tensor) -> Tensor:
-    """Of the uniform policy over the options that are legal under p."""
+    """Log-probabilities of the uniform policy over the options that are legal under p."""
     legal = is_legal(log_p)
     even = -legal.sum(-1, keepdim=True).clamp(min=1).to(log_p.dtype).log()
     return torch.where(legal, even, LOWEST)
@@ -185,8 +184,8 @@ def kl_by_head(
 ) -> dict[str, Tensor]:
     """KL(p || q) of each head per row, given the earlier heads' actions; 0 where the head is not in use.
 
-    `heads` are all heads in their order, `in_use` [..., heads] says which count, `action` how many picks of a
-    pointer do: its divergence is the sum over them.
+    `heads` are all heads in order and `in_use` is [..., heads]. The divergence of a pointer with several picks
+    is the sum over the picks made in `action`.
     """
     found = {}
     for index, head in enumerate(heads):
@@ -207,8 +206,8 @@ def kl_of_heads(
 
 
 def normalised_entropy(unrolled: Unrolled, heads: Iterable[str], action: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Per head and row from 0, certain, to 1, uniform over what is legal, so that heads with many options do
-    not count for more. The mean over the picks in use; 0 where there is nothing to choose."""
+    """Entropy per head and row, from 0 (deterministic) to 1 (uniform over legal options), so that heads with
+    many options do not dominate. The mean over the picks in use; 0 if there is only one legal option."""
     found = {}
     for index, head in enumerate(heads):
         used, log_p = unrolled.in_use[..., index], unrolled.log_probs[head]
@@ -226,7 +225,7 @@ def normalised_entropy(unrolled: Unrolled, heads: Iterable[str], action: Mapping
 def entropy_by_head(
     policy: Policy, unrolled: Unrolled, action: Mapping[str, Tensor], mask: Tensor | None
 ) -> dict[str, Tensor]:
-    """entropy.HEAD: the mean of `normalised_entropy`; nothing if there is only one head, which has all."""
+    """entropy.HEAD: the mean of `normalised_entropy`; empty if there is only one head."""
     heads = policy.kind.action.heads
     if len(heads) == 1:
         return {}
@@ -234,6 +233,6 @@ def entropy_by_head(
 
 
 def picks_in_use(action: Tensor) -> Tensor:
-    """A pick is made if the one before it was not the end (-1)."""
+    """Mask of the picks that were made: those whose predecessor was not the end (-1)."""
     before_end = action >= 0
     return torch.cat([torch.ones_like(before_end[..., :1]), before_end[..., :-1]], -1)

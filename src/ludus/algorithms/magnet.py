@@ -1,5 +1,7 @@
-"""Policy gradient that is pulled towards a magnet and held near its last self (magnetic mirror descent):
-where moves are hidden or simultaneous it settles, while a plain gradient goes round in circles."""
+"""Magnetic mirror descent: a policy gradient that is pulled towards a magnet and held near the last policy.
+
+It converges in games with hidden information or simultaneous moves, where a plain gradient cycles.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss, Reference, log_prob_columns, log_probs_beside
+from ludus.algorithms.algorithm import ActorCriticAlgorithm, Loss, Reference, log_prob_columns, log_probs_beside
 from ludus.algorithms.losses import (
     approximate_kl,
     critic_loss,
@@ -29,45 +31,31 @@ from ludus.models.policy import Policy, Unrolled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MagnetPolicyGradient(Algorithm):
+class MagnetPolicyGradient(ActorCriticAlgorithm):
     """Maximises advantage - magnet_weight * KL(policy, magnet) - step_weight * KL(policy, last policy)."""
 
     gamma: float = 1.0
-    """Discount of what comes later, per step of the game's clock."""
-    lambda_: float = 1.0
-    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     magnet: Reference | None = None
-    """The copy of the weights that is the magnet; None: the uniform policy over what is legal.
+    """The copy of the weights that serves as magnet; None: the uniform policy over legal options.
 
-    A magnet that moves leads to the equilibrium of the game itself; a uniform one to that of the regularised
-    game, so let its weight fall.
+    A moving magnet leads to an equilibrium of the game itself, a uniform one to that of the regularised game,
+    so its weight should fall.
     """
     magnet_weight: Schedule = 0.2
-    """How strongly the policy is held near its magnet."""
+    """Weight of the divergence from the magnet."""
     step_weight: Schedule = 1.0
-    """One over the step size of mirror descent: the policy as it was before this batch is the centre."""
+    """Weight of the divergence from the policy before this batch: one over the step size of mirror descent."""
     clip: float | None = None
     """Clip the probability ratio as PPO does."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by this, so the policy's values are in scaled units too."""
-    value_weight: float = 0.5
-    """Weight of the value loss."""
-    huber: float | None = None
-    """Value errors above this count linearly; in units of the policy's value scale."""
+    """Factor of rewards, and so of values."""
     normalise_advantage: bool = False
-    """Off, because it changes what the weights of the two divergences mean from batch to batch."""
+    """Scale the advantages of a batch to mean 0 and deviation 1. Off, because it changes the relative weight of
+    the divergences from batch to batch."""
 
     def __post_init__(self) -> None:
-        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
-        require_in(self, "(0, inf]", clip=self.clip, reward_scale=self.reward_scale, huber=self.huber)
-
-    @property
-    def stackable(self) -> bool:
-        return True
-
-    @property
-    def recomputable(self) -> tuple[str, ...]:
-        return ("values", "advantages")
+        ActorCriticAlgorithm.__post_init__(self)
+        require_in(self, "(0, inf]", clip=self.clip, reward_scale=self.reward_scale)
 
     @property
     def references(self) -> Mapping[str, Reference]:

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation, with dual clip and MAPPO's constants as options."""
+"""Proximal policy optimisation, with optional dual clip and teacher, and MAPPO's constants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import Algorithm, Loss, Reference
+from ludus.algorithms.algorithm import ActorCriticAlgorithm, Loss, Reference
 from ludus.algorithms.losses import (
     Ratio,
     approximate_kl,
@@ -32,44 +32,33 @@ from ludus.models.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PPO(Algorithm):
-    """Several epochs on the same batch, each step held back where the policy has moved far enough."""
+class PPO(ActorCriticAlgorithm):
+    """Several epochs on the same batch, with a clipped objective that limits how far the policy moves."""
 
-    gamma: float = 0.99
-    """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 0.95
-    """How far an advantage looks ahead: 0 to the next decision, 1 to the end."""
     clip: float = 0.2
-    """How far the ratio of new to old probability may leave 1 before its gradient ends."""
+    """Largest distance of the probability ratio from 1 that still has a gradient."""
     dual_clip: float | None = None
-    """Bounds the loss of an action that was bad but has become likely; 3 is usual where data is old."""
+    """Bounds the loss of bad actions that have become likely; 3 is usual for older data."""
     entropy: Schedule = 0.01
     """Weight of the entropy bonus, which keeps the policy from settling too early."""
-    value_weight: float = 0.5
-    """Weight of the value loss."""
     normalise_advantage: bool = True
-    """Bring the advantages of a batch to mean 0 and deviation 1."""
+    """Scale the advantages of a batch to mean 0 and deviation 1."""
     value_clip: float | None = None
-    """Most that a value may move from its value at acting time; in units of the policy's value scale."""
-    huber: float | None = None
-    """Value errors above this count linearly; in units of the policy's value scale."""
+    """Largest change of a value since acting that still has a gradient, in units of the policy's value scale."""
     ratio: Ratio = "joint"
-    """Of the whole action, or of each head by itself."""
+    """One ratio for the whole action, or one per head."""
     recompute_values: bool = False
-    """Take advantages from the values of the live weights instead of those that acted: one more pass. As
-    `learner.recompute=values` does for every algorithm."""
+    """Compute advantages from values of the live weights, which takes one more pass. The same as
+    `learner.recompute=values`, which works for every algorithm."""
     teacher: Teacher | None = None
     """Pulls the policy towards the weights that the player first started from."""
 
     def __post_init__(self) -> None:
-        require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
-        require_in(self, "(0, inf]", clip=self.clip, value_clip=self.value_clip, huber=self.huber)
+        ActorCriticAlgorithm.__post_init__(self)
+        require_in(self, "(0, inf]", clip=self.clip, value_clip=self.value_clip)
         require_in(self, "(1, inf]", dual_clip=self.dual_clip)
         require_one_of(self, get_args(Ratio), ratio=self.ratio)
-
-    @property
-    def stackable(self) -> bool:
-        return True
 
     @property
     def recomputable(self) -> tuple[str, ...]:
@@ -120,7 +109,7 @@ class PPO(Algorithm):
         )
         total = policy_loss + self.value_weight * value_loss
         entropy = masked_mean(over_heads(unrolled.entropy), mask)
-        if entropy_weight := at(self.entropy, batch.progress):  # without, its gradient is not worth a pass
+        if entropy_weight := at(self.entropy, batch.progress):  # saves the backward pass of the entropy
             total = total - entropy_weight * entropy
         statistics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         divergences: dict[str, Tensor] = {}
@@ -146,7 +135,7 @@ class PPO(Algorithm):
 def mappo(**overrides: Any) -> PPO:
     """PPO with the published constants of MAPPO.
 
-    Its other half, a central critic and normalised values, is a matter of the model.
+    The model provides the rest of MAPPO: a central critic and normalised values.
     """
     published = PPO(gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.01, value_weight=1.0, value_clip=0.2, huber=10.0)
     return replace(published, **overrides)

@@ -1,9 +1,9 @@
 """Returns and advantages along trajectories: GAE, TD(lambda), V-trace and UPGO.
 
-All four add up temporal-difference errors backwards in time and differ only in how far an error reaches.
-Shapes: T decisions, T1 the same and the row after the last, B trajectories. A `discount` is
-gamma ** elapsed and 0 where the episode is over; `follows` is False where the next row is not a decision of
-the same episode, so that nothing flows back from it (its value may still be the bootstrap).
+All four sum temporal-difference errors backwards in time and differ in how far an error reaches. Shapes: T
+decisions, T1 the decisions and the row after the last, B trajectories. A `discount` is gamma ** elapsed, and 0
+where the episode is over. `follows` is False where the next row is not a decision of the same episode, so that
+nothing flows back from it; its value may still be the bootstrap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ludus.models.policy import Policy
 
 
 def discounts(elapsed: Tensor, over: Tensor, gamma: float, dtype: torch.dtype) -> Tensor:
-    """gamma ** elapsed, and 0 where nothing comes after."""
+    """gamma ** elapsed, and 0 where the episode is over."""
     return torch.where(over, 0.0, torch.pow(gamma, elapsed.to(dtype)))
 
 
@@ -47,13 +47,13 @@ def gae(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: T
 
 @torch.no_grad()
 def td_lambda(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor, lambda_: float) -> Tensor:
-    """Value targets: the mixture of n-step returns that `lambda_` describes."""
+    """Value targets: the mixture of n-step returns given by `lambda_`."""
     return value_T1B[:-1] + gae(reward_TB, value_T1B, discount_TB, follows_TB, lambda_)
 
 
 @torch.no_grad()
 def upgo(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor) -> Tensor:
-    """Upgoing returns: the played future for as long as it goes at least as well as expected.
+    """Upgoing returns: follow the trajectory while it goes at least as well as expected.
 
     G[t] = r[t] + discount[t] * (G[t+1] if r[t+1] + discount[t+1] * V[t+2] >= V[t+1] else V[t+1])
     """
@@ -65,12 +65,12 @@ def upgo(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VTrace:
-    """Off-policy corrected value targets, and advantages for the policy gradient (rho included)."""
+    """Off-policy corrected value targets, and advantages for the policy gradient, which include rho."""
 
     target: Tensor
     advantage: Tensor
     unweighted: Tensor
-    """The advantage without the rho of its own decision, for a loss that has the ratio already."""
+    """The advantage without the rho of its own decision, for losses that contain the ratio."""
 
 
 @torch.no_grad()
@@ -85,10 +85,10 @@ def vtrace(
     c_clip: float,
     lambda_: float,
 ) -> VTrace:
-    """`log_ratio` is log pi - log mu: the policy that learns against the one that acted.
+    """`log_ratio` is log pi - log mu, of the learning policy and the acting one.
 
-    Axes after [T, B] broadcast: a ratio [T, B, G] with everything else [T, B, 1] gives one correction per
-    group of heads. With equal policies and clips of at least 1, the advantages are those of `gae`.
+    Axes after [T, B] broadcast: a ratio [T, B, G] with everything else [T, B, 1] gives one correction per group
+    of heads. With equal policies and clips of at least 1, the advantages are those of `gae`.
     """
     ratio_TB = log_ratio_TB.exp()
     rho_TB = ratio_TB.clamp(max=rho_clip)
@@ -111,11 +111,11 @@ def advantage_columns(
     normalise: bool,
     loss_has_ratio: bool = True,
 ) -> dict[str, Tensor]:
-    """`advantage` by GAE and `target` by TD(lambda) from the batch's values, for `Batch.with_extra`. If the
-    batch says how much likelier the newest weights make each action, both are by V-trace; `loss_has_ratio`
-    tells whether the loss multiplies with the decision's own probability ratio itself.
+    """`advantage` by GAE and `target` by TD(lambda) from the batch's values, for `Batch.with_extra`.
 
-    `normalise` makes the advantages of the whole batch (not of each minibatch) mean 0 and variance 1.
+    Both are by V-trace if the batch has a `LOG_RATIO` column; `loss_has_ratio` says whether the loss multiplies
+    by the decision's own probability ratio. `normalise` scales the advantages of the whole batch, not of each
+    minibatch, to mean 0 and variance 1.
     """
     discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], gamma, batch.value.dtype)
     steps = (batch.reward[:-1], batch.value, discount_TB, batch.follows[:-1])

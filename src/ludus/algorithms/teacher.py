@@ -1,4 +1,4 @@
-"""A teacher: the weights that a player started from, towards which its policy is pulled head by head."""
+"""Teachers (the weights that a player started from, towards which its policy is pulled), and recomputed columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ludus.algorithms.algorithm import (
     Reference,
-    asked_about,
+    evaluate_rows,
     log_prob_columns,
     log_probs_beside,
     require_known,
@@ -27,20 +27,20 @@ TEACHER = "teacher"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlyGame:
-    """The beginning of an episode, told by a number that the seat sees, such as the time."""
+    """The beginning of an episode, recognised by a number in the observation, such as the time."""
 
     part: str
     """The part of the observation that holds the number: a `Vector`."""
     feature: int = 0
-    """Which of its numbers."""
+    """Index of the number in the part."""
     least: float | None = None
-    """Early is where the number is at least this: for the time that is left."""
+    """It is early while the number is at least this: for the remaining time."""
     most: float | None = None
-    """Early is where the number is at most this: for the time that has passed."""
+    """It is early while the number is at most this: for the elapsed time."""
     strategy: str | None = "z"
-    """Only where this part shows a strategy, which its first number says; None: everywhere."""
+    """Only while the first number of this part shows that there is a strategy; None: always."""
     weight: Schedule = 0.1
-    """Of the divergence of the first head, beside the teacher's own weight."""
+    """Weight of the divergence of the first head, added to the teacher's own."""
 
     def __post_init__(self) -> None:
         if self.least is None and self.most is None:
@@ -58,7 +58,7 @@ class EarlyGame:
             )
 
     def rows(self, batch: Batch) -> Tensor:
-        """Which rows are early, like `batch.valid`."""
+        """Mask of the early rows, like `batch.valid`."""
         number = batch.observation[self.part][..., self.feature]
         early = torch.ones_like(number, dtype=torch.bool)
         if self.least is not None:
@@ -72,12 +72,12 @@ class EarlyGame:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Teacher:
-    """Adds weight * KL(teacher || policy) to a loss: what the teacher would do must stay likely."""
+    """Adds weight * KL(teacher || policy) to a loss, so that the teacher's actions stay likely."""
 
     weight: Schedule = 2e-3
-    """Of the divergence of each head, given the earlier heads' actions."""
+    """Weight of the divergence of each head, given the earlier heads' actions."""
     heads: Mapping[str, Schedule] = field(default_factory=dict)
-    """Heads that have weights of their own."""
+    """Weights of single heads."""
     early: EarlyGame | None = None
     """Adds to the weight of the first head at the beginning of an episode."""
 
@@ -94,9 +94,9 @@ class Teacher:
                 self.early.check(kind)
 
     def columns(self, teacher: Policy, batch: Batch) -> dict[str, Tensor]:
-        """What the teacher thinks of all options, unless somebody has asked it already."""
-        asked = all(f"{TEACHER}.{head}" in batch.extra for head in teacher.kind.action.heads)
-        return {} if asked else teacher_columns(teacher, batch)
+        """The teacher's log-probabilities of all options, unless the batch has them already."""
+        known = all(f"{TEACHER}.{head}" in batch.extra for head in teacher.kind.action.heads)
+        return {} if known else teacher_columns(teacher, batch)
 
     def divergences(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> dict[str, Tensor]:
         """KL(teacher || policy) per row and head."""
@@ -104,7 +104,7 @@ class Teacher:
         return kl_by_head(teacher, unrolled.log_probs, unrolled.in_use, heads, batch.action)
 
     def loss(self, divergences: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Per row: the weighted sum over the heads."""
+        """The weighted sum over the heads, per row."""
         progress = batch.progress
         first = next(iter(divergences))
         weighted = [at(self.heads.get(head, self.weight), progress) * kl for head, kl in divergences.items()]
@@ -116,25 +116,25 @@ class Teacher:
 
 @torch.no_grad()
 def teacher_columns(teacher: Policy, batch: Batch) -> dict[str, Tensor]:
-    """What a teacher thinks of all options. Its memory is its own: it starts from zero, as it did in the
-    windows of replays that it was trained on, not from what the player remembers."""
+    """The teacher's log-probabilities of all options. Its memory starts from zero, as in the replay windows that
+    it was trained on, not from the player's memory."""
     state = {name: torch.zeros_like(array) for name, array in batch.state.items()}
     return log_prob_columns(TEACHER, teacher, replace(batch, state=state))
 
 
 Recomputed = Literal["values", "advantages", "teacher"]
-"""What an experiment may ask for. Advantages take the values along, since one pass gives both."""
+"""What `learner.recompute` may name. "advantages" includes the values, since one pass gives both."""
 VALUE, LOG_PROB = "recomputed.value", "recomputed.log_prob"
 LOG_RATIO = "log_ratio"
-"""[T+1, B], beside a batch while it is prepared: how much likelier the newest weights make each action. It
-is there if advantages are to be corrected for that."""
+"""The extra column [T+1, B] with the log-ratio of the newest weights to those that acted. It is present while a
+batch is prepared if advantages are to be corrected for it."""
 
 
 @torch.no_grad()
 def recomputed_columns(
     what: Collection[Recomputed], policy: Policy, teacher: Policy | None, batch: Batch
 ) -> dict[str, Tensor]:
-    """Columns [T+1, B, ...] by name, to lie beside the batch. `policy` has the newest weights."""
+    """The recomputed columns [T+1, B, ...], for `Batch.extra`. `policy` has the newest weights."""
     found: dict[str, Tensor] = {}
     if "values" in what or "advantages" in what:
         with_log_prob = "advantages" in what
@@ -143,7 +143,7 @@ def recomputed_columns(
             value = {VALUE: unrolled.value}
             return value | ({LOG_PROB: unrolled.log_prob} if with_log_prob else {})
 
-        found |= asked_about(policy, batch, _with_value(batch), read)
+        found |= evaluate_rows(policy, batch, _with_value(batch), read)
     if "teacher" in what:
         assert teacher is not None
         found |= teacher_columns(teacher, batch)
@@ -151,7 +151,7 @@ def recomputed_columns(
 
 
 def _with_value(batch: Batch) -> Tensor:
-    """Rows whose value counts: decisions, those too old to be trained on included, and what comes after."""
+    """Rows whose value counts: decisions, including those too old to train on, and their successors."""
     needed: Tensor = batch.valid | batch.follows
     needed = needed.clone()
     needed[1:] |= needed[:-1].clone()
@@ -159,7 +159,7 @@ def _with_value(batch: Batch) -> Tensor:
 
 
 def apply_recomputed(batch: Batch) -> Batch:
-    """Let what lies beside the batch take the place of what the weights that acted have left."""
+    """Replace values, and add log-ratios, by the recomputed columns of the batch."""
     extra: dict[str, Any] = dict(batch.extra)
     value, log_prob = extra.pop(VALUE, None), extra.pop(LOG_PROB, None)
     if log_prob is not None:
@@ -169,6 +169,6 @@ def apply_recomputed(batch: Batch) -> Batch:
 
 
 def is_recomputed(what: Collection[Recomputed], batch: Batch) -> bool:
-    """Whether a buffer worker has done all of it."""
+    """Whether a buffer worker has recomputed everything in `what`."""
     wanted = {"values": VALUE, "advantages": LOG_PROB, "teacher": f"{TEACHER}."}
     return all(any(name.startswith(wanted[one]) for name in batch.extra) for one in what)

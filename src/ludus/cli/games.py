@@ -56,7 +56,7 @@ def games_command(as_json: bool, name: str | None, where: Path | None) -> int:
         table.add_row(entry.address, entry.description, escape(_here(entry)))
     console = new_console()
     console.print(table)
-    console.print("\nA game of your own: FILE.py:CLASS. See `ludus check`.")
+    console.print("\nYour own: FILE.py:CLASS. `ludus check ADDRESS` checks a game, `ludus train ADDRESS` trains it.")
     return 0
 
 

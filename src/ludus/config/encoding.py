@@ -184,7 +184,7 @@ _Builder = Callable[[str, Mapping[str, Any], str], Any]
 _CODE = re.compile(r"[^\s:#@]+:[A-Za-z_][\w.]*")
 _CODE_TAGS = ("$enum", "$ref")
 """Tags that name code."""
-_READABLE = ("ludus.league.", "ludus.data.", "ludus.workers.evaluator:")
+_READABLE = ("ludus.league.", "ludus.data.")
 """Where the rules of leagues are, which need neither PyTorch nor a game."""
 _DECODERS: Mapping[str, Callable[[dict[str, Any], str, _Builder], Any]] = {
     "$enum": _decode_enum,

@@ -27,13 +27,12 @@ from ludus.league.matchmaking import FixedLaw
 from ludus.league.payoff import wilson_interval
 from ludus.league.players import MAX_ID_LENGTH
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.runtime.assemble import create_run, load_players
 from ludus.runtime.coordinator import Training
 from ludus.runtime.rounds import FINISHED
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
-from ludus.workers.config import EvaluationConfig
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 EXPLOITER = "exploiter"

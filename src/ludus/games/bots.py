@@ -141,6 +141,16 @@ class StrategyBot(ABC):
         return {head: (draws >= edges).sum(axis=1).astype(np.int32)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlwaysBot(StrategyBot):
+    """Plays the same option in every decision."""
+
+    action: int
+
+    def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return np.tile(np.eye(legal.shape[1])[self.action], (len(legal), 1))
+
+
 class GreedyBot(StrategyBot):
     """Plays a legal option of the highest value; ties are broken uniformly at random."""
 

@@ -130,7 +130,6 @@ class Evidence:
     times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROMISES, 0))
     failures: dict[str, list[Failure]] = field(default_factory=lambda: {name: [] for name in PROMISES})
     lost: bool = False
-    """Whether a table was lost."""
 
     def expect(self, promise: str, kept: bool, where: str, step: int, seen: object, *, bot: str = "") -> bool:
         """Count one test of a promise; `seen` describes a failure, `bot` is the bot at fault."""

@@ -170,7 +170,6 @@ class WatchedTables:
 
 
 def check_shapes(batch: GameBatch, evidence: Evidence) -> bool:
-    """Check that the view has the arrays of the spec."""
     expected, given = flat_view(TableView.allocate(batch.spec, batch.num_tables)), flat_view(batch.view)
     kept = True
     for name in expected.keys() | given.keys():

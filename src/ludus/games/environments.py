@@ -40,7 +40,6 @@ class Environment:
 
 
 _HOST = ("numpy==2.4.6", "msgspec==0.22.0")
-"""Requirements of a process of a game."""
 
 ENVIRONMENTS: Mapping[str, Environment] = {
     "slimevolley": Environment(

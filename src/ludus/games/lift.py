@@ -38,28 +38,21 @@ class Lifted:
     def spec(self) -> GameSpec:
         spec = getattr(self.factory, "spec", None)
         if not isinstance(spec, GameSpec):
-            spec = self._ask(lambda game: game.spec)
+            spec = _ask(self.factory(), lambda game: game.spec)
         return spec if self.name is None else replace(spec, name=self.name)
 
     def tables(self, num_tables: int) -> GameBatch:
         return LiftedBatch(self.spec, [self.factory() for _ in range(num_tables)])
 
     def bots(self) -> Mapping[str, Bot]:
-        own: Mapping[str, Bot] = self._ask(lambda game: game.bots() if hasattr(game, "bots") else {})
+        own: Mapping[str, Bot] = _ask(self.factory(), lambda game: game.bots() if hasattr(game, "bots") else {})
         return {"random": RandomBot(), **own, **self.extra_bots}
 
     def tree(self) -> TreeState | None:
         if self.root is not None:
             return self.root()
-        root: TreeState | None = self._ask(lambda game: game.tree() if hasattr(game, "tree") else None)
+        root: TreeState | None = _ask(self.factory(), lambda game: game.tree() if hasattr(game, "tree") else None)
         return root
-
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
-        game = self.factory()
-        try:
-            return question(game)
-        finally:
-            _close(game)
 
 
 @dataclass(frozen=True)
@@ -71,24 +64,17 @@ class BatchSource:
     @cached_property
     def spec(self) -> GameSpec:
         spec = getattr(self.factory, "spec", None)
-        return spec if isinstance(spec, GameSpec) else self._ask(lambda batch: batch.spec)
+        return spec if isinstance(spec, GameSpec) else _ask(self.factory(1), lambda batch: batch.spec)
 
     def tables(self, num_tables: int) -> GameBatch:
         return self.factory(num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
-        own: Mapping[str, Bot] = self._ask(lambda batch: batch.bots() if hasattr(batch, "bots") else {})
+        own: Mapping[str, Bot] = _ask(self.factory(1), lambda batch: batch.bots() if hasattr(batch, "bots") else {})
         return {"random": RandomBot(), **own}
 
     def tree(self) -> TreeState | None:
         return None
-
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
-        batch = self.factory(1)
-        try:
-            return question(batch)
-        finally:
-            batch.close()
 
 
 class LiftedBatch(ArrayTables):
@@ -252,6 +238,14 @@ class LiftedBatch(ArrayTables):
 
     def _wrong(self, table: int, what: str) -> GameError:
         return GameError(f"{self.spec.name}, table {table}: {what}")
+
+
+def _ask(made: Any, question: Callable[[Any], Any]) -> Any:
+    """The answer of a game or batch that is made only for it."""
+    try:
+        return question(made)
+    finally:
+        _close(made)
 
 
 def _close(game: Any) -> None:

@@ -22,16 +22,13 @@ class Moment:
 
     game: str
     players: tuple[str, ...]
-    """Names by team."""
     score: tuple[float, ...] | None
     """Current score by team; None if the game only scores at the end."""
     episode: int
     """Number of the episode from 1, over all line-ups."""
     episodes: int
-    """Number of episodes to show."""
     step: int
     clock: int | None
-    """Game time, in a timed game."""
     seat: int | None
     """The seat whose view is drawn; None: everything."""
     ended: bool

@@ -262,7 +262,6 @@ def map_name(source: GameSource) -> str:
 
 
 def _home(source: GameSource) -> Path | None:
-    """The source file of the game."""
     maker: Any = source.factory if isinstance(source, Lifted) else source
     while isinstance(maker, functools.partial):
         maker = maker.func

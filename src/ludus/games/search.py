@@ -111,7 +111,6 @@ class PerfectBot(SearchBot):
     """
 
     values: dict[Hashable, dict[Seat, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Position -> seat -> value."""
 
     def best_actions(self, state: TreeState, random: Random) -> Sequence[int]:
         values = {action: self._value(state.child(action), state.seat()) for action in state.legal_actions()}

@@ -120,9 +120,7 @@ class _Part:
 
     kind: int
     source: _Columns
-    """Columns in the kind's arrays."""
     target: _Columns
-    """Columns in the group's arrays."""
 
 
 class GroupedTables(WrappedTables):
@@ -180,7 +178,6 @@ def _reward_trees(spec: GameSpec, view: TableView) -> tuple[tuple[Tree, ...], li
 
 
 def _parts(spec: GameSpec, seats: Sequence[int]) -> tuple[_Part, ...]:
-    """The parts of a group of seats."""
     parts = []
     for kind in dict.fromkeys(spec.seats[seat] for seat in seats):
         here = [column for column, seat in enumerate(seats) if spec.seats[seat] == kind]

@@ -46,7 +46,6 @@ class WithStrategies:
     game: GameSource
     """A game whose seats build things (`HasStrategy`)."""
     strategies: str
-    """The file of strategies."""
     types: int | None = None
     """Number of things that can be built; None: as many as the file names."""
     shown: float = 0.9
@@ -223,7 +222,6 @@ class Strategies:
     build_order: NDArray[np.int16]
     """[N, places]: -1 after the end."""
     built: NDArray[np.bool_]
-    """[N, facts]."""
 
     @classmethod
     def read(cls, path: str) -> Strategies:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ludus.data.specs import GameSpec
 from ludus.data.tree import TreeState
-from ludus.data.trees import IntArray
+from ludus.data.trees import Array, IntArray
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch, TableView, lost_tables
 
@@ -47,6 +49,23 @@ class ArrayTables:
 
     def close(self) -> None:
         """Tables in memory have nothing to release."""
+
+    def _require_legal(
+        self, head: str, tables: IntArray, columns: Array, chosen: Array, *, kind: int = 0, counts: Array | bool = True
+    ) -> None:
+        """Raise `ValueError` for the first of the chosen options that counts and is illegal. The arrays broadcast."""
+        num, mask = self.spec.kinds[kind].num_options(head), self.view.legal[kind].get(head)
+        inside = (chosen >= 0) & (chosen < num)
+        legal = inside if mask is None else inside & mask[tables, columns, np.where(inside, chosen, 0)]
+        illegal = ~legal & counts
+        if illegal.any():
+            row = tuple(np.argwhere(illegal)[0])
+            table, column = (np.broadcast_to(index, chosen.shape)[row] for index in (tables, columns))
+            options = f"0 to {num - 1}" if mask is None else np.flatnonzero(mask[table, column]).tolist()
+            raise ValueError(
+                f"{self.spec.name}: table {table}, seat {self.spec.seats_of_kind[kind][column]}: "
+                f"{head} {chosen[row]} is not one of {options}"
+            )
 
     def _start_episodes(self, tables: IntArray) -> None:
         """Start an episode in the view: every seat acts, nothing has been paid, nothing has ended."""

@@ -37,7 +37,7 @@ class Host:
     address: str
     user: str | None = None
     port: int = 22
-    """Of its ssh."""
+    """The port of its ssh server."""
     role: Literal["actor", "learner"] = "actor"
     processes: int | None = None
     """Actors; None: one for each core."""
@@ -64,7 +64,7 @@ class HostFile:
     """Address of this machine, as the hosts reach it."""
     hosts: tuple[Host, ...]
     port: int = 6379
-    """Where the head listens."""
+    """The port of the head."""
     processes: int = 0
     """Actors of this machine."""
     ssh: tuple[str, ...] = field(default=("ssh", "-o", "BatchMode=yes"))

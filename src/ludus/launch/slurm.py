@@ -23,7 +23,7 @@ class SlurmJob:
     name: str
     training: TrainingCommand
     folder: str
-    """Where the job runs."""
+    """Working directory of the job."""
     programs: str
     """The folder with `ludus` and `ray`."""
     nodes: int = 1

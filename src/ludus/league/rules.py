@@ -204,3 +204,22 @@ def _check_model(place: str, model: str) -> None:
         check_player_id(ModelId.parse(model).player)
     except ValueError:
         raise ValueError(f"{place} is no model id: write PLAYER:INCARNATION:STEP, got {model!r}") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationConfig:
+    """The opponents of every new snapshot, and how often snapshots are measured again."""
+
+    opponents: tuple[str, ...] = ("random",)
+    """Scripted players. Those that are not yet bots of the league join it."""
+    past: int | Literal["all"] = 3
+    """Number of the latest earlier snapshots that it also meets. All of them, whatever is set, if matchmaking
+    computes a meta-strategy (PSRO) from the games between snapshots."""
+    ladder: int = 1
+    """Further matches per new snapshot, each between the two snapshots with the least certain result."""
+    episodes: int = 512
+    """Minimum number of episodes per match, seats in rotation."""
+
+    def __post_init__(self) -> None:
+        require_in(self, "[1, inf]", episodes=self.episodes)
+        require_in(self, "[0, inf]", past=None if self.past == "all" else self.past, ladder=self.ladder)

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from ludus.models.alphastar_encoder import (
         AlphaStarSizes as AlphaStarSizes,
         Scatter as Scatter,
-        SpatialSizes as SpatialSizes,
     )
-    from ludus.models.alphastar_heads import HeadSizes as HeadSizes
     from ludus.models.encoders import EncoderSizes as EncoderSizes
     from ludus.models.fully_conv import FullyConv as FullyConv
     from ludus.models.module_policy import ModulePolicy as ModulePolicy

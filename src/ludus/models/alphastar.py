@@ -1,19 +1,17 @@
-"""AlphaStar's network, at any size: encoders for scalars, entities and maps, a core with memory, heads in the
-order of the game, and a baseline for each reward. docs/alphastar.md draws it."""
+"""AlphaStar's network at any size: encoders of vectors, entities and maps, a core with memory, heads in the order
+of the game, and a baseline for each reward. docs/alphastar.md has a diagram."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
-import torch
-
+from ludus.data.checks import nearest
 from ludus.data.specs import CRITIC_PREFIX, Choice, Entities, Part, Planes, Pointer, SeatKind, Vector
-from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, Scatter, SpatialSizes
-from ludus.models.alphastar_heads import AlphaStarHeads, Baselines, HeadSizes
+from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, Scatter
+from ludus.models.alphastar_heads import AlphaStarHeads, Baselines
 from ludus.models.encoders import check_vocabulary
-from ludus.models.network_policy import NetworkPolicy
+from ludus.models.network_policy import NetworkPolicy, SeededModel
 from ludus.models.operators import MLP, Memory
 from ludus.models.policy import ModelConfig, ValueScale
 
@@ -22,66 +20,28 @@ _MAY_BE_NONE = ("entity_layers", "map_blocks", "memory", "memory_layers", "actio
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AlphaStar:
-    """Without arguments the mini size, a few hundred thousand weights; `AlphaStar.full()` is the real one."""
+class AlphaStar(AlphaStarSizes, SeededModel):
+    """AlphaStar's network. The defaults are the mini size, a few hundred thousand weights; `AlphaStar.full()`
+    has the published sizes."""
 
     parts: Mapping[str, bool] = field(default_factory=dict)
-    """Part of the observation -> whether the network reads it, as in `minimap: off`; yes if not given."""
+    """Part of the observation -> whether the network reads it, as in `minimap: off`; default: yes."""
     context: tuple[str, ...] | None = None
-    """Vectors whose embeddings gate the heads; all if not given."""
+    """Vectors whose embeddings gate the heads; default: all."""
     scatter: tuple[Scatter, ...] = ()
-    """Which entities are put onto which map."""
+    """Entities that are added to maps."""
     entity_types: tuple[int, ...] | None = None
-    """Types of entity that the network knows; all others look the same to it. All if not given."""
+    """Entity types in the network's vocabulary; it cannot tell others apart. Default: all."""
     actions: tuple[int, ...] | None = None
-    """Options of the first choice that the network knows; it takes no other. All if not given."""
+    """Options of the first choice in the network's vocabulary; it takes no other. Default: all."""
     temperatures: Mapping[str, float] = field(default_factory=dict)
-    """Head -> what its logits are divided by; below 1 is bolder. 1 if not given."""
-
-    scalar_size: int = 32
-    """Of the embedding of each vector."""
-    entity_size: int = 64
-    """Of the embedding of an entity."""
-    entity_layers: int = 1
-    entity_heads: int = 2
-    entity_hidden: int = 128
-    """Of the layer inside each layer of the entity transformer."""
-    scatter_channels: int = 8
-    map_channels: int = 16
-    """Channels of maps at their own resolution."""
-    down: tuple[int, ...] = (32, 32)
-    """Channels of the convolutions that halve a map; small maps stay as large as they are."""
-    map_blocks: int = 1
-    """Residual blocks over the halved map, and in the head that chooses a place."""
-    spatial_size: int = 64
-    """Of the embedding of a map."""
-    hidden: tuple[int, ...] = (128,)
-    """Sizes of the layers before the memory."""
-    memory: int = 128
-    """Size of each layer of the LSTM; 0 for no memory."""
-    memory_layers: int = 1
-    """Layers of the LSTM; 0 for no memory."""
-    action_size: int = 128
-    action_blocks: int = 1
-    """Residual blocks of the head of the action type."""
-    head_hidden: int = 64
-    """Of the layers of all other heads."""
-    key_size: int = 32
-    """Of what pointers compare."""
-    embedding_size: int = 128
-    """Of what a head sees of the situation and of earlier heads."""
-    up: tuple[int, ...] = (16,)
-    """Channels of the convolutions that double the map, before the last one."""
-    value_size: int = 128
-    value_blocks: int = 1
-    """Residual blocks of each baseline."""
-
+    """Head -> divisor of its logits; below 1 is greedier. Default: 1."""
     bounded_value: bool = False
     """The value of the main reward stays within -1 and 1."""
     value_normalisation: bool = False
     """The baseline of the main reward predicts in units of the running deviation of its targets."""
     separate_critic: bool = False
-    """The baselines read the observation through encoders of their own, besides the actor's features."""
+    """The baselines read the observation through their own encoders, besides the actor's features."""
     central_critic: bool = False
     """The baselines also read the critic-only parts of the observation."""
 
@@ -105,12 +65,12 @@ class AlphaStar:
 
     @classmethod
     def mini(cls) -> AlphaStar:
-        """Quick on a CPU."""
+        """The default sizes, quick on a CPU."""
         return cls()
 
     @classmethod
     def full(cls) -> AlphaStar:
-        """The sizes that were published for StarCraft II."""
+        """The published sizes for StarCraft II."""
         return cls(
             scalar_size=64,
             entity_size=256,
@@ -137,13 +97,7 @@ class AlphaStar:
             separate_critic=True,
         )
 
-    def build(self, kind: SeatKind, seed: int) -> NetworkPolicy:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self._build(kind)
-
     def _build(self, kind: SeatKind) -> NetworkPolicy:
-        self.check(kind)
         parts = self._parts(kind)
         encoder = self._encoder(parts)
         trunk = MLP(encoder.size, self.hidden, "relu")
@@ -151,17 +105,12 @@ class AlphaStar:
         if self.memory and self.memory_layers:
             memory = Memory(trunk.size, self.memory, layers=self.memory_layers, layer_norm=True)
         size = trunk.size if memory is None else memory.size
-        heads = AlphaStarHeads(
-            kind,
-            encoder,
-            size,
-            self._head_sizes,
-            entity_size=self.entity_size,
-            actions=self.actions,
-            temperatures=self.temperatures,
-        )
+        heads = AlphaStarHeads(kind, encoder, size, self, actions=self.actions, temperatures=self.temperatures)
+        critic_encoders = [self._encoder(parts)] if self.separate_critic else []
+        if self.central_critic:
+            critic_encoders.append(self._encoder(_critic_parts(kind)))
         critic = Baselines(
-            self._critic_encoders(kind, parts),
+            critic_encoders,
             size,
             num_values=1 + len(kind.rewards),
             size=self.value_size,
@@ -180,7 +129,7 @@ class AlphaStar:
         )
 
     def check(self, kind: SeatKind) -> None:
-        """Names and numbers that only the kind of seat can tell to be wrong."""
+        """Raise for names and numbers that do not fit the kind of seat."""
         _require_known("parts", self.parts, kind.observation.parts, f"kind {kind.name!r} sees")
         parts = self._parts(kind)
         for name, head in kind.action.heads.items():
@@ -191,7 +140,7 @@ class AlphaStar:
         if self.central_critic and not kind.observation.critic:
             raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
         _require_known("temperatures", self.temperatures, kind.action.heads, f"kind {kind.name!r} has")
-        seen = {**kind.observation.parts, **_critic_parts(kind)}  # what is off may be named, and is left out
+        seen = {**kind.observation.parts, **_critic_parts(kind)}  # parts that are off may be named too
         vectors = [name for name, part in seen.items() if isinstance(part, Vector)]
         _require_known("context", self.context or (), vectors, "the vectors are")
         entities = {name: part for name, part in seen.items() if isinstance(part, Entities)}
@@ -216,48 +165,12 @@ class AlphaStar:
             check_vocabulary("actions", self.actions, choices[0].num)
 
     def _parts(self, kind: SeatKind) -> dict[str, Part]:
-        """What the network reads, the critic-only parts aside."""
+        """The parts that the network reads, without the critic-only ones."""
         return {name: part for name, part in kind.observation.parts.items() if self.parts.get(name, True)}
 
     def _encoder(self, parts: Mapping[str, Part]) -> AlphaStarEncoder:
-        sizes = AlphaStarSizes(
-            scalar_size=self.scalar_size,
-            entity_size=self.entity_size,
-            entity_layers=self.entity_layers,
-            entity_heads=self.entity_heads,
-            entity_hidden=self.entity_hidden,
-            spatial=SpatialSizes(
-                scatter_channels=self.scatter_channels,
-                inputs=self.map_channels,
-                down=self.down,
-                blocks=self.map_blocks,
-                size=self.spatial_size,
-            ),
-        )
-        return AlphaStarEncoder(
-            parts,
-            sizes,
-            context=tuple(parts) if self.context is None else self.context,
-            scatter=self.scatter,
-            known_types=self.entity_types,
-        )
-
-    @property
-    def _head_sizes(self) -> HeadSizes:
-        return HeadSizes(
-            action_size=self.action_size,
-            action_blocks=self.action_blocks,
-            hidden=self.head_hidden,
-            key_size=self.key_size,
-            embedding_size=self.embedding_size,
-            up=self.up,
-        )
-
-    def _critic_encoders(self, kind: SeatKind, parts: Mapping[str, Part]) -> list[AlphaStarEncoder]:
-        encoders = [self._encoder(parts)] if self.separate_critic else []
-        if self.central_critic:
-            encoders.append(self._encoder(_critic_parts(kind)))
-        return encoders
+        context = tuple(parts) if self.context is None else self.context
+        return AlphaStarEncoder(parts, self, context=context, scatter=self.scatter, known_types=self.entity_types)
 
 
 def alphastar_mini() -> ModelConfig:
@@ -278,6 +191,6 @@ def _require_known(setting: str, names: Iterable[str], known: Iterable[str], has
     known = list(known)
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            offer = f"did you mean {close[0]!r}? " if close else ""
+            close = nearest(name, known)
+            offer = f"did you mean {close!r}? " if close else ""
             raise ValueError(f"{setting}: unknown name {name!r}; {offer}{has} {', '.join(known) or 'none'}")

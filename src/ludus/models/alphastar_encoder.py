@@ -15,7 +15,6 @@ from ludus.models.encoders import Encoded, EncodedEntities, KnownTypes, crop_ent
 from ludus.models.operators import Attention, Conv2d, Embedding, LayerNorm, Linear, ResidualConv
 from ludus.models.tensors import as_float
 
-
 _SMALLEST_SIDE = 8
 """Maps with a shorter side are not halved."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from ludus.models.decisions import (
     head_in_use,
     num_draws,
 )
-from ludus.models.encoders import Encoded, EncodedEntities, KnownActions
+from ludus.models.encoders import Encoded, KnownActions
 from ludus.models.heads import HEAD_GAIN, PointEmbedding, PointHead, Question
 from ludus.models.operators import (
     LOWEST,
@@ -78,9 +77,7 @@ class AlphaStarHeads(nn.Module):
                     else _embedding(spec, sizes)
                 )
 
-    def _head(
-        self, name: str, spec: Head, maximum: int, encoder: AlphaStarEncoder, sizes: AlphaStarSizes
-    ) -> nn.Module:
+    def _head(self, name: str, spec: Head, maximum: int, encoder: AlphaStarEncoder, sizes: AlphaStarSizes) -> nn.Module:
         if isinstance(spec, Choice):
             return OptionHead(spec, sizes)
         if isinstance(spec, Pointer):

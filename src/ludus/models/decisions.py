@@ -1,6 +1,6 @@
-"""From logits to decisions: masking, drawing and evaluating, for our networks and for a user's module alike.
+"""Decisions from logits: masking, sampling and evaluation, for built-in networks and users' modules.
 
-Drawing is by inverse distribution function from uniforms that the caller provides.
+Sampling inverts the distribution function at uniform numbers that the caller provides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ludus.models.tensors import to_host
 
 
 class Decision(NamedTuple):
-    """What one head decided, per row. The last two are None while acting, which has no use for them."""
+    """The decision of one head, per row. The last two fields are None while acting."""
 
     action: Tensor
     """[...] int64, or [..., picks] with -1 after the end."""
@@ -43,7 +43,7 @@ class Decisions:
     """None for a head that always counts."""
 
     def acted(self, value: Tensor | None, state: Mapping[str, Tensor]) -> Acted:
-        """On the host; without a value there are zeros."""
+        """The result of `Policy.act`, on the host; a missing value becomes zeros."""
         log_probs = [decision.log_prob for decision in self.by_head.values()]
         joined = log_probs[0].unsqueeze(-1) if len(log_probs) == 1 else torch.stack(log_probs, -1)
         columns = {f"action.{name}": decision.action.int() for name, decision in self.by_head.items()}
@@ -60,7 +60,7 @@ class Decisions:
         )
 
     def unrolled(self, value: Tensor, values: Tensor | None, leading: tuple[int, ...]) -> Unrolled:
-        """From flat rows back to the `leading` axes of the batch."""
+        """The result of `Policy.unroll`, reshaped from flat rows to the `leading` axes of the batch."""
         always = torch.ones_like(value, dtype=torch.bool)
         in_use = [always if used is None else used for used in self.in_use.values()]
         log_prob, entropy, log_probs = [], [], {}
@@ -81,26 +81,26 @@ class Decisions:
 
 
 class Chooser(Protocol):
-    """Where actions come from: chance, the best guess, or a recording."""
+    """Chooses actions: at random, greedily, or from a recording."""
 
     evaluates: bool
-    """Whether it asks for all picks of a pointer, also after the end."""
+    """Whether it needs all picks of a pointer, including those after the end."""
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         """One option per row; illegal ones have the lowest logit. `pick` counts the picks of a pointer."""
 
     def counts(self, wrong: Tensor) -> Tensor:
-        """Which of the rows with an illegal action are a fault."""
+        """Which of the rows with an illegal action are errors."""
 
     def at(self, rows: Tensor) -> Chooser:
-        """For some of the rows."""
+        """The chooser of some of the rows."""
 
     def skip(self, choices: int) -> None:
-        """Leave out choices, so that those after them draw what they would have drawn."""
+        """Skip the random numbers of choices that are not made."""
 
 
 class Drawn:
-    """Draws from the distribution, one column of `uniforms` [..., draws] for each choice."""
+    """Samples from the distribution, with one column of `uniforms` [..., draws] per choice."""
 
     evaluates = False
 
@@ -109,13 +109,13 @@ class Drawn:
         self._column = 0
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
-        if logits.is_cuda:  # an index off the end would not raise there but spoil the whole process
+        if logits.is_cuda:  # an index out of range does not raise there but breaks the whole process
             _require_finite(head, logits)
         uniforms = self._uniforms[..., self._column]
         self._column += 1
         try:
             action, log_prob = draw(logits, uniforms)
-        except RuntimeError:  # the draw fell off the end, as it does when there are no numbers
+        except RuntimeError:  # the index is out of range, as it is if logits are not finite
             _require_finite(head, logits)
             raise
         return Decision(action, log_prob, None, None)
@@ -131,7 +131,7 @@ class Drawn:
 
 
 class Greedy:
-    """Takes the likeliest option."""
+    """Takes the most likely option."""
 
     evaluates = False
 
@@ -150,7 +150,7 @@ class Greedy:
 
 
 class Recorded:
-    """Repeats recorded actions, so that they are evaluated. Rows that are `valid` must hold legal ones."""
+    """Repeats recorded actions to evaluate them. Rows that are `valid` must hold legal ones."""
 
     evaluates = True
 
@@ -179,10 +179,10 @@ class Recorded:
 
 
 def draw(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """The option whose share of [0, 1) holds the uniform, and its log-probability.
+    """The option whose share of [0, 1) contains the uniform number, and its log-probability.
 
-    In float64 a float32 uniform below 1 times the total stays below the total, and an option of
-    probability 0 does not move the sum: so it can never be the first whose sum exceeds the threshold.
+    In float64, a float32 uniform below 1 times the total stays below the total, and an option of probability 0
+    does not change the cumulative sum, so it is never the first to exceed the threshold.
     """
     shifted = logits - logits.amax(-1, keepdim=True)
     cumulative = shifted.exp().cumsum(-1, dtype=torch.float64)
@@ -219,9 +219,8 @@ def decide_several(
 ) -> Decision:
     """One to `picks` different options per row, in order.
 
-    `logits_given(chosen)` takes the options chosen so far as a bool mask [..., options] and gives logits
-    [..., options + 1], the end token last. The entropy is the sum over the picks that were made, each
-    given those before it.
+    `logits_given(chosen)` maps the options chosen so far, a bool mask [..., options], to logits
+    [..., options + 1], the end token last. The entropy is the sum over the picks made, each given those before.
     """
     end = legal.shape[-1]
     going = torch.ones_like(legal[..., 0]) if in_use is None else in_use
@@ -248,15 +247,10 @@ def decide_several(
         if not chooser.evaluates and not bool(going.any()):
             chooser.skip(picks - len(decisions))
             break
-    return _joined(decisions, picks)
-
-
-def _joined(made: list[Decision], picks: int) -> Decision:
-    """The picks of one pointer as one decision; those that nobody made are -1."""
-    actions, log_prob, log_probs, entropy = zip(*made, strict=True)
+    actions, log_prob, log_probs, entropy = zip(*decisions, strict=True)
     evaluated = log_probs[0] is not None
     return Decision(
-        functional.pad(torch.stack(actions, -1), (0, picks - len(made)), value=-1),
+        functional.pad(torch.stack(actions, -1), (0, picks - len(decisions)), value=-1),
         torch.stack(log_prob).sum(0),
         torch.stack(log_probs, -2) if evaluated else None,
         torch.stack(entropy).sum(0) if evaluated else None,
@@ -269,7 +263,7 @@ def num_draws(specs: Mapping[str, Head]) -> int:
 
 
 def head_in_use(spec: Head, decided: Mapping[str, Decision], in_use: Mapping[str, Tensor | None]) -> Tensor | None:
-    """Where the head counts, given the heads before it; None for everywhere."""
+    """The rows in which the head counts, given the heads before it; None: all."""
     if spec.when is None:
         return None
     condition = decided[spec.when.head].action
@@ -283,9 +277,9 @@ def _at(values: Tensor, index: Tensor) -> Tensor:
 
 
 def _require_legal(name: str, decision: Decision, legal: Tensor, in_use: Tensor | None, chooser: Chooser) -> Decision:
-    """Refuse illegal actions where they count; elsewhere, as in padding, their log-probability is 0.
+    """Raise for illegal actions in rows that count; elsewhere, as in padding, their log-probability is 0.
 
-    A drawn action is legal unless nothing is, so one look at the chosen option finds empty masks too.
+    A sampled action is legal unless none is, so checking the chosen option also finds empty masks.
     """
     allowed = _at(legal, decision.action)
     if bool(allowed.all()):

@@ -1,4 +1,4 @@
-"""FullyConv, the network of SC2LE: places on the map are chosen by convolutions all the way."""
+"""FullyConv, the network of SC2LE, which chooses places on a map by convolutions throughout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ludus.data.specs import Part, Planes, Point, Pointer, SeatKind
 from ludus.models.decisions import Decision, decide
 from ludus.models.encoders import Encoded, EncodedEntities, Encoder, EncoderSizes
 from ludus.models.heads import HEAD_GAIN, ActionHeads, Question
-from ludus.models.network_policy import Critic, NetworkPolicy
+from ludus.models.network_policy import Critic, NetworkPolicy, SeededModel, check_sizes
 from ludus.models.operators import ACTIVATIONS, MLP, Activation, Conv2d, Linear, Memory
 from ludus.models.policy import ValueScale
 from ludus.models.tensors import as_float
@@ -22,7 +22,7 @@ MapSize = tuple[int, int]
 
 
 def map_sizes(kind: SeatKind) -> list[MapSize]:
-    """The sizes of the `Point` heads for which there are planes."""
+    """The sizes of the `Point` heads that have planes of the same size."""
     seen = {(part.height, part.width) for part in kind.observation.parts.values() if isinstance(part, Planes)}
     asked = [(head.height, head.width) for head in kind.action.heads.values() if isinstance(head, Point)]
     return [size for size in dict.fromkeys(asked) if size in seen]
@@ -30,7 +30,7 @@ def map_sizes(kind: SeatKind) -> list[MapSize]:
 
 class MapTower(nn.Module):
     """3x3 convolutions over planes of one size. With a `stride` of 2 or more, the first ones halve the map
-    until a cell stands for `stride` x `stride` places."""
+    until a cell covers `stride` x `stride` places."""
 
     def __init__(self, in_channels: int, places: MapSize, stride: int, sizes: EncoderSizes) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class MapTower(nn.Module):
 
 
 class MapEncoder(Encoder):
-    """As `Encoder`, but planes of the given sizes become maps: their cells are both features and, under
+    """An `Encoder` that turns planes of the given sizes into maps, whose cells are features and, under the name
     `cells_of(size)`, entities."""
 
     def __init__(self, parts: Mapping[str, Part], maps: list[MapSize], stride: int, sizes: EncoderSizes) -> None:
@@ -92,8 +92,8 @@ class MapEncoder(Encoder):
 
 
 class MapPointHead(nn.Module):
-    """Scores places by 1x1 convolutions over the map features and, at every cell alike, the features of the
-    whole. A place has the score of its cell, and one for where in the cell it is."""
+    """Scores places by 1x1 convolutions over the map features and the global features, which are added at every
+    cell. The score of a place is that of its cell plus one for its position inside the cell."""
 
     def __init__(self, spec: Point, tower: MapTower, stride: int, size: int, activation: Activation) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class MapPointHead(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.inputs = Linear(tower.channels, tower.channels)
         self.context = Linear(size, tower.channels, bias=False)
-        # Without a score that all places of a cell share, each would learn from its own draws only.
+        # Without a score shared by all places of a cell, each would learn from its own draws only.
         self.scores = Linear(tower.channels, 1, gain=HEAD_GAIN)
         self.within = Linear(tower.channels, stride * stride, gain=HEAD_GAIN) if stride > 1 else None
 
@@ -115,14 +115,14 @@ class MapPointHead(nn.Module):
         if self.within is not None:
             scores = scores + self.within(hidden)
         scores = scores.unflatten(-1, (self.stride, self.stride)).unflatten(-3, self.cells)
-        # From [row, column, row within, column within] to places; a cell at the edge may stand for fewer.
+        # From [row, column, row within, column within] to places; a cell at the edge may cover fewer.
         scores = scores.transpose(-3, -2).flatten(-2).flatten(-3, -2)
         logits = scores[..., : self.places[0], : self.places[1]].flatten(-2)
         return decide(question.name, logits, question.legal, question.in_use, question.chooser)
 
 
 class MapHeads(ActionHeads):
-    """As `ActionHeads`, but a `Point` head whose map the encoder keeps is scored on it."""
+    """`ActionHeads` in which a `Point` head with a map of the encoder is scored on that map."""
 
     def __init__(
         self,
@@ -146,20 +146,20 @@ class MapHeads(ActionHeads):
 
 
 def cells_of(size: MapSize) -> str:
-    """What the cells of a map are called among the entities."""
+    """The name of a map's cells among the entities."""
     return f"cells of {size[0]}x{size[1]}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FullyConv:
-    """Planes that have the size of a `Point` head become a map, on which the head scores every place. A trunk
-    over the map and all other parts of the observation feeds the other heads and the value."""
+class FullyConv(SeededModel):
+    """Planes of the size of a `Point` head become a map, on which the head scores every place. A trunk over the
+    map and all other parts of the observation feeds the other heads and the value."""
 
     channels: tuple[int, ...] = (16, 32)
     """Output channels of the 3x3 convolutions over planes."""
     stride: int = 1
-    """Places along a side of a cell of the map features, a power of two: 1 keeps the resolution, more is far
-    cheaper. Every place has a score of its own either way."""
+    """Places along a side of a cell of the map features, a power of two. 1 keeps the resolution, more is far
+    cheaper; every place has its own score either way."""
     hidden: tuple[int, ...] = (256,)
     """Sizes of the trunk's layers."""
     activation: Activation = "relu"
@@ -174,23 +174,12 @@ class FullyConv:
     """Attention heads among entities."""
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
-        for name in ("hidden", "channels"):
-            wrong = [size for size in getattr(self, name) if size < 1]
-            if wrong:
-                raise ValueError(f"{name} must be sizes of at least 1, got {wrong[0]}")
+        check_sizes(self)
         largest = 2 ** len(self.channels)
         if self.stride < 1 or self.stride & (self.stride - 1) or self.stride > largest:
             raise ValueError(
                 f"stride must be a power of two up to {largest}, a factor of 2 for each of the "
                 f"{len(self.channels)} convolutions; got {self.stride}"
-            )
-        if self.memory < 0:
-            raise ValueError(f"memory must be at least 0, got {self.memory}")
-        if self.entity_heads < 1 or self.entity_size < 1 or self.entity_size % self.entity_heads:
-            raise ValueError(
-                f"entity_size ({self.entity_size}) must be a multiple of entity_heads ({self.entity_heads})"
             )
 
     def check(self, kind: SeatKind) -> None:
@@ -199,13 +188,7 @@ class FullyConv:
                 f"FullyConv: kind {kind.name!r} has no Point head with planes of its size; use ActorCritic"
             )
 
-    def build(self, kind: SeatKind, seed: int) -> NetworkPolicy:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self._build(kind)
-
     def _build(self, kind: SeatKind) -> NetworkPolicy:
-        self.check(kind)
         maps = map_sizes(kind)
         sizes = EncoderSizes(
             channels=self.channels,

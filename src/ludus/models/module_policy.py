@@ -1,4 +1,4 @@
-"""A policy around a user's plain `nn.Module`: it gives logits and values; masks and drawing are ours."""
+"""A policy around a user's plain `nn.Module`, which gives logits and values without masks or sampling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ludus.data.batch import Batch
-from ludus.data.specs import ArraySpec, Head, Pointer, SeatKind, length_name
+from ludus.data.specs import ArraySpec, Pointer, SeatKind, length_name
 from ludus.data.trees import Array, Tree, allocate
 from ludus.models.decisions import (
     Chooser,
@@ -32,13 +32,13 @@ State = dict[str, Tensor]
 
 
 class ModulePolicy(nn.Module):
-    """A `Policy` that runs one model at a time; `stack_policies` does not take it.
+    """A `Policy` that runs one model at a time; `stack_policies` does not accept it.
 
-    Without memory `module(observation)` returns (logits, value); with `state_arrays` given,
-    `module(observation, state)` returns (logits, value, state). All are rows [rows, ...]: the observation
-    in float32 (lengths of entity lists as they are), `logits` a dict by head or, if there is only one head,
-    its tensor. A head of `kind.num_options(head)` options needs as many logits, and one more, the end
-    token, for a pointer with several picks.
+    Without memory `module(observation)` returns (logits, value); with `state_arrays`,
+    `module(observation, state)` returns (logits, value, state). All have leading axis [rows]. The observation
+    is float32, except for the lengths of entity lists. `logits` is a dict by head or, for a single head, its
+    tensor. A head has `kind.num_options(head)` logits, and one more, the end token, for a pointer with several
+    picks.
     """
 
     value_scale: None = None
@@ -96,7 +96,7 @@ class ModulePolicy(nn.Module):
         return self._decide(logits, observation, rows(batch.legal), recorded).unrolled(value, None, leading)
 
     def _run(self, observation: Observation, state: State) -> tuple[dict[str, Tensor], Tensor, State]:
-        """Rows through the module, with what it returns put into one form and checked."""
+        """Run the module and bring its outputs into one form, checked."""
         seen = {name: tensor if name in self._lengths else as_float(tensor) for name, tensor in observation.items()}
         if self.state_arrays:
             logits, value, state = self.module(seen, state)
@@ -106,7 +106,7 @@ class ModulePolicy(nn.Module):
         if isinstance(logits, Tensor):
             logits = dict.fromkeys(heads, logits)
         for name, head in heads.items():
-            options = self.kind.num_options(name) + _several(head)
+            options = self.kind.num_options(name) + (isinstance(head, Pointer) and head.picks > 1)
             if name not in logits or logits[name].shape[-1] != options:
                 given = tuple(logits[name].shape) if name in logits else "none"
                 raise ValueError(
@@ -115,7 +115,7 @@ class ModulePolicy(nn.Module):
         return logits, value.reshape(-1), state
 
     def _run_in_time(self, batch: Batch, leading: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:
-        """[T+1, B] step by step, with the state zeroed where `first`; the results as rows."""
+        """Run [T+1, B] step by step, with the state zeroed where `first`; the results as rows."""
         if len(leading) != 2:
             raise ValueError(f"a policy with memory unrolls trajectories [T+1, B], got leading axes {leading}")
         state = {name: share(array) for name, array in batch.state.items()}
@@ -149,15 +149,10 @@ class ModulePolicy(nn.Module):
                 mask = real if mask is None else mask & real
             if isinstance(head, Pointer) and head.picks > 1:
                 assert mask is not None
-                constant = _constant(logits[name])
-                decided[name] = decide_several(name, constant, head.picks, mask, used, chooser)
+                decided[name] = decide_several(name, _constant(logits[name]), head.picks, mask, used, chooser)
             else:
                 decided[name] = decide(name, logits[name], mask, used, chooser)
         return Decisions(decided, in_use)
-
-
-def _several(head: Head) -> int:
-    return int(isinstance(head, Pointer) and head.picks > 1)
 
 
 def _constant(logits: Tensor) -> Callable[[Tensor], Tensor]:

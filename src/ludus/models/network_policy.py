@@ -1,15 +1,16 @@
-"""The policy that networks of ours make: encoder, trunk, memory, heads and critic, one model or a stack."""
+"""The policy of our networks (encoder, trunk, memory, heads and critic; one model or a stack) and `ActorCritic`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ludus.data.batch import Batch
+from ludus.data.checks import require_in
 from ludus.data.specs import CRITIC_PREFIX, ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, allocate
 from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded
@@ -23,7 +24,7 @@ Observation = Mapping[str, Tensor]
 
 
 class ObservationEncoder(Protocol):
-    """A module that reads these arrays of an observation."""
+    """A module that encodes the named arrays of an observation."""
 
     array_names: tuple[str, ...]
 
@@ -31,7 +32,7 @@ class ObservationEncoder(Protocol):
 
 
 class Heads(Protocol):
-    """A module that decides, or evaluates decisions, head after head."""
+    """A module that makes or evaluates decisions, head after head."""
 
     @property
     def num_draws(self) -> int: ...
@@ -41,19 +42,19 @@ class Heads(Protocol):
 
 
 class Values(Protocol):
-    """A module that gives the values of the main reward and of the further ones, [..., 1 + further]."""
+    """A module for the values of the main reward and of the further ones, [..., 1 + further]."""
 
     @property
     def array_names(self) -> tuple[str, ...]:
-        """What it reads of the observation beside the features."""
+        """The arrays that it reads of the observation, besides the features."""
 
     def __call__(self, observation: Observation, features: Tensor) -> Tensor: ...
 
 
 class Critic(nn.Module):
-    """Values of the main reward and of `further` ones, by the actor's features or an encoder of its own.
+    """Values of the main reward and of `further` ones, from the actor's features or its own encoder.
 
-    A separate critic also reads the actor's memory (with gradient), so that it has no state of its own.
+    A separate critic also reads the actor's memory (with gradient), so that it needs no state of its own.
     """
 
     def __init__(self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool, further: int = 0) -> None:
@@ -161,7 +162,7 @@ class NetworkPolicy(nn.Module):
         return decisions.unrolled(*self._values(observation, features), tuple(leading))
 
     def _values(self, observation: Observation, features: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Of the main reward, and of the further ones if there are any."""
+        """The value of the main reward, and those of the further ones, if any."""
         values = self.critic(observation, features)
         value = values[..., 0]
         if self.value_scale is not None:
@@ -174,12 +175,12 @@ class NetworkPolicy(nn.Module):
 
 
 def can_stack(policy: object) -> bool:
-    """Whether `stack_policies` takes it: a user's own module runs model by model."""
+    """Whether `stack_policies` accepts it. A user's own module runs model by model."""
     return isinstance(policy, NetworkPolicy) and policy.num_models is None
 
 
 def stack_policies(policies: Sequence[NetworkPolicy]) -> NetworkPolicy:
-    """One policy that runs all of them in one call, on arrays with a leading model axis."""
+    """One policy that runs all models in one call, on arrays with a leading model axis."""
     if not policies:
         raise ValueError("stack_policies needs at least one policy")
     for index, policy in enumerate(policies):
@@ -198,8 +199,39 @@ def _placed(tree: Tree, names: Iterable[str], device: torch.device) -> dict[str,
     return {name: on_device(tree[name], device) for name in names}
 
 
+class SeededModel:
+    """A model whose fresh weights depend only on the seed."""
+
+    __slots__ = ()
+
+    def build(self, kind: SeatKind, seed: int) -> NetworkPolicy:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.check(kind)
+            return self._build(kind)
+
+    def check(self, kind: SeatKind) -> None:
+        raise NotImplementedError
+
+    def _build(self, kind: SeatKind) -> NetworkPolicy:
+        raise NotImplementedError
+
+
+def check_sizes(model: Any) -> None:
+    """Check the settings that `ActorCritic` and `FullyConv` share."""
+    if model.activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {model.activation!r}")
+    for name, sizes in (("hidden", model.hidden), ("channels", model.channels)):
+        wrong = [size for size in sizes if size < 1]
+        if wrong:
+            raise ValueError(f"{name} must be sizes of at least 1, got {wrong[0]}")
+    require_in(model, "[0, inf]", memory=model.memory)
+    if model.entity_heads < 1 or model.entity_size < 1 or model.entity_size % model.entity_heads:
+        raise ValueError(f"entity_size ({model.entity_size}) must be a multiple of entity_heads ({model.entity_heads})")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActorCritic:
+class ActorCritic(SeededModel):
     """An encoder for each part of the observation, a trunk, optional memory, heads in order, and a critic."""
 
     hidden: tuple[int, ...] = (128, 128)
@@ -209,7 +241,7 @@ class ActorCritic:
     memory: int = 0
     """Size of the LSTM after the trunk; 0 for none."""
     separate_critic: bool = True
-    """The critic has an encoder and a trunk of its own instead of reading the actor's features."""
+    """The critic has its own encoder and trunk instead of reading the actor's features."""
     central_critic: bool = False
     """The critic also reads the critic-only parts of the observation."""
     value_normalisation: bool = False
@@ -222,18 +254,7 @@ class ActorCritic:
     """Attention heads among entities."""
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
-        for name in ("hidden", "channels"):
-            wrong = [size for size in getattr(self, name) if size < 1]
-            if wrong:
-                raise ValueError(f"{name} must be sizes of at least 1, got {wrong[0]}")
-        if self.memory < 0:
-            raise ValueError(f"memory must be at least 0, got {self.memory}")
-        if self.entity_heads < 1 or self.entity_size < 1 or self.entity_size % self.entity_heads:
-            raise ValueError(
-                f"entity_size ({self.entity_size}) must be a multiple of entity_heads ({self.entity_heads})"
-            )
+        check_sizes(self)
         if self.central_critic and not self.separate_critic:
             raise ValueError("central_critic needs separate_critic: a shared trunk must not see critic-only parts")
 
@@ -241,13 +262,7 @@ class ActorCritic:
         if self.central_critic and not kind.observation.critic:
             raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
 
-    def build(self, kind: SeatKind, seed: int) -> NetworkPolicy:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self._build(kind)
-
     def _build(self, kind: SeatKind) -> NetworkPolicy:
-        self.check(kind)
         sizes = EncoderSizes(
             channels=self.channels,
             entity_size=self.entity_size,

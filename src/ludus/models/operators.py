@@ -1,7 +1,6 @@
-"""The operators that networks are made of. Each runs one model or, when its parameters carry a leading
-model axis, a whole stack of models in one call.
+"""Operators of networks. Each runs one model or, if its parameters have a leading model axis, a stack of models.
 
-Shapes: one model takes [rows, ...]; a stack of M takes [M, rows, ...] and gives the same leading axes.
+Shapes: one model takes [rows, ...]; a stack of M models takes [M, rows, ...]. Outputs keep these leading axes.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _MINUS_ONE = torch.tensor(-1.0)
 
 
 def _tanh_on_cpu(inputs: Tensor) -> Tensor:
-    """As 2 sigmoid(2x) - 1: a third of the time of torch.tanh, which on a CPU costs more than the matrix
-    product before it. The absolute error is below 3e-7."""
+    """2 sigmoid(2x) - 1, in a third of the time of torch.tanh, which costs more than the matrix product before
+    it on a CPU. The absolute error is below 3e-7."""
     outputs = torch.sigmoid_(inputs + inputs)
     return torch.add(_MINUS_ONE, outputs, alpha=2.0, out=outputs)
 
@@ -41,7 +40,7 @@ class _Tanh(torch.autograd.Function):
 
 
 def tanh(inputs: Tensor) -> Tensor:
-    """The hyperbolic tangent, by the fastest way there is on the tensor's device."""
+    """The hyperbolic tangent, by the fastest implementation for the tensor's device."""
     if inputs.device.type != "cpu":
         return torch.tanh(inputs)
     if not torch.is_grad_enabled():
@@ -59,8 +58,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "elu": functional.elu,
 }
 LOWEST = -1e20
-"""Stands for minus infinity: far below any logit, and as far above the lowest float, so that p * log p,
-differences and their gradients stay finite however a loss is scaled."""
+"""Replaces minus infinity: far below any logit, but large enough that p * log p, differences and their gradients
+stay finite however a loss is scaled."""
 
 
 _LARGE = 1 << 20
@@ -70,7 +69,7 @@ def _orthogonal(*shape: int, gain: float) -> nn.Parameter:
     weight = torch.empty(shape)
     rows, columns = len(weight), weight[0].numel()
     if weight.numel() > _LARGE and columns > 100 * rows:
-        # Random rows that are so long are as good as orthogonal, and making them so takes many seconds.
+        # Such long random rows are nearly orthogonal already, and orthogonalising them takes many seconds.
         return nn.Parameter(nn.init.normal_(weight, std=gain / math.sqrt(columns)))
     return nn.Parameter(nn.init.orthogonal_(weight, gain))
 
@@ -202,16 +201,10 @@ class Conv2d(nn.Module):
             return functional.conv2d(planes, self.weight, self.bias, self.stride, self.padding)
         # The result is a view with models first. The next convolution of a tower turns it back
         # without a copy, because the activation between them keeps the strides.
-        grouped = planes.transpose(0, 1).flatten(1, 2)
-        outputs = functional.conv2d(
-            grouped,
-            self.weight.flatten(0, 1),
-            self.bias.flatten(),
-            self.stride,
-            self.padding,
-            groups=len(self.weight),
-        )
-        return outputs.view(len(outputs), len(self.weight), -1, *outputs.shape[2:]).transpose(0, 1)
+        grouped, models = planes.transpose(0, 1).flatten(1, 2), len(self.weight)
+        weight, bias = self.weight.flatten(0, 1), self.bias.flatten()
+        outputs = functional.conv2d(grouped, weight, bias, self.stride, self.padding, groups=models)
+        return outputs.view(len(outputs), models, -1, *outputs.shape[2:]).transpose(0, 1)
 
 
 class ConvTranspose2d(nn.Module):
@@ -219,27 +212,21 @@ class ConvTranspose2d(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, *, gain: float = math.sqrt(2.0)) -> None:
         super().__init__()
-        # Each output sums over a quarter of the 4x4 kernel, so the gain counts the others for nothing.
+        # Each output sums over only a quarter of the 4x4 kernel, hence twice the gain.
         self.weight = _orthogonal(in_channels, out_channels, 4, 4, gain=2.0 * gain)
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(self, planes: Tensor) -> Tensor:
         if self.weight.dim() == 4:
             return functional.conv_transpose2d(planes, self.weight, self.bias, stride=2, padding=1)
-        grouped = planes.transpose(0, 1).flatten(1, 2)
-        outputs = functional.conv_transpose2d(
-            grouped,
-            self.weight.flatten(0, 1),
-            self.bias.flatten(),
-            stride=2,
-            padding=1,
-            groups=len(self.weight),
-        )
-        return outputs.view(len(outputs), len(self.weight), -1, *outputs.shape[2:]).transpose(0, 1)
+        grouped, models = planes.transpose(0, 1).flatten(1, 2), len(self.weight)
+        weight, bias = self.weight.flatten(0, 1), self.bias.flatten()
+        outputs = functional.conv_transpose2d(grouped, weight, bias, stride=2, padding=1, groups=models)
+        return outputs.view(len(outputs), models, -1, *outputs.shape[2:]).transpose(0, 1)
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over the second last axis, blind to entries that are not `valid`."""
+    """Multi-head self-attention over the second last axis, masked where entries are not `valid`."""
 
     def __init__(self, size: int, num_heads: int) -> None:
         super().__init__()
@@ -250,7 +237,7 @@ class Attention(nn.Module):
         self.outputs = Linear(size, size, gain=1.0)
 
     def forward(self, entities: Tensor, valid: Tensor) -> Tensor:
-        """`entities` [..., N, size], `valid` [..., N] bool; rows without any valid entry stay finite."""
+        """`entities` [..., N, size], `valid` [..., N] bool. Rows without a valid entry stay finite."""
         num_entities, size = entities.shape[-2:]
         split = self.inputs(entities).view(-1, num_entities, 3, self.num_heads, size // self.num_heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)
@@ -261,7 +248,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Linear layers, each followed by the activation. Without sizes it passes its input through."""
+    """Linear layers, each followed by the activation; without sizes the identity."""
 
     def __init__(self, in_size: int, sizes: Sequence[int], activation: Activation) -> None:
         super().__init__()
@@ -280,9 +267,9 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def stack_modules(modules: Sequence[ModuleT]) -> ModuleT:
-    """One module whose parameters and persistent buffers are those of `modules` along a new first axis."""
+    """One module whose parameters and persistent buffers are those of `modules`, stacked along a new first axis."""
     first = modules[0]
-    # Nothing is copied twice: the copy shares the first module's tensors until they are replaced below.
+    # The copy shares the first module's tensors, which are replaced below.
     shared = {id(tensor): tensor for tensor in (*first.parameters(), *first.buffers())}
     stacked = copy.deepcopy(first, dict(shared))
     state = [module.state_dict() for module in modules]
@@ -300,7 +287,7 @@ def stack_modules(modules: Sequence[ModuleT]) -> ModuleT:
 
 
 class GatedLinear(nn.Module):
-    """A linear layer whose inputs are let through as far as a context says (GLU); without one it is plain."""
+    """A linear layer whose inputs are gated by a context (GLU); with `context_size` 0 a plain one."""
 
     def __init__(self, in_size: int, context_size: int, out_size: int, *, gain: float = math.sqrt(2.0)) -> None:
         super().__init__()
@@ -315,7 +302,7 @@ class GatedLinear(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """x + f(x), where f is two linear layers, each after layer norm and ReLU."""
+    """x + f(x), where f is two linear layers, each preceded by layer norm and ReLU."""
 
     def __init__(self, size: int, *, gain: float) -> None:
         super().__init__()
@@ -331,7 +318,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualTower(nn.Module):
-    """A linear layer to `size`, then residual blocks; after a ReLU, features to be read off linearly."""
+    """A linear layer to `size`, then residual blocks and a ReLU."""
 
     def __init__(self, in_size: int, size: int, blocks: int) -> None:
         super().__init__()
@@ -347,9 +334,9 @@ class ResidualTower(nn.Module):
 
 
 class ResidualConv(nn.Module):
-    """x + f(x) over maps, where f is two 3x3 convolutions, each after a ReLU.
+    """x + f(x) over maps, where f is two 3x3 convolutions, each preceded by a ReLU.
 
-    With a context, each channel of f is scaled and shifted as the context says (FiLM).
+    With a context, each channel of f is scaled and shifted by a function of the context (FiLM).
     """
 
     def __init__(self, channels: int, *, num_blocks: int, context_size: int = 0) -> None:
@@ -367,7 +354,7 @@ class ResidualConv(nn.Module):
 
 
 def _gain_of_one(num_blocks: int) -> float:
-    """Of the last layer of each of so many blocks, so that together they add about what came in."""
+    """Gain of the last layer of each block, so that all blocks together add about the variance of the input."""
     return 1.0 / math.sqrt(num_blocks)
 
 
@@ -375,7 +362,7 @@ State = dict[str, Tensor]
 
 
 class Memory(nn.Module):
-    """An LSTM over the decisions of one seat, of one or more layers; their states lie side by side."""
+    """An LSTM of one or more layers over the decisions of one seat. The states of the layers are concatenated."""
 
     def __init__(self, in_size: int, size: int, *, layers: int = 1, layer_norm: bool = False) -> None:
         super().__init__()
@@ -387,7 +374,7 @@ class Memory(nn.Module):
         self.state_arrays = {"h": spec, "c": spec}
 
     def step(self, inputs: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
-        """One decision per row: what is remembered now, and the state to come back with."""
+        """One decision per row: the output and the next state."""
         layers = self._layers
         if len(layers) == 1:
             hidden, cell = self.lstm.step(self.lstm.project(inputs), state["h"], state["c"])

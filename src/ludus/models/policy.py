@@ -1,9 +1,11 @@
-"""The policy interface: turns observations into actions while playing, and into log-probabilities
-while learning. `NetworkPolicy` (models/network_policy.py) is ours; a user's own class works as well."""
+"""The interfaces of policies and models, their weights and averages, the value scale, and devices.
+
+A policy turns observations into actions while playing, and into log-probabilities while learning.
+`network_policy.NetworkPolicy` is the built-in one; a user's own class works as well.
+"""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ludus.data.batch import Batch
+from ludus.data.checks import nearest, require_in
 from ludus.data.specs import ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, under
 from ludus.models.tensors import share
@@ -24,48 +27,48 @@ _VALUE_NAMES = frozenset(("value", "critic"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Acted:
-    """Numpy rows, one per observation (with a leading model axis if the policy is a stack)."""
+    """The output of `Policy.act`: numpy rows, one per observation. A stack has a leading model axis."""
 
     action: Tree
     log_prob: Array
     """[rows, heads]; 0 for heads that the action does not use."""
     value: Array
-    """[rows]; zeros if not asked for."""
+    """[rows]; zeros if not requested."""
     state: Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unrolled:
-    """Tensors with the leading axes of the batch that was unrolled: [T+1, B] or [rows]."""
+    """The output of `Policy.unroll`: tensors with the leading axes of the batch, [T+1, B] or [rows]."""
 
     log_prob: Tensor
-    """[..., heads]: of the actions in the batch; 0 for heads not in use."""
+    """[..., heads]: log-probability of the actions in the batch; 0 for heads not in use."""
     entropy: Tensor
-    """[..., heads]: of each head given the earlier heads' actions; 0 for heads not in use."""
+    """[..., heads]: entropy of each head given the earlier heads' actions; 0 for heads not in use."""
     value: Tensor
     """[...]: in units of reward."""
     log_probs: Mapping[str, Tensor]
-    """Per head the log-probabilities of all options, [..., options] ([..., picks, options] for a
-    pointer with several picks); illegal ones are about `operators.LOWEST`, so that p * log p is 0.
-    Rows that do not use the head hold no distribution."""
+    """Per head the log-probabilities of all options, [..., options] ([..., picks, options] for a pointer with
+    several picks). Illegal ones are about `operators.LOWEST`, so that p * log p is 0. Rows that do not use the
+    head hold no distribution."""
     in_use: Tensor
     """[..., heads] bool."""
     values: Tensor | None = None
-    """[..., names]: of the further rewards of the kind of seat, if it has any."""
+    """[..., names]: values of the further rewards, if the kind of seat has any."""
 
 
 class Policy(Protocol):
-    """Usually an `nn.Module`; its parameters and buffers are the player's weights."""
+    """A policy, usually an `nn.Module`. Its parameters and buffers are the player's weights."""
 
     @property
     def kind(self) -> SeatKind: ...
     @property
     def state_arrays(self) -> Mapping[str, ArraySpec]:
-        """Shape of one row of memory; empty if there is none."""
+        """Specs of one row of memory; empty without memory."""
 
     @property
     def num_draws(self) -> int:
-        """Uniform numbers that one row of `act` uses up."""
+        """Uniform numbers that one row of `act` uses."""
 
     def initial_state(self, rows: int) -> Tree: ...
     def act(
@@ -78,21 +81,21 @@ class Policy(Protocol):
         greedy: bool = False,
         want_value: bool = True,
     ) -> Acted:
-        """Sample actions; `uniforms` is float32 [rows, num_draws] in [0, 1), so the caller owns chance."""
+        """Sample actions. The caller provides the randomness: `uniforms`, float32 [rows, num_draws] in [0, 1)."""
 
     def unroll(self, batch: Batch) -> Unrolled:
-        """Evaluate the batch's own actions, with gradient. Memory starts from `batch.state` and is
-        zeroed where `batch.first`."""
+        """Evaluate the batch's actions, with gradient. Memory starts from `batch.state` and is zeroed where
+        `batch.first`."""
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
     def state_dict(self) -> dict[str, Any]:
-        """Parameters and buffers by name, not copied: weights are renewed by writing into them."""
+        """Parameters and buffers by name, without copies: new weights are written into them."""
 
 
 def value_parameters(policy: Policy) -> list[int]:
-    """Places in `policy.parameters()` of those that only the value depends on; empty if it does not say.
+    """Indices into `policy.parameters()` of the parameters that only the value depends on.
 
-    A policy of a user's own says so by calling them, or the module that they are in, "value" or "critic".
+    These are the parameters in a module called "value" or "critic", or called so themselves.
     """
     if not isinstance(policy, nn.Module):
         return []
@@ -101,23 +104,23 @@ def value_parameters(policy: Policy) -> list[int]:
 
 
 def uses_convolutions(policy: Policy) -> bool:
-    """Whether it has convolutions, of which it is cheaper to see few different numbers of rows."""
+    """Whether the policy has convolutions, which are cheaper with few different numbers of rows."""
     return any(parameter.dim() >= 4 for parameter in policy.parameters())
 
 
 class ModelConfig(Protocol):
-    """What an experiment names as its model."""
+    """The model of an experiment: builds policies."""
 
     def build(self, kind: SeatKind, seed: int) -> Policy:
-        """A policy with fresh weights that depend on the seed only."""
+        """A policy with fresh weights that depend only on the seed."""
 
 
 @runtime_checkable
 class ChecksKind(Protocol):
-    """A `ModelConfig` that can tell, before anything is built, whether it fits a kind of seat."""
+    """A `ModelConfig` that can check a kind of seat before anything is built."""
 
     def check(self, kind: SeatKind) -> None:
-        """A ValueError that names the setting if it does not."""
+        """Raise a ValueError that names the setting if the model does not fit."""
 
 
 def weights_of(policy: Policy) -> Tree:
@@ -126,7 +129,7 @@ def weights_of(policy: Policy) -> Tree:
 
 
 def replace_weights(policy: Policy, weights: Mapping[str, Array], *, model: int | None = None) -> None:
-    """Copy `weights` into the policy in place, all or none; `model` names one of a stack."""
+    """Copy `weights` into the policy in place, all or none. `model` is the index of one model of a stack."""
     own = policy.state_dict()
     if model is not None:
         own = {name: tensor[model] for name, tensor in own.items()}
@@ -145,7 +148,7 @@ def replace_weights(policy: Policy, weights: Mapping[str, Array], *, model: int 
 
 
 def join_kinds(policies: Sequence[Policy], trees: Iterable[Tree]) -> Tree:
-    """The weights of a player, named KIND/PARAMETER, from those of its policies."""
+    """The weights of a player, named KIND/PARAMETER, from the weights of its policies."""
     return {
         f"{policy.kind.name}/{name}": array
         for policy, tree in zip(policies, trees, strict=True)
@@ -154,13 +157,13 @@ def join_kinds(policies: Sequence[Policy], trees: Iterable[Tree]) -> Tree:
 
 
 def load_weights(policies: Sequence[Policy], weights: Mapping[str, Array]) -> None:
-    """Copy the weights of a player into its policies; the way back from `join_kinds`."""
+    """Copy the weights of a player into its policies; the inverse of `join_kinds`."""
     for policy in policies:
         replace_weights(policy, under(f"{policy.kind.name}/", weights))
 
 
 def architecture_digest(policy: Policy) -> str:
-    """Equal for policies whose weights fit each other and mean the same: the key of stacks."""
+    """A digest that is equal for policies whose weights are interchangeable: the key of stacks."""
     described = [type(policy).__qualname__, getattr(policy, "signature", ""), repr(policy.kind)]
     for name, tensor in policy.state_dict().items():
         described.append(f"{name} {tuple(tensor.shape)} {tensor.dtype}")
@@ -168,8 +171,8 @@ def architecture_digest(policy: Policy) -> str:
 
 
 def _nearest(name: str, names: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; the nearest name is {close[0]!r}" if close else ""
+    close = nearest(name, names)
+    return f"; the nearest name is {close!r}" if close else ""
 
 
 _UPDATES = "updates"
@@ -177,15 +180,13 @@ _PREFIX = "average."
 
 
 class WeightAverage:
-    """Follows all parameters and buffers of `policy`.
+    """An exponential moving average of all parameters and buffers of `policy`, without initial bias.
 
-    After n updates the newest weights count (1 - decay) / (1 - decay^n): the first update copies, and the
-    start from nothing leaves no bias.
+    After n updates the newest weights count (1 - decay) / (1 - decay^n); the first update copies.
     """
 
     def __init__(self, policy: Policy, *, decay: float = 0.99) -> None:
-        if not 0.0 <= decay < 1.0:
-            raise ValueError(f"decay must be in [0, 1), got {decay}")
+        require_in(self, "[0, 1)", decay=decay)
         self.decay = decay
         self.num_updates = 0
         self._live: dict[str, torch.Tensor] = policy.state_dict()
@@ -196,7 +197,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the policy's present weights."""
+        """Add the policy's current weights."""
         self.num_updates += 1
         share_of_newest = (1.0 - self.decay) / (1.0 - self.decay**self.num_updates)
         averages, live = self._pairs
@@ -205,11 +206,11 @@ class WeightAverage:
             self._average[name].copy_(self._live[name])
 
     def weights(self) -> Tree:
-        """Copies by name, as `weights_of` gives; before the first update, the weights at construction."""
+        """Copies by name, like `weights_of`; before the first update, the weights at construction."""
         return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self._average.items()}
 
     def state(self) -> Tree:
-        """Everything that `load` needs to go on."""
+        """The state that `load` needs to continue."""
         averages = {_PREFIX + name: array for name, array in self.weights().items()}
         return {_UPDATES: np.array(self.num_updates, np.int64), **averages}
 
@@ -224,7 +225,7 @@ class WeightAverage:
 
 
 class ValueScale(nn.Module):
-    """A running mean and deviation of the value targets, corrected for its start from nothing."""
+    """A running mean and deviation of the value targets, without initial bias."""
 
     mean: Tensor
     mean_square: Tensor
@@ -240,13 +241,13 @@ class ValueScale(nn.Module):
 
     @torch.no_grad()
     def update(self, targets: Tensor) -> None:
-        """Take in value targets in units of reward: [...] for one model, [M, ...] for a stack."""
+        """Add value targets in units of reward: [...] for one model, [M, ...] for a stack."""
         targets = targets.flatten(self.mean.dim())
         self.update_moments(targets.mean(-1), targets.square().mean(-1))
 
     @torch.no_grad()
     def update_moments(self, mean: Tensor, mean_square: Tensor) -> None:
-        """The same from the means of the targets and of their squares."""
+        """`update` from the means of the targets and of their squares."""
         self.mean.lerp_(mean.to(self.mean), 1.0 - self.decay)
         self.mean_square.lerp_(mean_square.to(self.mean), 1.0 - self.decay)
         self.weight.lerp_(torch.ones_like(self.weight), 1.0 - self.decay)
@@ -260,7 +261,7 @@ class ValueScale(nn.Module):
         return values * deviation + mean
 
     def _moments(self, dim: int) -> tuple[Tensor, Tensor]:
-        """Mean and deviation, shaped to meet values of `dim` axes; 0 and 1 before the first update."""
+        """Mean and deviation, shaped for values of `dim` axes; 0 and 1 before the first update."""
         weight = self.weight.clamp(min=torch.finfo(torch.float32).tiny)
         mean = self.mean / weight
         variance = self.mean_square / weight - mean.square()
@@ -274,17 +275,17 @@ _FORMS = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def require_device_name(setting: str, asked: str) -> None:
-    """Whether the name has a known form; whether this machine has the device is for `find_device` to say."""
+    """Raise unless the name has a known form. `find_device` checks whether this machine has the device."""
     if not _FORMS.fullmatch(asked):
         raise ValueError(f"{setting} must be auto, cpu, cuda or cuda:N, got {asked!r}")
 
 
 class NoSuchDeviceError(ValueError):
-    """A device was asked for that this machine does not have."""
+    """This machine does not have the requested device."""
 
 
 def find_device(asked: str, setting: str = "learner.device") -> torch.device:
-    """The device that `asked` names; "auto" is a GPU if there is one. `setting` is for the error."""
+    """The device called `asked`; "auto" is a GPU if there is one. Errors name the `setting`."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if asked == "auto":
         return torch.device("cuda" if count else "cpu")
@@ -297,18 +298,18 @@ def find_device(asked: str, setting: str = "learner.device") -> torch.device:
 
 
 def device_of_rank(asked: str, rank: int) -> str:
-    """Ranks of a learner that may use any GPU take one each, in turn."""
+    """The device of one rank: ranks that may use any GPU are spread over all of them."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return f"cuda:{rank % count}" if asked in ("auto", "cuda") and count > 1 else asked
 
 
 def has_gpu_each(asked: str, ranks: int) -> bool:
-    """Whether each of so many ranks has a GPU that no other uses."""
+    """Whether every rank has a GPU of its own."""
     return len({device_of_rank(asked, rank) for rank in range(ranks)}) == ranks > 1
 
 
 def placed(policy: Policy, device: torch.device, setting: str = "learner.device") -> Policy:
-    """The policy with its weights on the device."""
+    """The policy, moved to the device."""
     if isinstance(policy, nn.Module):
         policy.to(device)
     elif device.type != "cpu":
@@ -319,5 +320,5 @@ def placed(policy: Policy, device: torch.device, setting: str = "learner.device"
 
 
 def use_threads(count: int) -> None:
-    """Pin torch to so many threads: on small networks more of them are slower, and results vary with them."""
+    """Limit torch to `count` threads: more are slower on small networks, and results depend on the number."""
     torch.set_num_threads(count)

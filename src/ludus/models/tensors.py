@@ -1,5 +1,4 @@
-"""Between numpy and torch, host and GPU: tensors that share the memory of the arrays they come from, or that
-went over in one transfer each."""
+"""Conversions between numpy and torch and between host and GPU, without copies or by one transfer each."""
 
 from __future__ import annotations
 
@@ -16,23 +15,23 @@ CPU = torch.device("cpu")
 
 
 def share(array: Array | Tensor) -> Tensor:
-    """A tensor on the array's own memory; tensors pass through."""
+    """A tensor that shares the array's memory; tensors pass through."""
     if isinstance(array, Tensor):
         return array
-    if not array.flags.writeable:  # torch has no read-only tensors, so it needs a copy of its own
+    if not array.flags.writeable:  # torch has no read-only tensors
         array = array.copy()
     return torch.from_numpy(array)
 
 
 def round_up_rows(rows: int) -> int:
-    """So many rows or somewhat more: four sizes from one power of two to the next. Libraries for convolutions
-    make code for each number of rows that they see, and keep it."""
+    """Round up to one of four sizes per power of two. Convolution libraries compile and keep code for every
+    number of rows that they see."""
     step = 1 << max(0, (rows - 1).bit_length() - 3)
     return -(-rows // step) * step
 
 
 def as_float(values: Tensor) -> Tensor:
-    """float32 for the network: bytes become shares of 255, other integers and booleans keep their value."""
+    """float32 for the network: bytes are divided by 255, other integers and booleans keep their value."""
     if values.dtype == torch.float32:
         return values
     if values.dtype == torch.uint8:
@@ -41,7 +40,7 @@ def as_float(values: Tensor) -> Tensor:
 
 
 def on_device(array: Array, device: torch.device) -> Tensor:
-    """The array where the weights are: on its own memory there, or by one transfer from pinned memory."""
+    """The array on the device: on its own memory for a CPU, else by one transfer from pinned memory."""
     tensor = share(array)
     if device.type == "cpu":
         return tensor
@@ -51,7 +50,7 @@ def on_device(array: Array, device: torch.device) -> Tensor:
 
 
 def to_host(tensors: Mapping[str, Tensor]) -> Tree:
-    """Arrays on the tensors' own memory; from a GPU all transfers are under way before one is waited for."""
+    """Arrays that share the tensors' memory; from a GPU all transfers are started before waiting."""
     device = next(iter(tensors.values())).device
     if device.type == "cpu":
         return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
@@ -64,7 +63,7 @@ def to_host(tensors: Mapping[str, Tensor]) -> Tree:
 
 
 def staging_memory(device: torch.device) -> Callable[[tuple[int, ...], np.dtype[Any]], Array]:
-    """Makes arrays from which rows go to the device: pinned for a GPU, so that `on_device` copies nothing."""
+    """An allocator of arrays to transfer to the device: pinned for a GPU, so that `on_device` does not copy."""
     if device.type == "cpu":
         return np.zeros
 

@@ -37,11 +37,10 @@ from ludus.league.matches import changed_incarnation
 from ludus.league.payoff import PairRows, Payoff, pair_counts
 from ludus.league.quality import quality_rules
 from ludus.league.ratings import fit_elo
-from ludus.league.rules import LeagueRules
+from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.public_names import find_public
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder, RunFolderError
-from ludus.workers.config import EvaluationConfig
 
 Floats = NDArray[np.float64]
 

@@ -7,10 +7,10 @@ from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
 from ludus.league.promotion import ByScore
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment() -> Experiment:

@@ -8,10 +8,10 @@ from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment() -> Experiment:

@@ -12,10 +12,10 @@ from ludus.experiment import Experiment
 from ludus.games.catalog import resolve
 from ludus.games.isolation.isolated import Isolation, isolate
 from ludus.league.promotion import ByScore
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment() -> Experiment:

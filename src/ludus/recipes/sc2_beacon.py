@@ -7,10 +7,10 @@ from ludus.data.schedules import Linear
 from ludus.experiment import Experiment
 from ludus.games.adapters.pysc2 import PySC2
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.fully_conv import FullyConv
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment() -> Experiment:

@@ -12,11 +12,11 @@ from ludus.experiment import Experiment
 from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
 from ludus.league.matchmaking import PFSP, ForgottenOrStrong, Live, Mixture
 from ludus.league.presets import MAIN, MAIN_EXPLOITER, alphastar
-from ludus.league.rules import LeagueRules
+from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.models.alphastar import AlphaStar
 from ludus.models.alphastar_encoder import Scatter
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 BOTS = ("builtin_terran_very_easy", "builtin_terran_easy", "builtin_terran_medium", "builtin_terran_hard")
 

@@ -19,11 +19,11 @@ from ludus.games.builtin.skirmish_bots import STRATEGIES
 from ludus.games.builtin.skirmish_view import X, Y
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.alphastar import AlphaStar
 from ludus.models.alphastar_encoder import Scatter
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment() -> Experiment:

@@ -9,10 +9,10 @@ from ludus.league.matchmaking import Live, Mixture, UniformPast
 from ludus.league.players import SCRIPTED
 from ludus.league.population import LogUniform, Population
 from ludus.league.promotion import BySteps
-from ludus.league.rules import LeagueRules, Role
+from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 def experiment() -> Experiment:

@@ -39,7 +39,7 @@ class InstanceStatus:
     """Unix time."""
     restarts: int
     address: str
-    """Where it can be called; empty: it is not ready."""
+    """Its address for callers; empty: it is not ready."""
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class ProcessSlot:
     beat: float = 0.0
     """Time of its last heartbeat."""
     address: str = ""
-    """Where it can be called; empty: it is not ready."""
+    """Its address for callers; empty: it is not ready."""
     last_words: str = ""
     """Why it could not start."""
     failures: int = 0

@@ -27,7 +27,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
     service: str
     name: str
-    """Of the instance, such as `reward-0`. A process that replaces it keeps the name."""
+    """Such as `reward-0`. A process that replaces it keeps the name."""
     address: str
     """unix:PATH or tcp:HOST:PORT"""
     host: str

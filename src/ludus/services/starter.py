@@ -31,12 +31,12 @@ class ServiceLaunch(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     name: str
     address: str
-    """Of the class."""
+    """The address of the class."""
     options: dict[str, Option]
     registry: str
-    """Its address."""
+    """The address of the registry."""
     folder: str
-    """Of the socket."""
+    """The folder for its socket."""
     host: str
     """Listen on TCP at this address of the machine; empty: on a unix socket."""
     control_fd: int = -1

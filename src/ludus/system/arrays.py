@@ -24,7 +24,7 @@ Bytes = NDArray[np.uint8]
 Buffer = bytes | Array
 """Anything that bytes can be joined from."""
 ALIGNMENT = 16
-"""Of arrays that a header describes."""
+"""The alignment of arrays that a header describes."""
 ARRAY = 1
 """The msgpack extension that stands for an array."""
 _PADDING = tuple(bytes(size) for size in range(ALIGNMENT))

@@ -30,7 +30,7 @@ ENDING_S = 5.0
 LONGEST_LINE = 2**16
 """Bytes of a printed line; a longer one counts as several."""
 WORKER_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512"}
-"""Of workers, unless the user has set it. oneDNN keeps its code for each shape that it has seen, by default for
+"""Default environment of workers. oneDNN keeps its code for each shape that it has seen, by default for
 1,024 shapes. An actor asks for few shapes, which all fit. A learner's minibatches have new shapes in each update,
 and it keeps no more than this."""
 

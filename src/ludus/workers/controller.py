@@ -35,10 +35,10 @@ from ludus.league.league import League
 from ludus.league.matches import MatchConflictError, check_result
 from ludus.league.players import BY_HAND, FINAL, POPULATION
 from ludus.league.promotion import Snapshot
+from ludus.league.rules import EvaluationConfig
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError
-from ludus.workers.config import EvaluationConfig
 from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress
 

@@ -23,12 +23,11 @@ from ludus.league.matches import first_players
 from ludus.league.payoff import wilson_interval
 from ludus.league.payoff_estimate import least_known_pair
 from ludus.league.psro import reads_every_pair
-from ludus.league.rules import LeagueRules
+from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import best_snapshot
 from ludus.models.policy import Policy
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import MetricsFile, RunFolder
-from ludus.workers.config import EvaluationConfig
 
 MOST_FAILURES = 3
 """Attempts at a match that ends without a result."""

@@ -1,10 +1,14 @@
-"""Adam with clipped gradients that takes no step on numbers that are not finite, and asks the device for
-nothing in between: whether a step was taken is known when somebody looks."""
+"""Gradient steps: Adam for one player or for a stack of them, the minibatches, and the statistics of steps.
+
+A step on numbers that are not finite changes nothing. No step synchronises with the device: whether it was taken is
+read together with the statistics at the end of an update.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,15 +17,15 @@ from torch.optim.adam import adam
 
 from ludus.algorithms.algorithm import Loss
 from ludus.data.batch import Batch
-from ludus.data.trees import Array, Tree
+from ludus.data.trees import Array, IntArray, Tree
 from ludus.models.tensors import on_device
-from ludus.workers.ranks import ALONE, Measured, Ranks, Spread, means
+from ludus.workers.ranks import ALONE, Ranks
 
 _STATE = ("step", "exp_avg", "exp_avg_sq")
 
 
 class AdamSettings(NamedTuple):
-    """What stays the same from step to step."""
+    """Constants of the steps."""
 
     beta1: float
     beta2: float
@@ -30,7 +34,7 @@ class AdamSettings(NamedTuple):
 
 
 class Optimiser:
-    """Holds the moments of the parameters of one player."""
+    """Adam on the parameters of one player, with clipped gradients."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], settings: AdamSettings) -> None:
         self.parameters = list(parameters)
@@ -38,7 +42,7 @@ class Optimiser:
         self.clear()
 
     def clear(self) -> None:
-        """Begin again, as if no step had been taken."""
+        """Forget all steps."""
         device = self.parameters[0].device
         self.steps = [torch.zeros((), device=device) for _ in self.parameters]
         self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
@@ -54,18 +58,16 @@ class Optimiser:
         only: Collection[int] | None = None,
         ranks: Ranks = ALONE,
     ) -> Tensor:
-        """Step down the gradient of `loss`; parameters that it does not use stay as they are, and so do all
-        but those at the places `only`. With several ranks, down that of the sum of their losses; None: this
-        one adds nothing.
+        """Step down the gradient of `loss`, or with several ranks of the sum of their losses; None: this rank adds
+        nothing. Parameters without a gradient, and those not in `only`, stay unchanged.
 
-        Returns a scalar on the loss's device: 1 where loss or gradient were not finite, so that nothing was
-        changed, else 0.
+        Returns a scalar on the loss's device: 1 if loss or gradient were not finite and nothing was changed, else 0.
         """
         for parameter in self.parameters:
             parameter.grad = None
         if loss is not None:
             loss.backward()  # type: ignore[no-untyped-call]
-        # These lie in memory as the parameters do; the kernel relies on it and `autograd.grad` does not care.
+        # The kernel relies on gradients in the parameters' memory layout, which `autograd.grad` does not keep.
         gradients = {
             index: parameter.grad
             for index, parameter in enumerate(self.parameters)
@@ -87,7 +89,7 @@ class Optimiser:
                 [],
                 [self.steps[index] for index in used],
                 fused=True,
-                # the kernel divides gradients by this and leaves everything alone where `found_inf` is 1
+                # The kernel divides gradients by this, and changes nothing if `found_inf` is 1.
                 grad_scale=((norm + 1e-6) / settings.max_gradient_norm).clamp_(min=1.0).float(),
                 found_inf=broken,
                 amsgrad=False,
@@ -103,11 +105,11 @@ class Optimiser:
     def _summed(
         self, ranks: Ranks, loss: Tensor | None, gradients: Mapping[int, Tensor]
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Over all ranks, in one message: the gradients of parameters that any of them uses, and the loss."""
+        """Sum the loss and the gradients of parameters that any rank uses, in one message."""
         sizes = [parameter.numel() for parameter in self.parameters]
         joint = self.parameters[0].new_zeros(sum(sizes) + len(sizes) + 1)
         *pieces, uses, total = torch.split(joint, [*sizes, len(sizes), 1])
-        # As the parameters lie in memory, for the kernel.
+        # In the parameters' memory layout, for the kernel.
         views = [
             piece.as_strided(parameter.size(), parameter.stride(), piece.storage_offset())
             for piece, parameter in zip(pieces, self.parameters, strict=True)
@@ -122,7 +124,7 @@ class Optimiser:
         return total.squeeze(0), {index: views[index] for index in used}
 
     def save(self) -> Tree:
-        """The moments as NUMBER.NAME, of parameters that have taken a step."""
+        """The moments of parameters that have taken a step, by NUMBER.NAME."""
         return {
             f"{index}.{name}": tensor.detach().cpu().numpy().copy()
             for index, tensors in enumerate(zip(self.steps, self.means, self.squares, strict=True))
@@ -138,20 +140,112 @@ class Optimiser:
                     tensor.copy_(torch.from_numpy(np.array(saved[f"{index}.{name}"])))
 
 
+class StackedOptimiser:
+    """Adam on a stack of M models with P parameters each.
+
+    Weights and moments are matrices [M, numbers of a model], so that a step is a few calls however many models and
+    parameters there are. The stack's parameters become views of the weights.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], optimisers: Sequence[Optimiser], settings: AdamSettings
+    ) -> None:
+        self._parameters = list(parameters)
+        self._optimisers = optimisers
+        self._settings = settings
+        sizes = [parameter[0].numel() for parameter in parameters]
+        device = parameters[0].device
+        self._owner = torch.repeat_interleave(
+            torch.arange(len(sizes), device=device), torch.tensor(sizes, device=device)
+        )
+        """By number of a model: its parameter."""
+        self._weights = torch.cat([parameter.detach().flatten(1) for parameter in parameters], 1)
+        self._steps = torch.stack([torch.stack(one.steps) for one in optimisers])
+        self._means = torch.stack([_joined(one.means) for one in optimisers])
+        self._squares = torch.stack([_joined(one.squares) for one in optimisers])
+        for parameter, own in zip(parameters, torch.split(self._weights, sizes, 1), strict=True):
+            parameter.data = own.view(parameter.shape)
+
+    def step(self, losses: Tensor, learning_rates: Tensor, may_change: Tensor) -> Tensor:
+        """Step each model down the gradient of its own loss [M], in the parameters of `may_change` [M, P].
+
+        Returns the models that were not changed because their loss or gradient was not finite.
+        """
+        gradients = torch.autograd.grad(losses.sum(), self._parameters, allow_unused=True)
+        settings = self._settings
+        with torch.no_grad():
+            found = [
+                torch.zeros_like(parameter) if gradient is None else gradient
+                for gradient, parameter in zip(gradients, self._parameters, strict=True)
+            ]
+            if any(gradient is None for gradient in gradients):
+                used = torch.tensor([one is not None for one in gradients], device=losses.device)
+                may_change = may_change & used
+            changes = self._spread(may_change)
+            gradient = torch.where(changes, torch.cat([one.flatten(1) for one in found], 1), 0.0)
+            norms = torch.linalg.vector_norm(gradient, dim=1)
+            finite = torch.isfinite(norms + losses.detach())
+            taken = may_change & finite[:, None]
+            changes = changes & finite[:, None]
+            scales = ((norms + 1e-6) / settings.max_gradient_norm).clamp_(min=1.0)
+            gradient = torch.where(changes, gradient / scales[:, None], 0.0)
+
+            self._steps += taken
+            self._means.lerp_(gradient, changes * (1.0 - settings.beta1))
+            self._squares.lerp_(gradient.square_(), changes * (1.0 - settings.beta2))
+            steps = self._steps.double().clamp_(min=1.0)  # float32 is too coarse for 1 - beta2
+            sizes = (taken * learning_rates[:, None] / (1.0 - settings.beta1**steps)).float()
+            corrections = (1.0 - settings.beta2**steps).sqrt_().float()
+            deviations = (self._squares.sqrt() / self._spread(corrections)).add_(settings.epsilon)
+            self._weights.sub_(deviations.reciprocal_().mul_(self._means).mul_(self._spread(sizes)))
+        return ~finite
+
+    def _spread(self, by_parameter: Tensor) -> Tensor:
+        """Expand a value per parameter to all of its numbers."""
+        return by_parameter.index_select(1, self._owner)
+
+    @torch.no_grad()
+    def hand_back(self) -> None:
+        """Copy weights and moments back to the players."""
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
+        for model, one in enumerate(self._optimisers):
+            sizes = [parameter.numel() for parameter in one.parameters]
+            for own, joint in (
+                (one.parameters, self._weights),
+                (one.means, self._means),
+                (one.squares, self._squares),
+            ):
+                targets += own
+                pieces = torch.split(joint[model], sizes)
+                sources += [piece.view(tensor.shape) for piece, tensor in zip(pieces, own, strict=True)]
+            targets += one.steps
+            sources += self._steps[model].unbind()
+        torch._foreach_copy_(targets, sources)
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+Measured = Mapping[int, tuple[float, Mapping[str, float]]]
+"""Statistics of one gradient step by kind of seat, with its weight."""
+
+
 OnDevice = dict[int, tuple[float, Mapping[str, Tensor]]]
-"""As `Measured`, on the device."""
+"""Like `Measured`, on the device."""
 
 
 class GradientStep(NamedTuple):
-    """What one step measured."""
+    """The result of one gradient step."""
 
     broken: bool
-    """Loss or gradient were not finite, so it was not taken."""
+    """Loss or gradient were not finite, so that it was not taken."""
     statistics: Mapping[str, float]
 
 
 def total_loss(losses: Mapping[int, Loss], weights: Mapping[int, float]) -> Tensor | None:
-    """The mean over the kinds of seat, or with weights this rank's part of it; None if it has none."""
+    """The mean over the kinds of seat, or with weights this rank's part of it; None if it has no minibatch."""
     if weights:
         return torch.stack([weights[kind] * loss.total for kind, loss in losses.items()]).sum()
     totals = [loss.total for loss in losses.values()]
@@ -161,7 +255,7 @@ def total_loss(losses: Mapping[int, Loss], weights: Mapping[int, float]) -> Tens
 
 
 def gradient_steps(ranks: Ranks, broken: Sequence[Tensor], measured: Sequence[OnDevice]) -> list[GradientStep]:
-    """All numbers in one transfer from the device; what other ranks measured is taken in."""
+    """Read all numbers in one transfer from the device, and join those of all ranks."""
     if not broken:
         return []
     found = [
@@ -179,17 +273,35 @@ def gradient_steps(ranks: Ranks, broken: Sequence[Tensor], measured: Sequence[On
     return [GradientStep(flag, means(step)) for flag, *step in zip(flags, *everywhere, strict=True)]
 
 
+def means(steps: Sequence[Measured]) -> dict[str, float]:
+    """Statistics of one gradient step: the weighted mean over the ranks, then the mean over the kinds of seat that
+    have the statistic. The names of heads differ between kinds."""
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    for step in steps:
+        for kind, (weight, statistics) in step.items():
+            for name, value in statistics.items():
+                found.setdefault(name, {}).setdefault(kind, []).append((weight, value))
+    return {name: fmean(map(_weighted, kinds.values())) for name, kinds in found.items()}
+
+
+def _weighted(values: Sequence[tuple[float, float]]) -> float:
+    total = sum(weight for weight, _ in values)
+    if len(values) == 1 or not total:
+        return fmean(value for _, value in values)
+    return sum(weight * value for weight, value in values) / total
+
+
 Orders = dict[int, torch.Tensor]
-"""By kind of seat: the trajectories, or the valid rows of a flat batch, in the order of one pass."""
+"""By kind of seat: the trajectories, or the valid rows of a flat batch, in the order of one epoch."""
 
 
 def minibatches(
     batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
 ) -> Iterator[dict[int, Batch]]:
-    """One pass over the batches of all kinds of seat, in pieces of about `size` decisions.
+    """One epoch over the batches of all kinds of seat, in pieces of about `size` decisions.
 
-    Shuffled single decisions from flat batches, or with `whole` shuffled whole trajectories. The order is
-    drawn and sent to the device once per pass; each piece is copied straight out of the batch.
+    Shuffles single decisions of flat batches, or with `whole` whole trajectories. The order is drawn and sent to the
+    device once per epoch.
     """
     orders, num = draw_orders(batches, whole=whole, size=size, rng=rng)
     pieces = {kind: order.tensor_split(num) for kind, order in orders.items()}
@@ -203,6 +315,41 @@ def minibatches(
             yield minibatch
 
 
+class Spread(NamedTuple):
+    """How the pieces of one kind of seat's minibatches are distributed over the ranks."""
+
+    first: int
+    """Number of this rank's first piece in the sequence of all ranks' pieces."""
+    own: int
+    """Pieces of this rank."""
+    total: int
+    """Pieces of all ranks."""
+    decisions: IntArray | None
+    """By piece of all ranks; None: one each."""
+
+    def count(self, pieces: IntArray) -> int:
+        return len(pieces) if self.decisions is None else int(self.decisions[pieces].sum())
+
+    @property
+    def num_decisions(self) -> int:
+        return self.total if self.decisions is None else int(self.decisions.sum())
+
+
+def spread_over(ranks: Ranks, batches: Mapping[int, Batch], *, whole: bool) -> dict[int, Spread]:
+    """By kind of seat in any rank. Pieces are whole trajectories or single decisions."""
+    own: dict[int, Any] = {
+        kind: batch.valid.sum(0).tolist() if whole else int(batch.valid.sum()) for kind, batch in batches.items()
+    }
+    everywhere = ranks.gather(own)
+    found = {}
+    for kind in sorted({kind for one in everywhere for kind in one}):
+        held = [one.get(kind, [] if whole else 0) for one in everywhere]
+        sizes = [len(one) for one in held] if whole else held
+        decisions = np.array([count for one in held for count in one], np.int64) if whole else None
+        found[kind] = Spread(sum(sizes[: ranks.rank]), sizes[ranks.rank], sum(sizes), decisions)
+    return found
+
+
 def shared_minibatches(
     batches: Mapping[int, Batch],
     spread: Mapping[int, Spread],
@@ -211,10 +358,10 @@ def shared_minibatches(
     size: int,
     rng: np.random.Generator,
 ) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
-    """This rank's part of each of the `minibatches` that one learner would cut from the batches of all ranks,
-    laid one after the other; and what its mean counts in that of the whole, by kind of seat.
+    """This rank's part of the `minibatches` of all ranks' concatenated batches, and the weight of its mean in that of
+    the whole, by kind of seat.
 
-    All ranks draw the same order, so that each knows what the others have. A part may be empty.
+    All ranks draw the same order, so that each knows the parts of the others. A part may be empty.
     """
     orders = {kind: rng.permutation(one.total) for kind, one in spread.items()}
     num = _num_pieces(sum(one.num_decisions for one in spread.values()), size)
@@ -239,7 +386,7 @@ def shared_minibatches(
 def draw_orders(
     batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
 ) -> tuple[Orders, int]:
-    """A random order for one pass, and into how many pieces it is to be cut (as `tensor_split` does)."""
+    """A random order for one epoch, and the number of pieces to cut it into (as `tensor_split` does)."""
     orders = {kind: _order(batch, whole, rng) for kind, batch in batches.items()}
     decisions = sum(int(batch.valid.sum()) if whole else len(orders[kind]) for kind, batch in batches.items())
     return orders, _num_pieces(decisions, size)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from statistics import fmean
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -22,7 +21,6 @@ from torch import Tensor
 
 from ludus.data.batch import Batch
 from ludus.data.trajectory import SlotPool
-from ludus.data.trees import IntArray
 from ludus.system.network import find_interface
 from ludus.workers.messages import Configure, Forget, Request, ResetWeights
 
@@ -218,63 +216,6 @@ def seen_by_all(ranks: Ranks, seen: UpdateShare) -> UpdateShare:
     for one in ranks.gather(seen.by_version):
         together.update(one)
     return UpdateShare(together)
-
-
-class Spread(NamedTuple):
-    """How the pieces of one kind of seat's minibatches are distributed over the ranks."""
-
-    first: int
-    """Number of this rank's first piece in the sequence of all ranks' pieces."""
-    own: int
-    """Pieces of this rank."""
-    total: int
-    """Pieces of all ranks."""
-    decisions: IntArray | None
-    """By piece of all ranks; None: one each."""
-
-    def count(self, pieces: IntArray) -> int:
-        return len(pieces) if self.decisions is None else int(self.decisions[pieces].sum())
-
-    @property
-    def num_decisions(self) -> int:
-        return self.total if self.decisions is None else int(self.decisions.sum())
-
-
-def spread_over(ranks: Ranks, batches: Mapping[int, Batch], *, whole: bool) -> dict[int, Spread]:
-    """By kind of seat in any rank. Pieces are whole trajectories or single decisions."""
-    own: dict[int, Any] = {
-        kind: batch.valid.sum(0).tolist() if whole else int(batch.valid.sum()) for kind, batch in batches.items()
-    }
-    everywhere = ranks.gather(own)
-    found = {}
-    for kind in sorted({kind for one in everywhere for kind in one}):
-        held = [one.get(kind, [] if whole else 0) for one in everywhere]
-        sizes = [len(one) for one in held] if whole else held
-        decisions = np.array([count for one in held for count in one], np.int64) if whole else None
-        found[kind] = Spread(sum(sizes[: ranks.rank]), sizes[ranks.rank], sum(sizes), decisions)
-    return found
-
-
-Measured = Mapping[int, tuple[float, Mapping[str, float]]]
-"""Statistics of one gradient step by kind of seat, with its weight."""
-
-
-def means(steps: Sequence[Measured]) -> dict[str, float]:
-    """Statistics of one gradient step: the weighted mean over the ranks, then the mean over the kinds of seat that
-    have the statistic. The names of heads differ between kinds."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
-    for step in steps:
-        for kind, (weight, statistics) in step.items():
-            for name, value in statistics.items():
-                found.setdefault(name, {}).setdefault(kind, []).append((weight, value))
-    return {name: fmean(map(_weighted, kinds.values())) for name, kinds in found.items()}
-
-
-def _weighted(values: Sequence[tuple[float, float]]) -> float:
-    total = sum(weight for weight, _ in values)
-    if len(values) == 1 or not total:
-        return fmean(value for _, value in values)
-    return sum(weight * value for weight, value in values) / total
 
 
 class OtherRanks(Protocol):

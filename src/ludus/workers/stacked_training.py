@@ -1,5 +1,7 @@
-"""Several players of one architecture trained in one backward pass: as if one after another, but in far fewer
-and larger calls, which is what a GPU that runs small networks lacks."""
+"""Stacked training: several players of one architecture in one backward pass.
+
+The result is that of training one after another, in far fewer and larger calls, which small networks on a GPU need.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.data.batch import Batch
@@ -20,110 +22,19 @@ from ludus.models.network_policy import NetworkPolicy, can_stack, stack_policies
 from ludus.models.operators import Conv2d
 from ludus.models.policy import Unrolled, ValueScale, architecture_digest
 from ludus.models.tensors import on_device
-from ludus.workers.optimiser import AdamSettings, GradientStep, Optimiser, draw_orders
+from ludus.workers.optimiser import GradientStep, StackedOptimiser, draw_orders
 from ludus.workers.ranks import seen_in
 from ludus.workers.trained_player import TrainedPlayer
 
-
-class StackedOptimiser:
-    """Adam on a stack of M models with P parameters each.
-
-    All numbers of one kind lie in one matrix [M, numbers of a model], so that a step is a few calls on
-    matrices, however many models and parameters there are. The stack's parameters become views of it.
-    """
-
-    def __init__(
-        self, parameters: Sequence[nn.Parameter], optimisers: Sequence[Optimiser], settings: AdamSettings
-    ) -> None:
-        self._parameters = list(parameters)
-        self._optimisers = optimisers
-        self._settings = settings
-        sizes = [parameter[0].numel() for parameter in parameters]
-        device = parameters[0].device
-        self._owner = torch.repeat_interleave(
-            torch.arange(len(sizes), device=device), torch.tensor(sizes, device=device)
-        )
-        """Which parameter each number belongs to."""
-        self._weights = torch.cat([parameter.detach().flatten(1) for parameter in parameters], 1)
-        self._steps = torch.stack([torch.stack(one.steps) for one in optimisers])
-        self._means = torch.stack([_joined(one.means) for one in optimisers])
-        self._squares = torch.stack([_joined(one.squares) for one in optimisers])
-        for parameter, own in zip(parameters, torch.split(self._weights, sizes, 1), strict=True):
-            parameter.data = own.view(parameter.shape)
-
-    def step(self, losses: Tensor, learning_rates: Tensor, may_change: Tensor) -> Tensor:
-        """Each model steps down the gradient of its own loss [M]; `may_change` [M, P] says which parameters.
-
-        Returns which models were left as they were because their loss or gradient was not finite.
-        """
-        gradients = torch.autograd.grad(losses.sum(), self._parameters, allow_unused=True)
-        settings = self._settings
-        with torch.no_grad():
-            found = [
-                torch.zeros_like(parameter) if gradient is None else gradient
-                for gradient, parameter in zip(gradients, self._parameters, strict=True)
-            ]
-            if any(gradient is None for gradient in gradients):
-                used = torch.tensor([one is not None for one in gradients], device=losses.device)
-                may_change = may_change & used
-            changes = self._spread(may_change)
-            gradient = torch.where(changes, torch.cat([one.flatten(1) for one in found], 1), 0.0)
-            norms = torch.linalg.vector_norm(gradient, dim=1)
-            finite = torch.isfinite(norms + losses.detach())
-            taken = may_change & finite[:, None]
-            changes = changes & finite[:, None]
-            scales = ((norms + 1e-6) / settings.max_gradient_norm).clamp_(min=1.0)
-            gradient = torch.where(changes, gradient / scales[:, None], 0.0)
-
-            self._steps += taken
-            self._means.lerp_(gradient, changes * (1.0 - settings.beta1))
-            self._squares.lerp_(gradient.square_(), changes * (1.0 - settings.beta2))
-            steps = self._steps.double().clamp_(min=1.0)  # in float32 little would be left of 1 - beta2
-            sizes = (taken * learning_rates[:, None] / (1.0 - settings.beta1**steps)).float()
-            corrections = (1.0 - settings.beta2**steps).sqrt_().float()
-            deviations = (self._squares.sqrt() / self._spread(corrections)).add_(settings.epsilon)
-            self._weights.sub_(deviations.reciprocal_().mul_(self._means).mul_(self._spread(sizes)))
-        return ~finite
-
-    def _spread(self, by_parameter: Tensor) -> Tensor:
-        """From one number per parameter to one per number of it."""
-        return by_parameter.index_select(1, self._owner)
-
-    @torch.no_grad()
-    def hand_back(self) -> None:
-        """Give the players' own parameters and moments what they have become."""
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
-        for model, one in enumerate(self._optimisers):
-            sizes = [parameter.numel() for parameter in one.parameters]
-            for own, joint in (
-                (one.parameters, self._weights),
-                (one.means, self._means),
-                (one.squares, self._squares),
-            ):
-                targets += own
-                pieces = torch.split(joint[model], sizes)
-                sources += [piece.view(tensor.shape) for piece, tensor in zip(pieces, own, strict=True)]
-            targets += one.steps
-            sources += self._steps[model].unbind()
-        torch._foreach_copy_(targets, sources)
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
 MOST_PLAYERS = 16
-"""In one stack: more bring nothing more, and their batches lie on the device together."""
-
-
+"""Players in one stack. More are not faster, and the batches of all must fit on the device."""
 LEAST_PLAYERS, LEAST_WITH_PLANES = 2, 8
-"""From how many players on it pays on a GPU; on a CPU it does not. Measured: docs/many-players.md."""
+"""Players from which on stacking is faster on a GPU; on a CPU it is not. Measured: docs/many-players.md."""
 
 
 def groups(players: Sequence[TrainedPlayer]) -> list[list[TrainedPlayer]]:
-    """Who is trained together: players of one architecture, algorithm and optimiser, where their settings
-    ask for it. Each of them goes into one group, of one if need be."""
+    """Divide players into groups that are trained together: of one architecture, algorithm and optimiser, if their
+    settings allow it."""
     if len(players) < 2 or players[0].ranks.count > 1:
         return [[player] for player in players]
     found: list[tuple[object, list[TrainedPlayer]]] = []
@@ -139,7 +50,7 @@ def groups(players: Sequence[TrainedPlayer]) -> list[list[TrainedPlayer]]:
 
 
 def _key(player: TrainedPlayer) -> object:
-    """Equal for players that may be stacked; None for one that trains alone."""
+    """Equal for players that may be stacked; None for a player that trains alone."""
     config = player.config
     wanted = config.stacked == "on" or (config.stacked == "auto" and player.device.type == "cuda")
     if not (wanted and player.algorithm.stackable and all(map(can_stack, player.policies))):
@@ -159,7 +70,7 @@ def _pays(group: Sequence[TrainedPlayer]) -> bool:
 def update_stacked(
     players: Sequence[TrainedPlayer], batches: Sequence[Mapping[int, Batch]], progress: float
 ) -> list[dict[str, float]]:
-    """`TrainedPlayer.update` of all of them at once; one of a group with its batches at the same place."""
+    """`TrainedPlayer.update` of a group at once."""
     prepared = [player.prepare(own, progress) for player, own in zip(players, batches, strict=True)]
     steps = _descend(players, prepared, progress)
     return [
@@ -172,17 +83,17 @@ class _Pass:
     """The minibatches of one epoch, of all players and one kind of seat."""
 
     index: Tensor
-    """[steps, M, rows]: where in the joint batch each row (or whole trajectory) is."""
+    """[steps, M, rows]: rows (or whole trajectories) in the joint batch."""
     is_real: Tensor
-    """[steps, M, rows]: False for those that only fill up to the longest minibatch."""
+    """[steps, M, rows]: False for padding up to the longest minibatch."""
     lengths: NDArray[np.int64]
-    """[steps, M]: real ones."""
+    """[steps, M]: number of real rows."""
 
 
 def _descend(
     players: Sequence[TrainedPlayer], prepared: Sequence[Mapping[int, Batch]], progress: float
 ) -> list[list[GradientStep]]:
-    """The gradient steps of each player, one step of all of them at a time."""
+    """Take the gradient steps of all players, one step of all of them at a time."""
     first = players[0]
     device, num_models = first.device, len(players)
     kinds = sorted({kind for own in prepared for kind in own})
@@ -210,7 +121,7 @@ def _descend(
         for step in range(len(present)):
             losses, statistics = [], []
             used = [kind for kind in kinds if present[step, :, kind].any()]
-            if not used:  # all of it was too old
+            if not used:  # all decisions were too old
                 continue
             first.after_gradient_step()
             for kind in used:
@@ -231,7 +142,7 @@ def _descend(
 def _plan(
     players: Sequence[TrainedPlayer], prepared: Sequence[Mapping[int, Batch]], kinds: Sequence[int]
 ) -> dict[int, _Pass]:
-    """Draw each player's order, as it would by itself, and cut all of them into steps side by side."""
+    """Draw each player's order as it would alone, and cut all of them into steps."""
     whole, device = players[0].is_whole, players[0].device
     drawn = [
         draw_orders(own, whole=whole, size=player.config.minibatch_size, rng=player.rng)
@@ -278,8 +189,8 @@ def _minibatch(joint: Batch, plan: _Pass, step: int, *, whole: bool) -> Batch:
 def _losses(
     algorithm: Algorithm, stack: NetworkPolicy, batch: Batch, *, with_details: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of each model [M], and its statistics likewise: the networks run as a stack, and what the
-    algorithm makes of their outputs is mapped over the models."""
+    """The loss of each model [M] and its statistics [M]. The networks run as a stack; the algorithm's loss on their
+    outputs is mapped over the models."""
     unrolled = _tensors(stack.unroll(batch))
     scale = {} if stack.value_scale is None else dict(stack.value_scale.named_buffers())
 
@@ -294,7 +205,7 @@ def _losses(
 
 
 class _OneOfStack:
-    """What a loss sees of one model of a stack that has been unrolled."""
+    """One model of an unrolled stack, as a policy for the loss."""
 
     def __init__(self, stack: NetworkPolicy, unrolled: Unrolled, scale: Mapping[str, Tensor]) -> None:
         self.kind = stack.kind
@@ -310,7 +221,7 @@ class _OneOfStack:
 
 
 class _Rows:
-    """What was measured, step by step, left on the device until the end."""
+    """Statistics by step, on the device until the end."""
 
     def __init__(self) -> None:
         self._present: list[NDArray[np.bool_]] = []
@@ -343,7 +254,7 @@ class _Rows:
 
 
 def _means(statistics: Sequence[Mapping[str, Tensor]], counts: Tensor) -> dict[str, Tensor]:
-    """Of each statistic over the kinds of seat that have it: the names of heads differ between kinds."""
+    """The mean of each statistic over the kinds of seat that have it. The names of heads differ between kinds."""
     found = {}
     for name in dict.fromkeys(name for one in statistics for name in one):
         kinds = [kind for kind, one in enumerate(statistics) if name in one]
@@ -352,13 +263,13 @@ def _means(statistics: Sequence[Mapping[str, Tensor]], counts: Tensor) -> dict[s
 
 
 def _has(statistics: Sequence[Mapping[str, Tensor]], counts: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
-    """Which models have each statistic: those with a batch of a kind of seat that has it."""
+    """By statistic: the models that have it, through a batch of a kind of seat with this statistic."""
     names = dict.fromkeys(name for one in statistics for name in one)
     return {name: np.logical_or.reduce(counts[:, [name in one for one in statistics]], -1) for name in names}
 
 
 def _mean(values: Sequence[Tensor], counts: Tensor) -> Tensor:
-    """Of one number [M] per kind of seat, over the kinds that count [M, kinds]."""
+    """The mean of values [M] per kind of seat over the kinds that count [M, kinds]."""
     if len(values) == 1:
         return values[0]
     kept = torch.where(counts, torch.stack(list(values), -1), 0.0)
@@ -366,7 +277,7 @@ def _mean(values: Sequence[Tensor], counts: Tensor) -> Tensor:
 
 
 def _join(batches: Sequence[Batch]) -> Batch:
-    """One after the other, along the axis of single decisions or of trajectories."""
+    """Concatenate batches along the axis of single decisions or of trajectories."""
     axis = batches[0].valid.dim() - 1
 
     def cat(values: Sequence[Any], dim: int) -> Any:

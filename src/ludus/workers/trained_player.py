@@ -41,12 +41,14 @@ from ludus.workers.optimiser import (
     GradientStep,
     OnDevice,
     Optimiser,
+    Spread,
     gradient_steps,
     minibatches,
     shared_minibatches,
+    spread_over,
     total_loss,
 )
-from ludus.workers.ranks import ALONE, Ranks, Spread, UpdateShare, seen_by_all, seen_in, spread_over
+from ludus.workers.ranks import ALONE, Ranks, UpdateShare, seen_by_all, seen_in
 
 
 class TrainedPlayer:

@@ -25,12 +25,13 @@ from ludus.games.adapters.gymnasium_tables import PoolTables, SelfResettingTable
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import GameBatch, allocate_actions
+from ludus.league.rules import EvaluationConfig
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 LENGTH = 4
 

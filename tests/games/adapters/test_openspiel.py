@@ -208,5 +208,5 @@ def test_tree_search_sees_a_win() -> None:
 def test_an_illegal_action_is_refused() -> None:
     batch = OpenSpiel(name="leduc_poker").tables(2)
     batch.reset(np.arange(2), np.arange(2, dtype=np.uint64))
-    with pytest.raises(ValueError, match=r"0 is not a legal action of seat 0 at table 0; legal are \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"table 0, seat 0: move 0 is not one of \[1, 2\]"):
         batch.step(allocate_actions(batch.spec, 2))

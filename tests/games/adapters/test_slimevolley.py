@@ -86,7 +86,7 @@ def test_a_lost_game_is_over_and_a_long_one_is_cut_off() -> None:
 
 @pytest.mark.usefixtures("library")
 def test_a_wrong_move_is_named() -> None:
-    with pytest.raises(ValueError, match="table 0, seat 1: move 6 is not of 0 to 5"):
+    with pytest.raises(ValueError, match="table 0, seat 1: move 6 is not one of 0 to 5"):
         play(tables(), 0, 6)
 
 

@@ -112,9 +112,9 @@ def test_things_at_the_edge_are_drawn_as_far_as_the_map_goes() -> None:
 
 def test_names_what_is_not_legal() -> None:
     game = start(3)
-    with pytest.raises(ValueError, match="beacon: table 0: order 2 is not one of 0 to 1"):
+    with pytest.raises(ValueError, match="beacon: table 0, seat 0: order 2 is not one of 0 to 1"):
         order(game, 2)
-    with pytest.raises(ValueError, match="beacon: table 0: target 4096 is not one of 0 to 4095"):
+    with pytest.raises(ValueError, match="beacon: table 0, seat 0: target 4096 is not one of 0 to 4095"):
         order(game, MOVE, 0, 64)
     order(game, NO_OP, 0, 64)  # the target does not count
 

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 
 from ludus.data.tree import FlatTree
 from ludus.data.trees import IntArray
-from ludus.games.builtin.blotto import AlwaysPlaces, Blotto
+from ludus.games.bots import AlwaysBot
+from ludus.games.builtin.blotto import Blotto
 from ludus.games.check import check_game
 from ludus.games.game import GameSource, allocate_actions
 from ludus.league.equilibrium import nash
@@ -73,7 +74,7 @@ def test_exploitability_is_exact() -> None:
     assert root is not None
     tree = FlatTree.build(root)
     for bot in source.bots().values():
-        if isinstance(bot, AlwaysPlaces):  # some placement beats it from either seat
+        if isinstance(bot, AlwaysBot):  # some placement beats it from either seat
             assert tree.nash_conv(bot.probabilities(tree.observations, tree.legal)) == pytest.approx(2.0)
     mixed = nash(source.payoff.astype(np.float64)).row
     assert tree.nash_conv(np.stack([mixed, mixed])) == pytest.approx(0.0, abs=1e-6)
@@ -86,7 +87,7 @@ def test_an_illegal_action_is_named() -> None:
     batch.reset(np.arange(3), np.arange(3, dtype=np.uint64))
     actions = allocate_actions(batch.spec, 3)
     actions[0]["placement"][1, 1] = 28
-    with pytest.raises(ValueError, match="28 is not a legal action of seat 1 at table 1; legal are 0 to 27"):
+    with pytest.raises(ValueError, match=r"table 1, seat 1: placement 28 is not one of \[0, 1, .*27\]"):
         batch.step(actions)
 
 

@@ -121,9 +121,9 @@ def test_tree_state_is_the_position_of_the_table(moves: str) -> None:
 def test_names_the_move_that_is_not_legal() -> None:
     game = fresh_tables()
     play_moves(game, "000000")
-    with pytest.raises(ValueError, match="table 0: column 0 is full"):
+    with pytest.raises(ValueError, match=r"table 0, seat 0: move 0 is not one of \[1, 2, 3, 4, 5, 6\]"):
         play_moves(game, "0")
-    with pytest.raises(ValueError, match="column 7 does not exist, there are 7"):
+    with pytest.raises(ValueError, match="move 7 is not one of"):
         play_moves(game, "7")
 
 

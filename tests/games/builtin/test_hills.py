@@ -95,10 +95,10 @@ def test_names_the_move_that_leaves_the_grid() -> None:
     actions[0]["move"][0, 0] = UP
     while game.view.legal[0]["move"][0, 0, UP]:
         game.step(actions)
-    with pytest.raises(ValueError, match="hills: table 0, seat 0: move 1 leaves the grid"):
+    with pytest.raises(ValueError, match=r"hills: table 0, seat 0: move 1 is not one of \["):
         game.step(actions)
     actions[0]["move"][:] = 5
-    with pytest.raises(ValueError, match="seat 0: move 5 does not exist, there are 5"):
+    with pytest.raises(ValueError, match=r"seat 0: move 5 is not one of \["):
         game.step(actions)
 
 

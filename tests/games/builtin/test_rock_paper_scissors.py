@@ -3,7 +3,8 @@ import pytest
 
 from ludus.data.tree import FlatTree
 from ludus.data.trees import IntArray
-from ludus.games.builtin.rock_paper_scissors import PAPER, ROCK, SCISSORS, AlwaysBot, RockPaperScissors
+from ludus.games.bots import AlwaysBot
+from ludus.games.builtin.rock_paper_scissors import PAPER, ROCK, SCISSORS, RockPaperScissors
 from ludus.games.game import GameSource, allocate_actions
 
 
@@ -56,7 +57,7 @@ def test_the_second_seat_does_not_see_the_first_choice() -> None:
     tree = FlatTree.build(root)
     assert np.bincount(tree.infostate_seat).tolist() == [10, 10]
     assert tree.nash_conv(tree.uniform()) == pytest.approx(0.0, abs=1e-12)
-    rock = AlwaysBot(move=ROCK).probabilities(tree.observations, tree.legal)
+    rock = AlwaysBot(action=ROCK).probabilities(tree.observations, tree.legal)
     assert tree.nash_conv(rock) == pytest.approx(4.0)
 
 
@@ -65,7 +66,7 @@ def test_an_illegal_action_is_named() -> None:
     batch.reset(np.arange(3), np.arange(3, dtype=np.uint64))
     actions = allocate_actions(batch.spec, 3)
     actions[0]["move"][1, 1] = 3
-    with pytest.raises(ValueError, match="3 is not a legal action of seat 1 at table 1"):
+    with pytest.raises(ValueError, match=r"table 1, seat 1: move 3 is not one of \[0, 1, 2\]"):
         batch.step(actions)
 
 

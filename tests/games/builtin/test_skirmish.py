@@ -262,16 +262,16 @@ def test_names_what_is_not_legal() -> None:
     game = fresh()
     actions = pauses(game)
     actions[0]["action"][0, 1] = ATTACK
-    with pytest.raises(ValueError, match=rf"skirmish: table 0, seat 1: action {ATTACK} is not of \[0, 1, 2"):
+    with pytest.raises(ValueError, match=rf"skirmish: table 0, seat 1: action {ATTACK} is not one of \[0, 1, 2"):
         game.step(actions)
     actions[0]["action"][0, 1] = MOVE
     actions[0]["units"][0, 1] = [0, *[-1] * (rules.PICKS - 1)]  # the base
-    with pytest.raises(ValueError, match=r"seat 1: units \[0, -1, .*is not of \[1, 2, 3, 4\]"):
+    with pytest.raises(ValueError, match=r"seat 1: units 0 is not one of \[1, 2, 3, 4\]"):
         game.step(actions)
     actions[0]["action"][0, 1] = ADVANCE
     actions[0]["units"][0, 1, 0] = 1
     actions[0]["target_point"][0, 1] = rules.CELLS**2
-    with pytest.raises(ValueError, match=r"target_point 256 is not of 0 to 255"):
+    with pytest.raises(ValueError, match=r"target_point 256 is not one of 0 to 255"):
         game.step(actions)
 
 

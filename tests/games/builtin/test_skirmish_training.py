@@ -8,13 +8,14 @@ import pytest
 from ludus.config import encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.skirmish import Mode, Skirmish
+from ludus.league.rules import EvaluationConfig
 from ludus.models.network_policy import ActorCritic
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import EvaluationConfig, LearnerConfig
+from ludus.workers.config import LearnerConfig
 
 
 @pytest.mark.slow

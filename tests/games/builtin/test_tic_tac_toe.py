@@ -80,7 +80,9 @@ def test_a_full_board_is_a_draw() -> None:
     assert game.view.score[0].tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(("moves", "message"), [("44", "cell 4 is taken"), ("9", "cell 9 does not exist")])
+@pytest.mark.parametrize(
+    ("moves", "message"), [("44", "seat 1: move 4 is not one of"), ("9", "seat 0: move 9 is not one of")]
+)
 def test_names_the_move_that_is_not_legal(moves: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         play_moves(fresh_tables(1), moves)

@@ -190,7 +190,6 @@ class FootballTable:
         return seat < self._source.left
 
     def _place(self, seat: Seat) -> int:
-        """The number of the seat within its side."""
         return seat if self._is_left(seat) else seat - self._source.left
 
     def _observations(self) -> dict[Seat, Observation]:

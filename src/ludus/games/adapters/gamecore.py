@@ -63,7 +63,6 @@ class Gamecore(GameDefaults):
     server: str = ""
     """HOST:PORT of the gamecore server; default: $GAMECORE_SERVER_ADDR, or this machine."""
     heroes: tuple[tuple[Hero, ...], tuple[Hero, ...]] | None = None
-    """Heroes of both camps."""
     common_ai: bool = False
     """The server's own player has the second camp; the game then has one team."""
     simulator: SimulatorType = "remote"
@@ -109,7 +108,6 @@ class Gamecore(GameDefaults):
 
     @property
     def num_camps(self) -> int:
-        """Number of camps with seats."""
         return 1 if self.common_ai else 2
 
     @property

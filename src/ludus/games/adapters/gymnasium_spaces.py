@@ -115,7 +115,6 @@ class ActionCodec:
     values: Array | None = None
     """[heads, bins]: values of the options, for a Box."""
     shape: tuple[int, ...] = ()
-    """Shape of an action in a Box."""
 
     @classmethod
     def of(cls, space: Any, env_id: str, bins: int | None = None) -> ActionCodec:

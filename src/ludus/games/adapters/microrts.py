@@ -40,7 +40,6 @@ _FULL_HEALTH = np.array([1, 1, 10, 4, 1, 4, 4, 1])
 _STEPS_PER_TICK = 8
 """Most orders of a seat per tick, on average; actions take 5 ticks and more."""
 _CELL = 40
-"""Pixels of a cell in a picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +116,9 @@ class MicroRTSTables(ArrayTables):
         if not len(live):
             return
         rows, seats = np.nonzero(view.to_act[live])
+        self._require_legal("order", live[rows], seats, orders[live[rows], seats])
         for table, seat in zip(live[rows].tolist(), seats.tolist(), strict=True):
             number = int(orders[table, seat])
-            if not (0 <= number < NUM_ORDERS and view.legal[0]["order"][table, seat, number]):
-                legal = np.flatnonzero(view.legal[0]["order"][table, seat]).tolist()
-                raise ValueError(f"{self.spec.name}: table {table}, seat {seat}: order {number} is not of {legal}")
             self._tables[table].order(seat, int(NUMBER_FOR_SEAT[seat, number]))
         for table in live.tolist():
             self._tables[table].advance()

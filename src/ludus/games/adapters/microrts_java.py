@@ -41,8 +41,6 @@ BOTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Map:
-    """A map file and its size."""
-
     file: Path
     height: int
     width: int
@@ -98,7 +96,6 @@ class Java:
         self._budgeted = find("ai.core.AIWithComputationBudget")
 
     def new_game(self, map_file: Path) -> Any:
-        """A new `rts.GameState`."""
         return self._game_state(self._physical.load(str(map_file), self.unit_types), self.unit_types)
 
     def new_bot(self, name: str, milliseconds: int) -> Any:
@@ -136,7 +133,6 @@ class Order(NamedTuple):
     direction: int = -1
     """Direction of a move, a harvest, a return or a production."""
     unit_type: int = -1
-    """The produced unit."""
     offset: tuple[int, int] = (0, 0)
     """Rows and columns from the unit to the cell that it enters, builds on or attacks."""
 

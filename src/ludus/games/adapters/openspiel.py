@@ -165,7 +165,8 @@ class OpenSpielTables(ArrayTables):
 
     def step(self, actions: Actions) -> None:
         view, moves = self.view, actions[0]["move"]
-        self._require_legal(moves)
+        tables, seats = np.nonzero(view.to_act)
+        self._require_legal("move", tables, seats, moves[tables, seats])
         running = np.flatnonzero(view.to_act.any(axis=1)).tolist()
         self._acted |= view.to_act
         view.to_act[:] = False
@@ -232,19 +233,6 @@ class OpenSpielTables(ArrayTables):
             self._seen.look(self._states[table], seat)
             self._shown[table][seat][...] = self._tensor
         self._pay(table)
-
-    def _require_legal(self, moves: IntArray) -> None:
-        tables, seats = np.nonzero(self.view.to_act)
-        chosen, legal = moves[tables, seats], self.view.legal[0]["move"]
-        inside = (chosen >= 0) & (chosen < legal.shape[2])
-        right = inside & legal[tables, seats, np.where(inside, chosen, 0)]
-        if not right.all():
-            row = int(right.argmin())
-            table, seat = int(tables[row]), int(seats[row])
-            raise ValueError(
-                f"{self.spec.name}: {chosen[row]} is not a legal action of seat {seat} at table {table}; "
-                f"legal are {np.flatnonzero(legal[table, seat]).tolist()}"
-            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,7 +31,6 @@ class Layers:
                 raise GameError(f"{where} has no layer {name!r}{nearest(name, by_name)}")
         self._encoders = [_Encoder(by_name[name]) for name in chosen]
         self.names = tuple(name for encoder in self._encoders for name in encoder.names)
-        """Names of the planes."""
 
     def write(self, layers: Array, planes: NDArray[np.uint8]) -> None:
         """Write PySC2's [layers, height, width] into [planes, height, width]."""
@@ -349,7 +348,6 @@ class SeenUnits:
     def __init__(self, unit_of_row: NDArray[np.int64], alliance: NDArray[np.int64], dropped: int) -> None:
         self.unit_of_row = unit_of_row
         self.alliance = alliance
-        """PySC2's alliance by row."""
         self.dropped = dropped
         """Number of units without a row."""
 

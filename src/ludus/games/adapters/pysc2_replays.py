@@ -56,7 +56,6 @@ _RACES = {"Terr": "terran", "Zerg": "zerg", "Prot": "protoss"}
 _OUTCOMES: dict[str, Outcome] = {"Win": "win", "Loss": "loss", "Tie": "draw", "Undecided": "draw"}
 _METADATA = "replay.gamemetadata.json"
 _VERSION, _GAME_STEPS = 1, 3
-"""Fields of the header."""
 
 
 class DamagedReplayError(ValueError):

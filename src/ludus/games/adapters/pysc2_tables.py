@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec
 from ludus.data.trees import IntArray, Tree, take
 from ludus.games.adapters.pysc2 import Computer, PySC2, computer_on_seat
-from ludus.games.adapters.pysc2_library import actions as pysc2_actions
 from ludus.games.adapters.pysc2_library import (
+    actions as pysc2_actions,
     closing_on_error,
     features,
     flags,
@@ -44,7 +44,6 @@ from ludus.games.seat_rows import GameError, nearest
 from ludus.games.tables import ArrayTables
 
 STARTS = 3
-"""Attempts to start a game."""
 
 LOST = (
     protocol.ConnectionError,
@@ -363,7 +362,6 @@ class Session:
         self._num_agents = 0
         self._episodes = 0
         self.lost = 0
-        """Number of processes that failed."""
         self.counts_steps = not source.mock
         """Whether observations contain the game time."""
 

@@ -44,7 +44,6 @@ _OTHER_SIGN = np.array([1, 1, 1, 1, -1, 1, -1, 1, 1, 1, 1, 1]) / _OBSERVATION_SC
 """Each side sees itself first, with x away from the net, so that only the ball's x changes its sign."""
 
 _PIXELS = 10
-"""Pixels per unit of length."""
 _WIDTH, _HEIGHT, _GROUND = 48, 24, 1.5
 _SKY, _EARTH, _FENCE, _BALL = (11, 16, 19), (116, 114, 117), (102, 56, 35), (217, 79, 0)
 
@@ -103,13 +102,7 @@ class SlimeVolleyTables(ArrayTables):
     def step(self, actions: Actions) -> None:
         tables = np.flatnonzero(self.view.to_act[:, 0])
         moves = actions[0]["move"][tables]
-        wrong = np.argwhere((moves < 0) | (moves >= len(MOVES)))
-        if len(wrong):
-            row, seat = wrong[0].tolist()
-            raise ValueError(
-                f"slimevolley: table {tables[row]}, seat {seat}: move {moves[row, seat]} is not of 0 to "
-                f"{len(MOVES) - 1}"
-            )
+        self._require_legal("move", tables[:, None], np.arange(2), moves)
         points, seen = [], []
         for table, (right, left) in zip(tables.tolist(), moves.tolist(), strict=True):
             game = self._games[table]

@@ -40,7 +40,6 @@ PICTURE = 512
 
 NO_OP, MOVE = range(2)
 UNIT, BEACON, DESTINATION = range(3)
-"""The planes."""
 
 _WALKED = SPEED * np.arange(1, GAME_STEPS + 1)
 _SPAN = np.arange(MARGIN, WIDTH - MARGIN) + 0.5
@@ -128,10 +127,10 @@ class BeaconTables(ArrayTables):
         self._show(tables)
 
     def _order(self, tables: IntArray, orders: Array, targets: Array) -> None:
-        _require_below(2, "order", tables, orders)
         moved = orders == MOVE
+        self._require_legal("order", tables, np.array(0), orders)
+        self._require_legal("target", tables, np.array(0), targets, counts=moved)
         cells = targets[moved]
-        _require_below(WIDTH * WIDTH, "target", tables[moved], cells)
         self._destination[tables[moved]] = np.stack([cells % WIDTH, cells // WIDTH], axis=1) + 0.5
 
     def _show(self, tables: IntArray) -> None:
@@ -166,13 +165,6 @@ class BeaconTables(ArrayTables):
         picture[np.abs(distance(self._destination) - UNIT_RADIUS) <= 0.25] = (210, 153, 34)
         picture[distance(self._unit) <= UNIT_RADIUS] = (230, 237, 243)
         return picture
-
-
-def _require_below(num: int, head: str, tables: IntArray, values: Array) -> None:
-    wrong = np.flatnonzero((values < 0) | (values >= num))
-    if len(wrong):
-        table, value = tables[wrong[0]], values[wrong[0]]
-        raise ValueError(f"beacon: table {table}: {head} {value} is not one of 0 to {num - 1}")
 
 
 def _length(vectors: Array) -> Array:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.tree import OVER, TreeState
 from ludus.data.trees import IntArray, Tree
-from ludus.games.bots import RandomBot, StrategyBot
+from ludus.games.bots import AlwaysBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.tables import ArrayTables, GameDefaults
 
@@ -86,9 +86,9 @@ class Blotto(GameDefaults):
             "right": self._always(right),
         }
 
-    def _always(self, placement: Placement) -> AlwaysPlaces:
+    def _always(self, placement: Placement) -> AlwaysBot:
         whole = placement + (0,) * (self.fields - len(placement))
-        return AlwaysPlaces(action=self.placements.index(whole))
+        return AlwaysBot(action=self.placements.index(whole))
 
     def tree(self) -> TreeState | None:
         if len(self.placements) > WALKABLE_PLACEMENTS:
@@ -118,8 +118,6 @@ def _payoff(soldiers: int, fields: int) -> NDArray[np.float32]:
 
 
 class BlottoTables(ArrayTables):
-    """Tables that are over after one step."""
-
     def __init__(self, spec: GameSpec, payoff: NDArray[np.float32], num_tables: int) -> None:
         super().__init__(spec, num_tables)
         self._payoff = payoff
@@ -132,15 +130,8 @@ class BlottoTables(ArrayTables):
     def step(self, actions: Actions) -> None:
         view = self.view
         chosen = actions[0]["placement"]
-        last = len(self._payoff) - 1
-        illegal = view.to_act & ((chosen < 0) | (chosen > last))
-        if illegal.any():
-            table, seat = np.argwhere(illegal)[0]
-            raise ValueError(
-                f"{self.spec.name}: {chosen[table, seat]} is not a legal action of seat {seat} "
-                f"at table {table}; legal are 0 to {last}"
-            )
         playing = np.flatnonzero(~view.over)
+        self._require_legal("placement", playing[:, None], np.arange(2), chosen[playing])
         won = self._payoff[chosen[playing, 0], chosen[playing, 1]]
         view.reward[playing] = np.stack([won, -won], axis=1)
         view.score[playing] = view.reward[playing]
@@ -155,7 +146,6 @@ class BlottoState:
     soldiers: int
     fields: int
     chosen: tuple[int, ...] = ()
-    """Seat 0's and seat 1's actions."""
 
     def seat(self) -> int:
         return OVER if len(self.chosen) == 2 else len(self.chosen)
@@ -178,13 +168,3 @@ class BlottoState:
 
     def observation(self) -> Tree:
         return {"start": np.ones(1, np.float32)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlwaysPlaces(StrategyBot):
-    """Plays the same placement in every game."""
-
-    action: int
-
-    def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return np.tile(np.eye(legal.shape[1])[self.action], (len(legal), 1))

@@ -123,7 +123,7 @@ class ConnectFourTables(ArrayTables):
         ply = self._ply[tables]
         mover = 2 * tables + (ply & 1)
         column = actions[0]["move"].reshape(-1)[mover].astype(np.int64)
-        self._require_legal(tables, column)
+        self._require_legal("move", tables, ply & 1, column)
         slot = COLUMNS * tables + column
         height = self._heights[slot]
         self._heights[slot] = height + 1
@@ -136,14 +136,6 @@ class ConnectFourTables(ArrayTables):
         self.view.legal[0]["move"][tables[full], :, column[full]] = False
         if "threats" in self.view.observation[0]:
             self._show_threats()
-
-    def _require_legal(self, tables: IntArray, column: IntArray) -> None:
-        inside = (column >= 0) & (column < COLUMNS)
-        legal = inside & (self._heights[COLUMNS * tables + column * inside] < ROWS)
-        if not legal.all():
-            first = int(np.argmin(legal))
-            why = "is full" if inside[first] else f"does not exist, there are {COLUMNS}"
-            raise ValueError(f"connect_four: table {tables[first]}: column {column[first]} {why}")
 
     def _place(self, mover: IntArray, column: IntArray, height: IntArray) -> NDArray[np.bool_]:
         """Place the stones; returns whether each mover has won."""
@@ -196,7 +188,6 @@ class ConnectFourState:
     """Stones of the seat to move."""
     other: int
     threats: bool = True
-    """Whether observations show threats."""
 
     @property
     def stones(self) -> int:

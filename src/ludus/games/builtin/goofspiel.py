@@ -95,7 +95,7 @@ class GoofspielTables(ArrayTables):
         view = self.view
         tables = np.flatnonzero(~view.over)
         bids = actions[0]["bid"][tables].astype(np.int64)
-        self._require_legal(tables, bids)
+        self._require_legal("bid", tables[:, None], np.arange(SEATS), bids)
         hands = self._hands[tables]
         np.put_along_axis(hands, bids[:, :, None], False, axis=2)
         self._hands[tables] = hands
@@ -111,14 +111,6 @@ class GoofspielTables(ArrayTables):
         view.over[tables] = over
         view.to_act[tables] = ~over[:, None]
         self._show(tables)
-
-    def _require_legal(self, tables: IntArray, bids: IntArray) -> None:
-        inside = (bids >= 0) & (bids < self._num_cards)
-        held = np.take_along_axis(self._hands[tables], (bids * inside)[:, :, None], axis=2)[:, :, 0]
-        if not (inside & held).all():
-            row, seat = np.argwhere(~(inside & held))[0]
-            hand = np.flatnonzero(self._hands[tables[row], seat]).tolist()
-            raise ValueError(f"goofspiel: table {tables[row]}, seat {seat}: bid {bids[row, seat]} is not one of {hand}")
 
     def _show(self, tables: IntArray) -> None:
         observation, legal = self.view.observation[0], self.view.legal[0]

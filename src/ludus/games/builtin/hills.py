@@ -105,7 +105,7 @@ class HillsTables(ArrayTables):
         view = self.view
         tables = np.flatnonzero(~view.over)
         moves = actions[0]["move"][tables]
-        self._require_legal(tables, moves)
+        self._require_legal("move", tables[:, None], np.arange(SEATS), moves)
         cells = _NEXT[self._cells[tables], moves]
         self._cells[tables] = cells
         self._round[tables] += 1
@@ -121,14 +121,6 @@ class HillsTables(ArrayTables):
         view.to_act[tables] = ~over[:, None]
         self._raise_hills(tables[self._round[tables] % ROUNDS_PER_HILL == 0])
         self._show(tables)
-
-    def _require_legal(self, tables: IntArray, moves: Array) -> None:
-        inside = (moves >= 0) & (moves < len(MOVES))
-        legal = inside & _ON_GRID[self._cells[tables], moves * inside]
-        if not legal.all():
-            row, seat = np.argwhere(~legal)[0]
-            why = "leaves the grid" if inside[row, seat] else f"does not exist, there are {len(MOVES)}"
-            raise ValueError(f"hills: table {tables[row]}, seat {seat}: move {moves[row, seat]} {why}")
 
     def _show(self, tables: IntArray) -> None:
         cells, hills, rounds = self._cells[tables], self._hills[tables], self._round[tables]

@@ -66,7 +66,6 @@ class LeducState:
         return len(self._moves()) % 2
 
     def _moves(self) -> tuple[int, ...]:
-        """The moves of the current round."""
         return self.rounds[len(self.cards) - 2]
 
     def _round_over(self) -> bool:

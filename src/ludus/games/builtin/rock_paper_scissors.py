@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.tree import OVER, TreeState
 from ludus.data.trees import IntArray, Tree
-from ludus.games.bots import RandomBot, StrategyBot
+from ludus.games.bots import AlwaysBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.tables import ArrayTables, GameDefaults
 
@@ -26,11 +26,6 @@ NO_ROUND = 9
 """A finished round is the number 3 * choice of seat 0 + choice of seat 1; this number is no round yet."""
 
 
-def _rewards() -> NDArray[np.float32]:
-    """[rounds, seats]: rewards, 0 before the first round."""
-    return np.append(np.stack([PAYOFF, PAYOFF.T], axis=2).reshape(9, 2), np.zeros((1, 2), np.float32), axis=0)
-
-
 def _encodings() -> NDArray[np.float32]:
     """[rounds, seats, 7]: observations: flag for no round yet, one-hot own and other choice."""
     table = np.zeros((10, 2, 7), np.float32)
@@ -42,7 +37,8 @@ def _encodings() -> NDArray[np.float32]:
     return table
 
 
-REWARDS = _rewards()
+REWARDS = np.append(np.stack([PAYOFF, PAYOFF.T], axis=2).reshape(9, 2), np.zeros((1, 2), np.float32), axis=0)
+"""[rounds, seats], 0 before the first round."""
 ENCODINGS = _encodings()
 
 
@@ -72,9 +68,9 @@ class RockPaperScissors(GameDefaults):
     def bots(self) -> Mapping[str, Bot]:
         return {
             "random": RandomBot(),
-            "rock": AlwaysBot(move=ROCK),
-            "paper": AlwaysBot(move=PAPER),
-            "scissors": AlwaysBot(move=SCISSORS),
+            "rock": AlwaysBot(action=ROCK),
+            "paper": AlwaysBot(action=PAPER),
+            "scissors": AlwaysBot(action=SCISSORS),
         }
 
     def tree(self) -> TreeState | None:
@@ -99,13 +95,7 @@ class RockPaperScissorsTables(ArrayTables):
     def step(self, actions: Actions) -> None:
         moves = actions[0]["move"]
         playing = ~self.view.over
-        illegal = self.view.to_act & ((moves < ROCK) | (moves > SCISSORS))
-        if illegal.any():
-            table, seat = np.argwhere(illegal)[0]
-            raise ValueError(
-                f"{self.spec.name}: {moves[table, seat]} is not a legal action of seat {seat} "
-                f"at table {table}; legal are [0, 1, 2]"
-            )
+        self._require_legal("move", np.arange(self.num_tables)[:, None], np.arange(2), moves, counts=self.view.to_act)
         self._last_round = np.where(playing, 3 * moves[:, 0] + moves[:, 1], self._last_round)
         self._num_played += playing
         self._show()
@@ -125,7 +115,6 @@ class RockPaperScissorsState:
 
     rounds: int
     moves: tuple[int, ...] = ()
-    """Seat 0's and seat 1's choices in turn."""
 
     def seat(self) -> int:
         return OVER if len(self.moves) == 2 * self.rounds else len(self.moves) % 2
@@ -151,13 +140,3 @@ class RockPaperScissorsState:
         finished = self.information_state()
         last = 3 * finished[-2] + finished[-1] if finished else NO_ROUND
         return {"previous": ENCODINGS[last, self.seat()].copy()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlwaysBot(StrategyBot):
-    """Makes the same choice in every round."""
-
-    move: int
-
-    def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return np.tile(np.eye(legal.shape[1])[self.move], (len(legal), 1))

@@ -165,17 +165,18 @@ class SiegeTables(ArrayTables):
         chosen = {name: array[tables, 0] for name, array in actions[ATTACKER].items()}
         order, target, pause = chosen["order"], chosen["target"], chosen["pause"]
         attacks = order != WAIT
-        self._require(ATTACKER, "order", tables, order, (order >= 0) & (order <= STORM))
-        self._require(ATTACKER, "pause", tables, pause, attacks | ((pause >= 0) & (pause < len(PAUSES))))
-        self._require(ATTACKER, "target", tables, target, ~attacks | self._stands(tables, target))
+        column = np.array(0)
+        self._require_legal("order", tables, column, order, kind=ATTACKER)
+        self._require_legal("pause", tables, column, pause, kind=ATTACKER, counts=~attacks)
+        self._require_legal("target", tables, column, target, kind=ATTACKER, counts=attacks)
         ticks = np.where(attacks, _ATTACK_TICKS[order], _PAUSES[np.where(attacks, 0, pause)])
         self._give_order(ATTACKER, tables, order, np.where(attacks, target, NOWHERE), ticks)
 
     def _order_defender(self, tables: IntArray, actions: Actions) -> None:
         order, target = (actions[DEFENDER][name][tables, 0] for name in ("order", "target"))
         marches = order == MARCH
-        self._require(DEFENDER, "order", tables, order, (order == HOLD) | marches)
-        self._require(DEFENDER, "target", tables, target, ~marches | self._stands(tables, target))
+        self._require_legal("order", tables, np.array(0), order, kind=DEFENDER)
+        self._require_legal("target", tables, np.array(0), target, kind=DEFENDER, counts=marches)
         self._give_order(DEFENDER, tables, order, np.where(marches, target, NOWHERE), _DEFENCE_TICKS[order])
         self._guard[tables[marches]] = NOWHERE
 
@@ -202,19 +203,6 @@ class SiegeTables(ArrayTables):
         self._target[tables] = np.where(done, NOWHERE, target)
         gain: NDArray[np.float64] = POINT * (falls * self._values[tables, town] - REPELLED_COST * repelled)
         return gain
-
-    def _stands(self, tables: IntArray, town: Array) -> NDArray[np.bool_]:
-        exists = (town >= 0) & (town < MOST_TOWNS)
-        return exists & (self._walls[tables, np.where(exists, town, 0)] > 0)
-
-    def _require(self, seat: int, head: str, tables: IntArray, given: Array, legal: NDArray[np.bool_]) -> None:
-        if not legal.all():
-            first = int(np.argmin(legal))
-            mask = self.view.legal[seat][head][tables[first], 0]
-            raise ValueError(
-                f"siege: table {tables[first]}, seat {seat}: {head} {given[first]} "
-                f"is not one of {np.flatnonzero(mask).tolist()}"
-            )
 
     def _show(self, tables: IntArray) -> None:
         clock = self.view.clock[tables]

@@ -11,7 +11,7 @@ All numbers are in `skirmish_rules.py`, all rules in docs/skirmish.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -184,7 +184,7 @@ class SkirmishTables(ArrayTables):
         tables = live[rows]
         chosen = {name: array[tables, seats] for name, array in actions.items()}
         action, delay = chosen["action"], chosen["delay"]
-        self._require_legal(tables, seats, chosen)
+        self._check(tables, seats, chosen)
         self._acts_at[tables, seats] = self.state.tick[tables] + 1 + delay
 
         if self.heroes:
@@ -225,36 +225,22 @@ class SkirmishTables(ArrayTables):
         self.state.queue[tables, sides, waiting] = kind
         self.state.resources[tables, sides] -= rules.COST[kind]
 
-    def _require_legal(self, tables: IntArray, seats: IntArray, chosen: Tree) -> None:
-        legal = self.view.legal[0]
-        action, delay = chosen["action"], chosen["delay"]
-        self._require(tables, seats, "action", action, _allowed(legal["action"][tables, seats], action))
-        self._require(tables, seats, "delay", delay, (delay >= 0) & (delay < rules.LONGEST_DELAY))
-        target, point = chosen["target_unit"], chosen["target_point"]
-        aimed = _allowed(legal["target_unit"][tables, seats], target)
-        self._require(tables, seats, "target_unit", target, (action != rules.ATTACK) | aimed)
-        placed = (point >= 0) & (point < rules.CELLS**2)
-        sent = (action == rules.MOVE) | (action == rules.ADVANCE)
-        self._require(tables, seats, "target_point", point, ~sent | placed)
+    def _check(self, tables: IntArray, seats: IntArray, chosen: Tree) -> None:
+        action = chosen["action"]
+        counts = {
+            "action": True,
+            "delay": True,
+            "target_unit": action == rules.ATTACK,
+            "target_point": (action == rules.MOVE) | (action == rules.ADVANCE),
+        }
+        for head, counted in counts.items():
+            self._require_legal(head, tables, seats, chosen[head], counts=counted)
         if not self.heroes:
             ordered = (action != rules.NO_OP) & (action <= rules.GATHER)
-            units = chosen["units"]
-            ended = np.logical_or.accumulate(units < 0, axis=1)
-            mine = np.stack([_allowed(legal["units"][tables, seats], pick) for pick in units.T], axis=1)
-            right = (mine | ended).all(axis=1) & ~ended[:, 0]
-            self._require(tables, seats, "units", units, ~ordered | right)
-
-    def _require(self, tables: IntArray, seats: IntArray, head: str, given: Array, right: NDArray[np.bool_]) -> None:
-        if not right.all():
-            first = int(np.argmin(right))
-            table, seat = tables[first], seats[first]
-            mask = self.view.legal[0].get(head)
-            options: Sequence[int] | str = f"0 to {self.spec.kinds[0].num_options(head) - 1}"
-            if mask is not None:
-                options = np.flatnonzero(mask[table, seat]).tolist()
-            raise ValueError(
-                f"skirmish: table {table}, seat {seat}: {head} {given[first].tolist()} is not of {options}"
-            )
+            ended = np.logical_or.accumulate(chosen["units"] < 0, axis=1)
+            ended[:, 0] = False  # the first pick is required
+            counted = ordered[:, None] & ~ended
+            self._require_legal("units", tables[:, None], seats[:, None], chosen["units"], counts=counted)
 
     def _show(self, tables: IntArray) -> None:
         """Write observations and masks of the seats to act at these tables."""
@@ -333,9 +319,3 @@ class CommandedTables(SkirmishTables):
         super().step(actions)
         built = self.state.made[..., None] >= np.array(rules.BUILT)
         self.strategy.built[:] = built.reshape(self.strategy.built.shape)
-
-
-def _allowed(mask: Array, chosen: Array) -> NDArray[np.bool_]:
-    inside = (chosen >= 0) & (chosen < mask.shape[1])
-    allowed: NDArray[np.bool_] = inside & mask[np.arange(len(mask)), np.where(inside, chosen, 0)]
-    return allowed

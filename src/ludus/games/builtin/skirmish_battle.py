@@ -89,7 +89,6 @@ class State:
         )
 
     def take(self, tables: IntArray) -> State:
-        """A copy of these tables."""
         return State(*(getattr(self, name)[tables] for name in _FIELDS))
 
     def put(self, tables: IntArray, part: State) -> None:

@@ -18,7 +18,6 @@ PATCHES = 8
 ENTITIES = SIDES * SLOTS + PATCHES
 
 MAP = 32.0
-"""Width and height of the map."""
 CELLS = 16
 """Cells of the minimap, and of target points, along each axis."""
 CELL = MAP / CELLS
@@ -30,7 +29,6 @@ TOWARDS_MIDDLE = np.array([1.5, -1.5], np.float32)
 LAST_TICK = 512
 LONGEST_DELAY = 8
 PICKS = 8
-"""Most units in one command."""
 QUEUE = 4
 """Most units in the queue of a base, including the one in training."""
 

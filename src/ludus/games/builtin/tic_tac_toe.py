@@ -87,7 +87,7 @@ class TicTacToeTables(ArrayTables):
         mover = self._ply[tables] & 1
         other = 1 - mover
         cell = actions[0]["move"][tables, mover]
-        self._require_legal(tables, cell)
+        self._require_legal("move", tables, mover, cell)
         marks = self._marks[tables, mover] | 1 << cell
         self._marks[tables, mover] = marks
         self._ply[tables] += 1
@@ -103,14 +103,6 @@ class TicTacToeTables(ArrayTables):
         view.reward[tables, mover] = won
         view.reward[tables, other] = -won.astype(np.float32)
         view.score[tables] = view.reward[tables]
-
-    def _require_legal(self, tables: IntArray, cell: IntArray) -> None:
-        inside = (cell >= 0) & (cell < CELLS)
-        legal = inside & self.view.legal[0]["move"][tables, 0, cell * inside]
-        if not legal.all():
-            first = int(np.argmin(legal))
-            why = "is taken" if inside[first] else f"does not exist, there are {CELLS}"
-            raise ValueError(f"tic_tac_toe: table {tables[first]}: cell {cell[first]} {why}")
 
     def tree_state(self, table: int) -> TicTacToeState:
         first, second = self._marks[table].tolist()

@@ -6,7 +6,6 @@ import faulthandler
 import os
 import select
 import shutil
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -39,6 +38,7 @@ from ludus.games.isolation.shared import (
     named_arrays,
 )
 from ludus.games.seat_rows import GameError
+from ludus.system.process import ChildProcess
 from ludus.system.shared_memory import Region
 
 _SCREEN = "1280x1024x24"
@@ -57,7 +57,7 @@ def display() -> Iterator[None]:
     chosen, choosing = os.pipe()
     command = [program, "-displayfd", str(choosing), "-screen", "0", _SCREEN, "-nolisten", "tcp", "-noreset"]
     with open(chosen, "rb", buffering=0) as answer:
-        server = subprocess.Popen(command, pass_fds=(choosing,), stdin=subprocess.DEVNULL)
+        server = ChildProcess(command, stdout=1, stderr=2, fds=(choosing,))
         os.close(choosing)
         try:
             ready, _, _ = select.select([answer], [], [], _PATIENCE_S)
@@ -68,12 +68,7 @@ def display() -> Iterator[None]:
             yield
         finally:
             os.environ.pop("DISPLAY", None)
-            server.terminate()  # in good order: a killed one leaves its lock behind
-            try:
-                server.wait(2.0)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+            server.end(within_s=2.0)  # in good order: a killed one leaves its lock behind
 
 
 Seats = slice | list[int]

@@ -61,7 +61,7 @@ class _HostSlot:
     losses: int = 0
     """In a row, without an episode that was finished."""
     reason: str = ""
-    """Of the latest loss."""
+    """The reason of the latest loss."""
 
     @property
     def tables(self) -> slice:
@@ -418,7 +418,9 @@ def own_options(source: Any) -> dict[str, Any]:
     """The options that a game was made with, as far as they can be read from it."""
     if isinstance(source, Lifted):
         return dict(source.factory.keywords) if isinstance(source.factory, partial) else {}
-    return {part.name: getattr(source, part.name) for part in fields(source) if part.init} if is_dataclass(source) else {}
+    return (
+        {part.name: getattr(source, part.name) for part in fields(source) if part.init} if is_dataclass(source) else {}
+    )
 
 
 def _written_down(source: Any) -> tuple[str, dict[str, Any]]:

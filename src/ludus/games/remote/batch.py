@@ -21,6 +21,7 @@ from ludus.games.remote.frames import SharedView, action_parts, array_parts, rea
 from ludus.games.remote.messages import (
     PROTOCOL,
     Act,
+    Actions as Chosen,
     AnyAnswer,
     ClientRequest,
     Draw,
@@ -31,7 +32,6 @@ from ludus.games.remote.messages import (
     View,
     Welcome,
 )
-from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.seat_rows import GameError
 from ludus.system.arrays import WireError
 

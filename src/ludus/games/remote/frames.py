@@ -121,7 +121,7 @@ def _read_varint(frame: memoryview | Frame, place: int) -> tuple[int, int]:
 
 
 ALIGNMENT = 8
-"""Of the arrays in a frame, as docs/game-server.md says."""
+"""The alignment of the arrays in a frame (docs/game-server.md)."""
 _INTEGERS = {"tables": np.int64, "seats": np.int64, "seeds": np.uint64}
 
 if sys.byteorder != "little":  # pragma: no cover

@@ -85,7 +85,7 @@ class CampPlayer:
 
 _TABLE = np.zeros(1, np.int64)
 _MOST_EPISODES = 1_000
-"""Of one match: the result holds all their scores."""
+"""The limit for one match, because its result holds all scores."""
 _LONGEST_WAIT_S = 24 * 3600.0
 
 

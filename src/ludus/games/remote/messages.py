@@ -81,7 +81,7 @@ class Shortcut(msgspec.Struct, frozen=True):
     """A socket that replaces gRPC for clients on the machine of the server."""
 
     name: str
-    """Of a Unix socket in Linux's abstract namespace."""
+    """The name of a unix socket in the abstract namespace of Linux."""
     key: str
     """The first bytes of the client there, in hexadecimal; valid for this stream only."""
 
@@ -135,7 +135,7 @@ class MatchConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     camps: tuple[Camp, ...]
     options: dict[str, Any] = {}
-    """Of the game, such as its mode."""
+    """Options of the game, such as its mode."""
     episodes: int = 1
     frame_limit: int | None = None
     """Steps after which an episode is cut off."""
@@ -162,7 +162,7 @@ class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
     scores: tuple[tuple[float, ...], ...] = ()
     """Per finished episode, the score of each camp."""
     steps: int = 0
-    """Of all episodes."""
+    """Steps of all episodes."""
     cut_off: int = 0
     """Episodes that a limit has truncated."""
     evaluation: bool = False

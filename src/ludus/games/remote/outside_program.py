@@ -91,7 +91,7 @@ class OutsideProgram:
 
     @property
     def pid(self) -> int | None:
-        """Of the guard that watches it."""
+        """The process number of its guard."""
         return None if self._process is None else self._process.pid
 
     def why_not_ready(self) -> str | None:

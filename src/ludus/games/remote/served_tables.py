@@ -187,7 +187,7 @@ _CODES = {
     TooLongError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     WireError: grpc.StatusCode.INVALID_ARGUMENT,
 }
-"""Of errors, the first that fits."""
+"""Status of an error: that of the first class that fits."""
 
 
 class RequestRefused(Exception):  # noqa: N818 - no error of ours

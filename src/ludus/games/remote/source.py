@@ -6,8 +6,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,7 +16,6 @@ from ludus.data.tree import TreeState
 from ludus.games.bots import HostedBot, RandomBot
 from ludus.games.game import Bot, GameBatch, GameSource
 from ludus.games.isolation.isolated import Isolated, own_options
-from ludus.games.lift import Lifted
 from ludus.games.pointing import REMOTE, SERVER_VARIABLE
 from ludus.games.remote.batch import RemoteBatch, greet, read_spec, require_same
 from ludus.games.remote.connection import ServerAccess, ServerLost, ServerRefused
@@ -95,7 +94,7 @@ class Remote:
     game: str = ""
     """As the server names it; empty: the one that it plays."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the game; plain values."""
+    """Options of the game; plain values."""
     token_file: str | None = None
     ca_file: str | None = None
     timeout_s: float = 60.0

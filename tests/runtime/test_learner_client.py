@@ -1,0 +1,80 @@
+"""The client of the learner process: its news and its answers come through the same connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from ludus.data.records import LearnerProgress
+from ludus.runtime.learner_client import LearnerGone, RemoteLearner
+from ludus.system.process import receive, send
+from ludus.workers.messages import Done, Forget, Learned, ToLearner
+
+
+class Process:
+    """A learner process that is alive as long as its end of the connection is open."""
+
+    pid = 7
+    name = "learner"
+    lost = None
+
+    def __init__(self, control: Connection) -> None:
+        self.control = control
+        self.exit_code: int | None = None
+
+    def wait_end(self, _: float) -> int | None:
+        return self.exit_code
+
+
+@pytest.fixture
+def connected() -> Iterator[tuple[RemoteLearner, Connection]]:
+    here, there = Pipe()
+    process: Any = Process(here)
+    with here, there:
+        yield RemoteLearner(process, patience_s=5.0), there
+
+
+def learned(step: int) -> Learned:
+    return Learned((LearnerProgress("main", 0, step, 100 * step),), {"main/loss": 0.5})
+
+
+def test_news_that_came_before_an_answer_are_not_waited_for_again(
+    connected: tuple[RemoteLearner, Connection],
+) -> None:
+    """An actor has died just when the learner sent its news: replacing the actor takes them in."""
+    learner, peer = connected
+    send(peer, learned(1))
+    send(peer, Done())
+    assert learner.ask(Forget(3)) == Done()
+    assert receive(peer, ToLearner) == Forget(3)
+    assert learner.take_news(), "the controller has yet to note them"
+    assert [decisions for decisions, _ in learner.updates] == [100]
+    assert not learner.take_news(), "a learner that is silent for a moment is no fault"
+
+
+def test_all_news_are_taken_at_once(connected: tuple[RemoteLearner, Connection]) -> None:
+    learner, peer = connected
+    for step in (1, 2):
+        send(peer, learned(step))
+    assert learner.take_news()
+    assert learner.report("main").step == 2
+    assert [decisions for decisions, _ in learner.updates] == [100, 200]
+
+
+def test_a_learner_that_is_gone_is_noticed(connected: tuple[RemoteLearner, Connection]) -> None:
+    learner, peer = connected
+    peer.close()
+    with pytest.raises(LearnerGone, match="learner closed its connection") as gone:
+        learner.take_news()
+    assert gone.value.pid == 7
+
+
+def test_an_answer_that_nobody_asked_for_is_a_fault(connected: tuple[RemoteLearner, Connection]) -> None:
+    learner, peer = connected
+    send(peer, Done())
+    with pytest.raises(LearnerGone, match="the learner answers what nobody asked"):
+        learner.take_news()
