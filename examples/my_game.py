@@ -30,11 +30,10 @@ from ludus import (
     ObservationSpec,
     Role,
     SelfPlay,
-    StrategyBot,
     Turn,
     Vector,
 )
-from ludus.games import Tree
+from ludus.games import StrategyBot, Tree
 
 FACES = 6
 BIDS = 2 * FACES

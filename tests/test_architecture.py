@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "services": {"data", "system"},
     "algorithms": {"data", "models"},
     "workers": BUILDING_BLOCKS,
-    "observe": {"data", "system", "games", "store", "config", "league", "workers"},
+    "observe": {"data", "system", "games", "store", "config", "league", "workers", "public_names"},
     "experiment": PARTS,
     "defaults": PARTS | {"experiment"},
     "lookup": PARTS | {"experiment", "defaults", "recipes"},
@@ -36,7 +36,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": {"data", "system", "config"},
     "replays": PARTS | {"experiment", "lookup", "runtime"},
     "evaluation": PARTS | {"experiment", "lookup", "runtime", "replays"},
-    "cli": PARTS | {"experiment", "lookup", "runtime", "recipes", "launch", "replays", "evaluation"},
+    "agent": PARTS | {"experiment", "runtime"},
+    "run": PARTS | {"experiment", "runtime", "evaluation", "agent"},
+    "training": PARTS | {"experiment", "lookup", "runtime", "replays", "run"},
+    "cli": PARTS
+    | {"experiment", "lookup", "runtime", "recipes", "launch", "replays", "evaluation", "agent", "run", "training"},
 }
 """Every part may also import itself. `ludus/__init__.py` only names what is public."""
 
@@ -90,8 +94,9 @@ NOT_PURE = {
 }
 """What a fold over the ledger must not look at: clock, disk, network, chance of its own."""
 
-LAZY = {"lookup.py", "runtime/start.py", "evaluation/play/replays.py"}
-"""Files outside `cli/` that may import ours inside a function: they choose by name what to load."""
+LAZY = {"lookup.py", "run.py", "runtime/start.py", "evaluation/play/replays.py"}
+"""Files outside `cli/` that may import ours inside a function: they choose by name what to load, or load PyTorch only
+when it is needed."""
 
 VAGUE_NAMES = {"utils", "util", "common", "misc", "base", "core", "types", "manager", "helpers", "legacy"}
 
@@ -175,6 +180,8 @@ def test_imports_follow_the_layers(file: str) -> None:
         ),
         ("runtime/assemble.py", "from ludus.recipes import connect_four", "runtime imports ludus.recipes"),
         ("recipes/kuhn.py", "from ludus.cli import train", "recipes imports ludus.cli"),
+        ("agent.py", "from ludus.run import Run", "agent imports ludus.run"),
+        ("run.py", "from ludus.training import train", "run imports ludus.training"),
         ("recipes/kuhn.py", "import torch.nn", "torch belongs in"),
         ("store/ledger.py", "from ludus import Experiment", "store imports ludus"),
         ("store/ledger.py", "from . import files", "relative import"),

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ludus.config import (
     MISSING,

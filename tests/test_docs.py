@@ -24,6 +24,7 @@ from doc_blocks import FENCE, PAGES, REPOSITORY, SHELLS, blocks, commands, comma
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 
 NOT_RUN = {
+    ("README.md", "ludus.train"): "trains for minutes; tests/test_front_door.py makes these calls",
     ("docs/cluster.md", "LoopbackCluster"): "starts three nodes of Ray; tests/cluster runs it",
     ("docs/game-server.md", "wait_game"): "needs a game server; tests/games/remote runs it at one",
     ("docs/game-server.md", "join"): "needs a game server; tests/games/remote runs it at one",

@@ -37,7 +37,7 @@ def test_the_reference_is_up_to_date(page: str) -> None:
 
 def test_the_reference_has_what_people_look_for() -> None:
     experiment = reference.PAGES["experiment.md"]()
-    assert "| `batch_size` | `int` | `16384` | Decisions collected for one update of a player. |" in experiment
+    assert "| `batch_size` | `int` | `16384` | Decisions of one update of a player. |" in experiment
     assert re.search(r"\| `algorithm` \*live\* \| `Algorithm`: .*\[Impala\]\(#impala\).* \| `PPO` \|", experiment)
     assert re.search(r"\| `name` \| `str` \| required \|", experiment)
     commands = reference.PAGES["commands.md"]()

@@ -95,7 +95,7 @@ def test_a_file_that_trains_when_imported_is_refused(tmp_path: Path) -> None:
         ("connect_four", {"budget": "much"}, "budget: expected int"),
         ("mine.py", {}, "which function of it"),
         ("openspeel:hex", {}, "did you mean 'openspiel:hex'"),
-        (3, {}, "not an Experiment"),
+        (3, {}, "3 gives 3, neither an Experiment nor a game"),
     ],
 )
 def test_bad_input_of_train(what: Any, overrides: dict[str, Any], message: str) -> None:
@@ -275,6 +275,14 @@ def test_bad_input_of_load_agent(folder: Path, tmp_path: Path) -> None:
         ludus.load_agent(folder, "main@bst")
     with pytest.raises(ludus.GameError, match="has no seat 2; seats are 0 to 1"):
         ludus.load_agent(folder, "main", seat=2)
+    with pytest.raises(ludus.GameError, match="has no seat '0'; seats are 0 to 1"):
+        ludus.load_agent(folder, "main", seat="0")  # type: ignore[arg-type]
+    with pytest.raises(ludus.ConfigError, match="did you mean 'average'"):
+        ludus.load_agent(folder, "main", weights="avrage")  # type: ignore[arg-type]
+    with pytest.raises(ludus.ConfigError, match="unknown player 'zzz'") as refused:
+        ludus.load_agent(folder, "zzz")
+    assert "alpha_beta_2" in str(refused.value)  # bots are listed too
+    assert "\n" not in str(refused.value)
     with pytest.raises(ludus.GameError, match="needs more than an observation"):
         ludus.load_agent(folder, "uct_100").act(
             {"board": np.zeros(84, np.float32), "threats": np.zeros(14, np.float32)}
@@ -286,8 +294,9 @@ def test_damaged_weights_are_named(folder: Path, tmp_path: Path) -> None:
     subprocess.run(["cp", "-r", str(folder), str(copy)], check=True)
     for weights in (copy / "models" / "main").glob("*.safetensors"):
         weights.write_bytes(weights.read_bytes()[:-5] + b"wrong")
-    with pytest.raises(ludus.StoreError, match=r"weights of main:.* do not match their digest"):
+    with pytest.raises(ludus.StoreError, match=r"weights of main:.* do not match their digest") as refused:
         ludus.load_agent(copy, "main@best")
+    assert "\n" not in str(refused.value)
 
 
 # --- reading executes nothing ---

@@ -170,12 +170,21 @@ def test_hidden_information_gets_a_magnet_whose_weight_falls() -> None:
     assert role.promotion == BySteps(every=100_000)
 
 
-@pytest.mark.parametrize(
-    ("variety", "budget", "weight"),
-    [(0.5, 200_000, 0.1), (0.5, 1_000_000, 0.1), (0.5, 4_000_000, 0.05), (0.01, 1_000_000, 0.02)],
-)
-def test_the_magnet_lets_go_as_far_as_the_budget_allows(variety: float, budget: int, weight: float) -> None:
-    assert last_magnet_weight(GameFacts(spec=spec(), hidden=True, variety=variety), budget) == weight
+@pytest.mark.parametrize(("budget", "weight"), [(200_000, 0.1), (1_000_000, 0.1), (4_000_000, 0.05)])
+def test_the_magnet_lets_go_as_far_as_the_budget_allows(budget: int, weight: float) -> None:
+    assert last_magnet_weight(budget) == weight
+
+
+def test_a_small_game_gets_a_magnet_that_moves() -> None:
+    small = GameFacts(spec=spec(), hidden=True, variety=0.01)
+    copies = {}
+    for budget in (100_000, 500_000, 1_000_000, 10_000_000):
+        algorithm = default_algorithm(small, budget)
+        assert isinstance(algorithm, MagnetPolicyGradient)
+        assert algorithm.magnet is not None
+        copies[budget] = algorithm.magnet.copy_every
+    assert copies == {100_000: 10, 500_000: 20, 1_000_000: 40, 10_000_000: 40}
+    assert "moving" in describe_defaults(small)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +215,15 @@ def test_every_side_sits_on_every_team_equally_often(teams: int, decisions: floa
     assert actor.num_tables % actor.matches == 0
     assert fit_to_teams(4, 3) == 6
     assert fit_to_teams(6, 3) == 6
+
+
+@pytest.mark.parametrize("seats", [1, 2, 3, 6, 10, 60])
+@pytest.mark.parametrize("part", [None, BOARD, SCREEN])
+def test_a_round_of_trajectories_is_at_most_one_batch(seats: int, part: Part | None) -> None:
+    facts = GameFacts(spec=spec(seats, part=part), decisions=40.0)
+    actor, learner = default_actor(facts), default_learner(facts)
+    assert actor.num_tables * actor.unroll_length * seats <= learner.batch_size
+    assert actor.num_tables % actor.matches == 0
 
 
 def test_long_episodes_get_longer_unrolls() -> None:

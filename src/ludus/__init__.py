@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from ludus.evaluation.play.replays import replay_document as replay_document
     from ludus.experiment import ClusterConfig as ClusterConfig, Experiment as Experiment
-    from ludus.games.bots import RandomBot as RandomBot, StrategyBot as StrategyBot
+    from ludus.games.bots import RandomBot as RandomBot
     from ludus.games.check import check_game as check_game
     from ludus.games.game import (
         Bot as Bot,

@@ -1,4 +1,4 @@
-"""A player of a run as an agent in somebody's own loop: plain observations in, actions of the game out."""
+"""A player of a run as an agent for your own loop: it takes plain observations and returns actions of the game."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ludus.config import ConfigError
+from ludus.data.checks import unknown
 from ludus.data.specs import ArraySpec, GameSpec, ObservationSpec, SeatKind
 from ludus.data.trees import Array, IntArray, Tree, allocate, put
 from ludus.experiment import Experiment
@@ -23,7 +25,7 @@ from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 Weights = Literal["average", "live"]
 State = Tree
-"""What an agent remembers, one row per observation; empty for an agent without memory."""
+"""The memory of an agent, one row per observation; empty for an agent without memory."""
 
 
 def load_agent(
@@ -48,6 +50,8 @@ def load_agent(
         seat: the seat that it plays. Needed only where seats see or do different things; `Agent.act` can
             name another one.
     """
+    if weights not in get_args(Weights):
+        raise ConfigError(unknown("weights", str(weights), get_args(Weights)))
     folder = RunFolder.open(Path(run))
     now, league = load_state(folder)
     (seated,) = load_players(now, folder, league, [player], weights=weights, greedy=greedy).values()
@@ -75,7 +79,7 @@ class Agent:
         self.player = player
         """Its name in the run."""
         self.spec: GameSpec = experiment.game.spec
-        """Of the game that it plays."""
+        """The facts of the game that it plays."""
         self._bots = with_bots(experiment.game, experiment.bots).bots()
         self._bot = None if seated.bot is None else self._bots[player]
         self._played = self.spec if self._bot is not None else experiment.grouped_game.spec
@@ -215,7 +219,8 @@ class Agent:
                 names = [f"{n} ({self._played.kinds[kind].name})" for n, kind in enumerate(self._played.seats)]
                 raise GameError(f"{self.spec.name}: say which seat acts, seat={' or '.join(names)}")
             return 0, 0
-        if isinstance(seat, bool) or not 0 <= seat < self.spec.num_seats:
+        is_number = isinstance(seat, int | np.integer) and not isinstance(seat, bool)
+        if not is_number or not 0 <= seat < self.spec.num_seats:
             raise GameError(f"{self.spec.name} has no seat {seat!r}; seats are 0 to {self.spec.num_seats - 1}")
         return self._played.seats[seat], int(seat)
 
@@ -229,7 +234,7 @@ class Agent:
         if seat not in self._rows:
             kind = self._played.kinds[self._played.seats[seat]]
             seen, masks = allocate(kind.observation.arrays, (1,)), allocate(kind.legal_arrays, (1,))
-            # What only a critic sees is not there outside of training.
+            # The parts for critics exist only in training.
             shown = replace(kind, observation=ObservationSpec(parts=kind.observation.parts))
             first = {name: array[0, ...] for name, array in seen.items()}
             legal = {name: array[0, ...] for name, array in masks.items()}
@@ -241,7 +246,7 @@ class Agent:
 
 
 class _SeenTables:
-    """Tables of which nothing is known but what the seats that act see: enough for most bots."""
+    """Tables that hold only the observations of the seats that act: enough for most bots."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
         self.spec = spec
@@ -281,7 +286,7 @@ def _num_rows(given: Mapping[str, Array], kind: SeatKind, where: str) -> int:
 
 
 def _fill(into: Tree, given: Mapping[str, Array], wanted: Mapping[str, ArraySpec], what: str) -> None:
-    """Copy what fits; the first array that does not is named with the shape that was expected."""
+    """Copy the arrays. Raises GameError for the first one that does not fit, with the expected shape."""
     for name, one in wanted.items():
         array, target = given.get(name), into[name]
         fits = array is not None and array.shape == target.shape

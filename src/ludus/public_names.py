@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 
 class PublicName(NamedTuple):
-    """Where a name comes from, and what it is."""
+    """The address and the description of a public name."""
 
     address: str
     """`package.module:Name`; nothing after the colon: the module itself."""
@@ -94,7 +94,6 @@ _GAMES = _table(
     GameSource ludus.games.game Interface of what an experiment names as its game.
     Bot ludus.games.game Interface of a scripted player.
     RandomBot ludus.games.bots Takes every legal action with the same probability.
-    StrategyBot ludus.games.bots A scripted player given by action probabilities.
     Isolation ludus.games.isolation.isolated Plays a game in processes of its own, within limits.
     """
 )
@@ -105,6 +104,7 @@ _MORE_GAMES = _table(
     TableView ludus.games.game The arrays of a GameBatch.
     allocate_actions ludus.games.game Arrays for the actions of all tables.
     Table ludus.games.table One table of any game, with the plain interface of a Game.
+    StrategyBot ludus.games.bots A scripted player given by action probabilities.
     Rows ludus.games.bots What the seats that a bot plays see and may do, one row each.
     Tree ludus.data.trees A dict of numpy arrays with the same leading axes.
     IntArray ludus.data.trees A numpy array of 64-bit integers.
@@ -122,6 +122,7 @@ _MORE_GAMES = _table(
     GameClient ludus.games.remote.client A connection to a game server.
     MatchConfig ludus.games.remote.messages The teams of a match on a game server.
     Camp ludus.games.remote.messages One team of a match on a game server.
+    BatchSource ludus.games.lift A game from its `GameBatch` class.
     WithBots ludus.games.outside_bots A game with further scripted players.
     WithStrategies ludus.games.strategies A game whose seats are told a strategy to follow.
     SeatGroups ludus.games.seat_groups A game with one kind of seat for each policy.
@@ -328,7 +329,7 @@ FRONT: Mapping[str, Names] = {
     "Metrics": _METRICS,
     "Replays and datasets": _REPLAYS,
 }
-"""What `import ludus` gives, by subject."""
+"""The names of `import ludus`, by subject."""
 
 DOORS: Mapping[str, Names] = {
     "games": {**_GAMES, **_MORE_GAMES},
@@ -336,7 +337,7 @@ DOORS: Mapping[str, Names] = {
     "models": {**_MODELS, **_MORE_MODELS},
     "algorithms": {**_ALGORITHMS, **_MORE_ALGORITHMS},
 }
-"""What each side door gives: what the front door has of its subject, and more."""
+"""The names of each side door: those of the front door on its subject, and more."""
 
 
 def public_name(obj: type | Callable[..., Any]) -> str | None:
@@ -345,7 +346,7 @@ def public_name(obj: type | Callable[..., Any]) -> str | None:
 
 
 def find_public(name: str) -> PublicName | None:
-    """What a public name means; None if there is no such name."""
+    """The entry of a public name; None if there is no such name."""
     return _by_name().get(name)
 
 

@@ -14,7 +14,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
@@ -23,13 +22,10 @@ from ludus.config import ConfigError
 from ludus.data.records import Stop
 from ludus.league.league import League
 from ludus.league.summary import LeagueSummary
-from ludus.observe.league_reader import LeagueReader
-from ludus.observe.lost_matches import LossCount
-from ludus.observe.report import report_page
-from ludus.observe.run_state import gpus, look_at_run, state_without_status
+from ludus.observe.league_reader import LeaguePlayer, LeagueReader, league_players
+from ludus.observe.report import write_report
+from ludus.observe.run_state import status_document
 from ludus.observe.terminal import league_table, payoff_table
-from ludus.observe.view import RunView, ViewError
-from ludus.store.files import StoreError, atomic_write
 from ludus.store.run_control import Asked
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
@@ -41,28 +37,6 @@ if TYPE_CHECKING:
 
 TABLE_WIDTH = 160
 POLL_S = 0.05
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeaguePlayer:
-    """One member of a league, with the numbers that follow from its games."""
-
-    id: str
-    role: str
-    parent: str | None
-    model: str | None
-    """The pinned weights of a frozen player, or those that a learning player began with."""
-    decisions: int
-    """That it was trained on."""
-    games: float
-    elo: float | None
-    """Relative to the anchor of the league; None where no chain of games leads to the anchor."""
-    elo_interval: tuple[float, float] | None
-    """Of 95 %."""
-    equilibrium: float
-    """Its share of the mixture of frozen players that none of them beats."""
-    score: tuple[float, float] | None
-    """Mean score and standard error, in games with one team."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +107,7 @@ class Run:
             reader.require_players()
             document, summary = reader.document(), reader.summary
             return RunLeague(
-                players=tuple(_players(document)),
+                players=tuple(league_players(reader.league, summary)),
                 anchor=summary.anchor,
                 win_rates=summary.win_rates,
                 games=summary.games,
@@ -143,13 +117,8 @@ class Run:
             )
 
     def status(self) -> dict[str, Any]:
-        """How the run is: state, speed, workers, and what holds it up; what `ludus status --json` prints."""
-        status = look_at_run(self.folder)
-        if status is None:
-            return {"run": str(self.path), "state": state_without_status(self.folder)}
-        facts: dict[str, Any] = {"run": str(self.path)} | msgspec.to_builtins(status)
-        facts["gpus"] = [msgspec.to_builtins(gpu) for gpu in gpus()]
-        return facts | {"lost_matches": self._lost_matches()}
+        """State, speed, workers and bottleneck: what `ludus status --json` prints."""
+        return status_document(self.folder)
 
     def metrics(self, name: str = "train") -> list[dict[str, Any]]:
         """Rows of `metrics/NAME.jsonl`, oldest first: train, evaluations, exploits or faults."""
@@ -159,25 +128,16 @@ class Run:
             raise ConfigError(f"{self.path} has no metrics {name!r}; it has {', '.join(known) or 'none yet'}")
         return read_metrics(path)[0] if path.exists() else []
 
-    def report(self, path: str | PathLike[str] | None = None) -> Path:
+    def report(self, path: str | PathLike[str] | None = None, *, trust: bool = False) -> Path:
         """Write the run into one HTML file that opens anywhere; default: `report.html` in its folder.
 
-        Recorded games of a user's own game are left out, since showing them would execute its code;
-        `ludus report --trust` has them.
+        The report leaves out documents that the run does not have yet, all but the newest recorded games, and
+        without `trust` the recorded games of a game of your own, since showing them executes its code.
         """
+        from ludus.evaluation.play.replays import replay_reader
+
         target = self.path / "report.html" if path is None else Path(path)
-        view = RunView(self.folder)
-        documents: dict[str, Any] = {}
-        try:
-            view.refresh()
-            for name in view.names():
-                try:
-                    documents[name] = msgspec.to_builtins(view.document(name))
-                except ViewError:
-                    continue  # the page says that it is missing
-        finally:
-            view.close()
-        atomic_write(target, report_page(self.folder, documents).encode(), sync=False)
+        write_report(self.folder, target, replay_reader(self.folder, trusted=trust))
         return target
 
     def stop(self, *, wait_s: float = 60.0) -> None:
@@ -220,75 +180,71 @@ class Run:
 
         Without players: the first learning player against its first snapshot and the evaluation bots.
         """
-        from ludus.evaluation.measures import evaluate
+        from ludus.evaluation.measures import seated_matches
 
-        return evaluate(self.folder, players, games=games, weights=weights, greedy=greedy, seed=seed, tables=tables)
+        if games < 1:
+            raise ConfigError(f"games must be at least 1, got {games}")
+        with seated_matches(self.folder, players, weights=weights, greedy=greedy) as matches:
+            return matches.play(games=games, seed=seed, tables=tables)
 
     def exploit(
         self,
         player: str | None = None,
         *,
+        mixture: bool = False,
         method: Literal["exact", "train"] | None = None,
         weights: Literal["average", "live"] = "average",
         budget: float | None = None,
         seeds: int = 1,
         games: int = 4_000,
+        start: str | None = None,
         runtime: str | None = None,
+        address: str | None = None,
+        keep: bool = True,
         quiet: bool = False,
         **overrides: Any,
     ) -> ExploitRecord:
-        """How much a player can be beaten by: exactly where the game tree can be walked, else by a best
+        """Measure how much a player can be beaten by: exactly if the game tree can be walked, else with a best
         response that is trained for it. Keeps the result in the run.
 
         Args:
             player: as for `load_agent`; None: the first learning player.
+            mixture: measure the equilibrium mixture of the frozen players instead of one player.
             method: "exact" or "train"; None: exact where possible.
             budget: decisions that each exploiter trains on.
             seeds: exploiters to train; the best of them counts.
             games: that measure the best exploiter, at least.
+            start: address of a model that the exploiters start from: RUN#PLAYER, a file or a URL.
+            address: of a Ray cluster.
+            keep: whether the folders of the exploiters stay.
+            quiet: print nothing.
             overrides: settings of the exploiter's training, by path.
         """
         from ludus.evaluation.measures import exploit
+        from ludus.runtime.start import ProgressLines
 
         return exploit(
             self.folder,
             player,
+            watching=lambda training: ProgressLines(training, quiet=quiet),
+            tell=_silent if quiet else print,
+            mixture=mixture,
             method=method,
             weights=weights,
             budget=budget,
             seeds=seeds,
             games=games,
+            start=start,
             runtime=runtime,
-            quiet=quiet,
+            address=address,
+            keep=keep,
             overrides=overrides,
+            command=[f"ludus.Run({str(self.path)!r}).exploit({player!r})"],
         )
 
-    def _lost_matches(self) -> dict[str, Any] | None:
-        """None if there is no ledger that can be read."""
-        try:
-            with self.folder.ledger(read_only=True) as ledger:
-                lost: dict[str, Any] = msgspec.to_builtins(LossCount().follow(ledger))
-                return lost
-        except StoreError:
-            return None
 
-
-def _players(document: Mapping[str, Any]) -> list[LeaguePlayer]:
-    return [
-        LeaguePlayer(
-            id=one["id"],
-            role=one["role"],
-            parent=one["parent"],
-            model=one["model"],
-            decisions=one["decisions"],
-            games=one["games"],
-            elo=one["elo"],
-            elo_interval=None if one["elo_interval"] is None else tuple(one["elo_interval"]),
-            equilibrium=one["equilibrium"],
-            score=None if one["score"] is None else tuple(one["score"]),
-        )
-        for one in document["players"]
-    ]
+def _silent(line: str) -> None:
+    """Print nothing."""
 
 
 def _as_text(league: League, summary: LeagueSummary, opponents: tuple[str, ...]) -> str:

@@ -1,6 +1,6 @@
-"""`ludus.train`: from what a person names to an experiment, a run folder and a training.
+"""`ludus.train`: finds an experiment, creates or opens its run folder, and trains.
 
-`ludus train` on the command line makes the same `Plan` and begins it the same way; it only shows more.
+`ludus train` on the command line makes the same `Plan` and starts it the same way; it shows more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -26,13 +26,13 @@ from ludus.replays.cloning_plan import is_cloned
 from ludus.run import Run
 from ludus.runtime.assemble import (
     create_run,
+    load_experiment as load_written,
     load_league,
     require_devices,
     require_interface,
     require_metrics,
     require_value_parameters,
 )
-from ludus.runtime.assemble import load_experiment as load_written
 from ludus.runtime.coordinator import Training
 from ludus.runtime.rounds import INTERRUPTED, received_signals
 from ludus.runtime.services import fix_services
@@ -50,7 +50,7 @@ from ludus.runtime.start import (
 from ludus.store.run_folder import RunFolder
 
 Trainable = Experiment | Callable[[], Experiment] | GameSource | str | PathLike[str]
-"""What can be trained: a recipe's name, a game's address, an experiment or a function that returns one, a
+"""Anything that can be trained: a recipe's name, a game's address, an experiment or a function that returns one, a
 game, FILE.py:NAME or FILE.yaml."""
 
 
@@ -96,14 +96,15 @@ def train(
     settings = {**overrides, **{name: value for name, value in named.items() if value is not None}}
     plan = Plan.make(what, run=run, resume=resume, settings=settings, actors=actors, address=address)
     say = _silent if quiet else print
-    with plan.begin([f"ludus.train({what!r})"]) as training:
-        path = training.folder.path
+    with plan.open([f"ludus.train({what!r})"]) as (folder, experiment):
+        path = folder.path
         say(f"run folder: {path}")
         if plan.defaults:
             say(f"defaults:   {plan.defaults}")
-        with ProgressLines(training, quiet=quiet) as watch:
-            reason = training.run(watch)
-        say(f"{reason} after {int(training.numbers()['decisions']):,} decisions: {path}")
+        with plan.start(folder, experiment) as training:
+            with ProgressLines(training, quiet=quiet) as watch:
+                reason = training.run(watch)
+            say(f"{reason} after {int(training.numbers()['decisions']):,} decisions: {path}")
     if reason == INTERRUPTED and signal.SIGINT in received_signals():
         say(f"saved; ludus.train(run={str(path)!r}, resume=True) goes on")
         raise KeyboardInterrupt
@@ -127,16 +128,16 @@ class Plan:
     initial: InitialModels
     """The experiment, and the models that it begins with."""
     folder: RunFolder | None
-    """Of the run to go on with; None: a new one."""
+    """The folder of the run to resume; None: a new run."""
     path: Path | None
-    """Where a new run goes; None: the next free folder under `runs/`."""
+    """The folder of a new run; None: the next free one under `runs/`."""
     live: Mapping[str, str]
     """Settings that are changed in the ledger of the run."""
     actors: int | None
     """Actor processes that somebody asked for, now or before."""
     address: str | None
     defaults: str | None = None
-    """Which defaults were chosen for a game that is trained by its address, and why."""
+    """The defaults that were chosen for a game that is trained by its address, with reasons."""
 
     @classmethod
     def make(
@@ -168,8 +169,8 @@ class Plan:
         return cls(**{**vars(plan), "actors": actors or plan.actors, "address": address})
 
     @contextmanager
-    def begin(self, command: list[str] | None = None) -> Iterator[Training]:
-        """Create or open the run, lock it and start its workers; they end with the block."""
+    def open(self, command: list[str] | None = None) -> Iterator[tuple[RunFolder, Experiment]]:
+        """Create or open the run, and lock it until the end of the block."""
         folder, experiment = self.folder, self.initial.experiment
         if folder is None:
             name = experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
@@ -185,8 +186,11 @@ class Plan:
                 experiment = self.initial.put_into(folder.models)
                 if encode(experiment) != encode(load_written(folder)):
                     folder = folder.with_experiment(encode(experiment))  # before worker processes read it
-            with training_of(experiment, folder, num_actors=self.actors, address=self.address) as training:
-                yield training
+            yield folder, experiment
+
+    def start(self, folder: RunFolder, experiment: Experiment) -> AbstractContextManager[Training]:
+        """Start the workers of an open run; they end with the block."""
+        return training_of(experiment, folder, num_actors=self.actors, address=self.address)
 
 
 def _new(what: Trainable, run: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Plan:
@@ -262,7 +266,7 @@ def _replayed(folder: RunFolder, written: Experiment) -> League | None:
 
 
 def _require_replay(folder: RunFolder, experiment: Experiment) -> None:
-    """What was changed in the run so far must still mean something."""
+    """Refuse an experiment that the changes made in the run so far do not fit."""
     try:
         league = _replayed(folder, experiment)
         if league is not None:
@@ -273,7 +277,7 @@ def _require_replay(folder: RunFolder, experiment: Experiment) -> None:
 
 
 def _require_same_players(before: Experiment, after: Experiment) -> None:
-    """What a run has learned fits only its own game, networks and players."""
+    """Refuse changes of the game, networks and players: the run's weights fit only its own."""
     for path, old, new in diff(before, after):
         match path.split("."):
             case (

@@ -231,5 +231,5 @@ def test_without_a_value_weight_the_critic_stays() -> None:
 def test_a_wrong_head_is_named() -> None:
     with pytest.raises(ValueError, match="names 'unit'; the heads are order, units, target, place"):
         Cloning(head_weights={"unit": 2.0}).check([KIND])
-    with pytest.raises(ValueError, match=r"head_weights.units must be from 0"):
+    with pytest.raises(ValueError, match=r"head_weights.units must be at least 0"):
         Cloning(head_weights={"units": -1.0})

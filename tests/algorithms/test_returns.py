@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from ludus.algorithms.returns import discounts, gae, sum_backwards, td_lambda, upgo, vtrace

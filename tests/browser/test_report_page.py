@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from planted_runs import plant
 
-from ludus.cli.watch import read_documents
-from ludus.observe.report import report_page
+from ludus.evaluation.play.replays import replay_reader
+from ludus.observe.report import write_report
 from ludus.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ HOSTILE = "<img src=x onerror=alert(1)></script>"
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: RunFolder = plant(tmp_path_factory.mktemp("report") / "planted", name=HOSTILE)
     path = folder.path / "report.html"
-    path.write_text(report_page(folder, read_documents(folder)), encoding="utf-8")
+    write_report(folder, path, replay_reader(folder, trusted=False))
     return path.as_uri()
 
 

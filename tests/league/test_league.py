@@ -5,8 +5,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from league_rows import match_of, play, random_result, result_of, started
 from msgspec.structs import replace
 

@@ -5,8 +5,7 @@ import json
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from league_rows import match_of, result_of
 from scipy.special import expit
 from small_leagues import DOMINATED, ROCK_PAPER_SCISSORS, chain, names, played, random_payoff

@@ -4,8 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from league_rows import match_of, result_of
 from openskill.models import PlackettLuce
 from scipy.special import expit

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from edited_runs import Asker, folder_of, replayed, tiny, train
 
-from ludus.data.records import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
+from ludus.data.records import AddPlayer, AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.coordinator import Training
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT
@@ -98,3 +98,25 @@ def test_the_time_limit_ends_it_and_may_be_changed_while_it_trains(tmp_path: Pat
 def test_bad_values_are_refused(name: str, value: object, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         tiny(**{name: value})
+
+
+def test_a_stop_in_the_round_of_an_edit_loses_neither(tmp_path: Path) -> None:
+    """The run is stopped before workers for the new player have started."""
+    path = tmp_path / "run"
+    asked: list[Asked] = []
+
+    def watch(training: Training) -> None:
+        if not asked and training.numbers()["decisions"] >= 500:
+            both = (Stop(), AddPlayer(player="second", role="main"))
+            asked.extend(Asked(training.folder.requests, one, 60) for one in both)
+
+    folder = folder_of(path, tiny(budget=10**9))
+    with folder.lock(), closing(serial_training(load_experiment(folder), folder)) as training:
+        assert training.run(watch) == INTERRUPTED
+        reached = training.learner.decisions
+    assert [answer.refused for one in asked if (answer := one.answer())] == [None, None]
+    assert "second" in replayed(path).standings
+    again = Asker([(0, ChangeSettings(settings={"budget": str(reached + 1_000)}))])
+    continued = train(path, None, again)
+    assert continued.learner.players.keys() == {"main", "second"}
+    assert continued.learner.decisions >= reached + 1_000

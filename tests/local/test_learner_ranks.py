@@ -218,7 +218,7 @@ def test_what_makes_no_sense_is_refused(
         return " ".join(capsys.readouterr().err.split())
 
     assert "there is no interface 'eth99' here; there are lo" in refused("cluster.network_interface=eth99")
-    assert "learner.ranks=2 is for --runtime local" in refused("learner.ranks=2", "runtime=serial")
+    assert "learner.ranks=2 is for runtime local" in refused("learner.ranks=2", "runtime=serial")
     assert "actors (2) must be at least learner.ranks (3)" in refused("learner.ranks=3", "actors=2")
     assert "ranks must be at least 1, got 0" in refused("learner.ranks=0")
     assert "stacked=on is for one rank" in refused("learner.ranks=2", "learner.stacked=on")

@@ -37,7 +37,8 @@ def connection(served: LivePage) -> http.client.HTTPConnection:
 def ask(served: LivePage, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, str]:
     """Status, content type, body."""
     asking = connection(served)
-    asking.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    sent = {"Origin": served.url.rstrip("/")} | {name.replace("_", "-"): value for name, value in headers.items()}
+    asking.request(method, path, body, sent)
     answer = asking.getresponse()
     said = answer.status, answer.getheader("Content-Type", ""), answer.read().decode()
     asking.close()
@@ -196,7 +197,8 @@ def _noting(step: int, ended: bool, number: int, drawn: list[tuple[int, int]]) -
         ("[1]", {"Content_Type": "application/json"}, 400, "not a JSON object"),
         ("{", {"Content_Type": "application/json"}, 400, "not a JSON object"),
         ('{"speed": 3}', {"Content_Type": "application/json"}, 400, "speed must be one of 0.25, 0.5, 1"),
-        ("{}", {"Content_Type": "application/json", "Host": "example.org"}, 400, "host"),
+        ("{}", {"Content_Type": "application/json", "Host": "example.org"}, 421, "is no name of this server"),
+        ("{}", {"Content_Type": "application/json", "Origin": "http://example.org"}, 403, "another site"),
     ],
 )
 def test_what_is_no_button_is_refused(body: str, headers: dict[str, str], status: int, said: str) -> None:
@@ -213,4 +215,4 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = int(served.url.rstrip("/").rpartition(":")[2])
         with pytest.raises(OSError, match="cannot serve a page there") as error:
             LivePage(port=port)
-        assert error.value.filename == f"port {port}"
+        assert error.value.filename == f"127.0.0.1 port {port}"

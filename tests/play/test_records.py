@@ -26,7 +26,7 @@ from ludus.data.records import (
 from ludus.data.replay import decode_replay
 from ludus.evaluation.play.house import PersonsGame, PlayHost, require_playable
 from ludus.evaluation.play.replays import replay_reader
-from ludus.evaluation.play.session import Agent, GameSeats, PlaySession, WrongMove, finished
+from ludus.evaluation.play.session import GameSeats, PlaySession, SeatedOpponent, WrongMove, finished
 from ludus.evaluation.play.views import find_view
 from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.hills import Hills
@@ -198,7 +198,7 @@ def test_games_that_cannot_be_played_are_refused_by_name(run: RunFolder) -> None
 def test_a_game_in_a_team_has_a_result_of_both(run: RunFolder) -> None:
     source = Hills()
     line = GameSeats(person="ann", opponent="push", model="main:0:3", seat=2)
-    agent = Agent(SeatedPlayer(bot=source.bots()["random"]), seed=0)
+    agent = SeatedOpponent(SeatedPlayer(bot=source.bots()["random"]), seed=0)
     with closing(PlaySession(source, find_view(source), agent, 2, seed=4)) as session:
         while session.ended is None:
             session.move(min(session.options()))

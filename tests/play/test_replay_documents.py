@@ -14,7 +14,7 @@ import pytest
 from ludus.data.replay import Replay, SeatPlayer, decode_replay
 from ludus.evaluation.play import replays
 from ludus.evaluation.play.replays import drawing_of, replay_document
-from ludus.evaluation.play.session import Agent, GameSeats, PlaySession, write_replay
+from ludus.evaluation.play.session import GameSeats, PlaySession, SeatedOpponent, write_replay
 from ludus.evaluation.play.views import find_view
 from ludus.games.bots import RandomBot
 from ludus.games.builtin.beacon import Beacon
@@ -33,7 +33,7 @@ from ludus.workers.player_cache import SeatedPlayer
 
 def by_person(source: GameSource, folder: Path) -> tuple[Replay, dict[str, Any]]:
     """A game that a person has played, as it is kept, and what the person was shown at its end."""
-    agent = Agent(SeatedPlayer(bot=source.bots()["random"]), seed=3)
+    agent = SeatedOpponent(SeatedPlayer(bot=source.bots()["random"]), seed=3)
     with closing(PlaySession(source, find_view(source), agent, 0, seed=5)) as session:
         while session.ended is None:
             if session.show()["real_time"]:

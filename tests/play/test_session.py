@@ -10,7 +10,7 @@ import pytest
 from played_runs import small
 
 from ludus.data.records import ModelId
-from ludus.evaluation.play.session import Agent, PlaySession, WrongMove
+from ludus.evaluation.play.session import PlaySession, SeatedOpponent, WrongMove
 from ludus.evaluation.play.views import find_view
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
@@ -26,7 +26,7 @@ from ludus.workers.player_cache import SeatedPlayer
 
 
 def against_bot(source: GameSource, bot: str, seat: int, seed: int = 0) -> PlaySession:
-    agent = Agent(SeatedPlayer(bot=source.bots()[bot]), seed=0)
+    agent = SeatedOpponent(SeatedPlayer(bot=source.bots()[bot]), seed=0)
     return PlaySession(source, find_view(source), agent, seat, seed=seed)
 
 
@@ -37,7 +37,7 @@ def untrained(experiment: Experiment) -> SeatedPlayer:
 
 def against_main(experiment: Experiment, seat: int) -> PlaySession:
     source = experiment.game
-    return PlaySession(source, find_view(source), Agent(untrained(experiment), seed=1), seat, seed=0)
+    return PlaySession(source, find_view(source), SeatedOpponent(untrained(experiment), seed=1), seat, seed=0)
 
 
 def test_the_agent_answers_every_move_until_the_end() -> None:
@@ -85,7 +85,7 @@ def test_in_a_game_of_cards_its_thoughts_wait_for_the_end() -> None:
     by_card: dict[str, list[Any]] = {}
     others: dict[str, set[str]] = {}
     for seed in range(12):
-        with closing(PlaySession(source, find_view(source), Agent(seated, seed=1), 0, seed=seed)) as session:
+        with closing(PlaySession(source, find_view(source), SeatedOpponent(seated, seed=1), 0, seed=seed)) as session:
             shown = session.show(thoughts=True)
             [own, hidden] = shown["view"]["hands"]
             assert hidden["card"] is None
@@ -107,7 +107,7 @@ def looked_at(memory: int, columns: list[int]) -> float:
     """What a policy thinks of seat 0's place after these moves, having seen it at all its turns."""
     source = ConnectFour()
     policy = ActorCritic(hidden=(8,), memory=memory).build(source.spec.kinds[0], seed=0)
-    agent = Agent(SeatedPlayer(policies=(policy,), model=ModelId("main", 0, 1)), seed=0)
+    agent = SeatedOpponent(SeatedPlayer(policies=(policy,), model=ModelId("main", 0, 1)), seed=0)
     tables = source.tables(1)
     tables.reset(np.array([0]), np.array([0], np.uint64))
     actions = allocate_actions(source.spec, 1)
@@ -244,7 +244,7 @@ class Lost:
 
 def test_an_agent_that_fails_ends_the_game_with_an_error() -> None:
     source = TicTacToe()
-    agent = Agent(SeatedPlayer(bot=Lost()), seed=0)
+    agent = SeatedOpponent(SeatedPlayer(bot=Lost()), seed=0)
     session = PlaySession(source, find_view(source), agent, 0, seed=0)
     with closing(session), pytest.raises(RuntimeError, match="no idea"):
         session.move(0)

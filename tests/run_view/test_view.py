@@ -205,7 +205,7 @@ def test_a_run_whose_process_is_gone_is_called_dead(tmp_path: Path) -> None:
     write_status(folder.status, status_of("training", workers=WORKERS))
     one = plain(shown(folder), "overview")
     assert (one["state"], one["ended"], one["workers"]) == ("dead", True, [])
-    assert one["warnings"][0]["what"] == "nobody trains this run any more"
+    assert one["warnings"][0]["what"] == "the process that trained this run is gone"
 
 
 def test_a_run_on_a_read_only_disk_is_shown_and_not_touched(tmp_path: Path) -> None:

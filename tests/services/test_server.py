@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from service_hosting import Hosted, Sums, hosted
 
-from ludus.services import Solver
-from ludus.services import server as server_module
+from ludus.services import Solver, server as server_module
 from ludus.services.registry import MemoryRegistry, connect
 from ludus.services.wire import (
     PROTOCOL,

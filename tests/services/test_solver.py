@@ -17,6 +17,7 @@ import pytest
 from service_hosting import Hosted, Sums, hosted
 
 from ludus.services import Solver, service
+from ludus.services.connection import InstanceConnection
 from ludus.services.endpoints import (
     CallFailed,
     CallRefused,
@@ -26,7 +27,6 @@ from ludus.services.endpoints import (
     TimeLimit,
     UnknownService,
 )
-from ludus.services.connection import InstanceConnection
 from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, here
 
 

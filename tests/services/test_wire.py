@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ludus.services.endpoints import BadFrame
 from ludus.services.wire import PROTOCOL, Call, CallerHello, CallResult, FrameReader, pack

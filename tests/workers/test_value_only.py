@@ -152,7 +152,7 @@ def test_a_player_that_starts_from_a_model_may_train_its_value_first(tmp_path: P
         actor=ActorConfig(num_tables=8, matches=1, episodes_per_table=2),
         learner=CONFIG,
         league=LeagueRules(roles={"main": Role(start=str(given), value_only_at_start=decisions)}),
-        evaluation=EvaluationConfig(episodes=2),
+        evaluation=EvaluationConfig(opponents=(), past=0, ladder=0, episodes=2),
         runtime="serial",
     )
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0)

@@ -45,10 +45,7 @@ class RewardWeights:
 
 
 def _published() -> dict[str, RewardWeights]:
-    return {
-        "build_order": RewardWeights(policy=4.0, value=1.0),
-        "built": RewardWeights(policy=6.0, value=1.0),
-    }
+    return {"build_order": RewardWeights(policy=4.0, value=1.0), "built": RewardWeights(policy=6.0, value=1.0)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -99,13 +99,7 @@ class PPO(ActorCriticAlgorithm):
             surrogate = torch.where(counts, surrogate, 0.0).sum(-1)
         policy_loss = -masked_mean(surrogate, mask)
         value_loss = critic_loss(
-            policy,
-            unrolled.value,
-            target,
-            mask,
-            huber=self.huber,
-            old_value=batch.value,
-            clip=self.value_clip,
+            policy, unrolled.value, target, mask, huber=self.huber, old_value=batch.value, clip=self.value_clip
         )
         total = policy_loss + self.value_weight * value_loss
         entropy = masked_mean(over_heads(unrolled.entropy), mask)

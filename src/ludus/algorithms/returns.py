@@ -103,13 +103,7 @@ def vtrace(
 
 @torch.no_grad()
 def advantage_columns(
-    policy: Policy,
-    batch: Batch,
-    *,
-    gamma: float,
-    lambda_: float,
-    normalise: bool,
-    loss_has_ratio: bool = True,
+    policy: Policy, batch: Batch, *, gamma: float, lambda_: float, normalise: bool, loss_has_ratio: bool = True
 ) -> dict[str, Tensor]:
     """`advantage` by GAE and `target` by TD(lambda) from the batch's values, for `Batch.with_extra`.
 

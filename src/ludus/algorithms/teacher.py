@@ -9,13 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ludus.algorithms.algorithm import (
-    Reference,
-    evaluate_rows,
-    log_prob_columns,
-    log_probs_beside,
-    require_known,
-)
+from ludus.algorithms.algorithm import Reference, evaluate_rows, log_prob_columns, log_probs_beside, require_known
 from ludus.algorithms.losses import kl_by_head
 from ludus.data.batch import Batch
 from ludus.data.schedules import Schedule, at

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import click
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ludus.cli.main import INTERRUPTED
-from ludus.cli.train_view import REDRAW_S, UNREAD, Style, progress_line, style_of, time_left
+from ludus.cli.train_view import UNREAD, ProgressView, Style, progress_line, style_of, time_left
 from ludus.config import ConfigError
 from ludus.data.replay import Outcome
 from ludus.models.policy import use_threads
@@ -31,51 +25,20 @@ from ludus.runtime.rounds import FINISHED
 from ludus.store.files import StoreError
 from ludus.store.model_pool import BEST
 from ludus.store.run_folder import RunFolder
-from ludus.workers.worker import StopTraining, TrainingFailed
+from ludus.workers.worker import TrainingFailed
 
 ACCURACY = "accuracy."
 
 
-class CloneView:
-    """The progress of a cloning. Call it after every update; it draws from time to time."""
+class CloneView(ProgressView):
+    """The view of `ludus clone`."""
 
     def __init__(self, cloned: ClonedRun, style: Style, console: Console, minutes: float | None) -> None:
+        super().__init__(style, console)
         self._cloned = cloned
-        self._style = style
-        self._console = console
         self._minutes = minutes
-        self._live = Live(console=console, auto_refresh=False, transient=True) if style == "live" else None
-        self._started = self._drawn = time.monotonic()
+        self._started = self._drawn
         self._before = cloned.numbers()
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
-
-    def __call__(self, cloned: ClonedRun) -> None:
-        now = time.monotonic()
-        if self._style != "quiet" and now - self._drawn >= REDRAW_S[self._style]:
-            self._drawn = now
-            try:
-                self._draw(self._numbers(now))
-            except (BrokenPipeError, SystemExit):  # rich ends the program where click raises the error
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
-                raise StopTraining(UNREAD) from None
-
-    def _draw(self, numbers: Mapping[str, float]) -> None:
-        if self._live is not None:
-            self._live.update(self._picture(numbers), refresh=True)
-        elif self._style == "lines":
-            self._console.print(self._line(numbers), highlight=False, soft_wrap=True)
-        elif self._style == "json":
-            click.echo(json.dumps(numbers))
 
     def _numbers(self, now: float) -> dict[str, float]:
         numbers = self._cloned.numbers()
@@ -92,8 +55,8 @@ class CloneView:
             **numbers,
         }
 
-    def _line(self, numbers: Mapping[str, float]) -> str:
-        player = self._cloned.player
+    def _line(self, now: float) -> str:
+        numbers, player = self._numbers(now), self._cloned.player
         loss = numbers.get(f"{player}/loss")
         return (
             f"{numbers['progress']:6.1%}  step {numbers['updates']:>7,.0f}  "
@@ -107,8 +70,8 @@ class CloneView:
         loss = numbers.get(f"{self._cloned.player}/validation.loss")
         return f"validation {loss:.3f}, best {self._cloned.best:.3f}" if loss is not None else ""
 
-    def _picture(self, numbers: Mapping[str, float]) -> Group:
-        player = self._cloned.player
+    def _picture(self, now: float) -> Group:
+        numbers, player = self._numbers(now), self._cloned.player
         loss = numbers.get(f"{player}/loss", float("nan"))
         figures = [
             f"step {numbers['updates']:,.0f}",

@@ -19,7 +19,7 @@ from ludus.league.payoff import Payoff, PayoffRules
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import add_numbers, new_console, new_table
-from ludus.runtime.assemble import load_experiment, load_players, new_league
+from ludus.runtime.assemble import load_players, load_state
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 
@@ -96,11 +96,7 @@ def _population(path: str, letter: str, most: int, trust: bool) -> FrozenPopulat
     code = code_named_by(msgspec.json.decode(folder.facts.experiment))
     if code and not trust:
         raise click.UsageError(f"{folder.path} names {code[0]}: --trust imports it, and plays with it")
-    experiment = load_experiment(folder)
-    league = new_league(experiment)
-    with folder.ledger(read_only=True) as ledger:
-        for _, event in ledger.replay():
-            league.apply(event)
+    experiment, league = load_state(folder)
     frozen = league.candidates.frozen()
     if not frozen:
         raise click.ClickException(f"{folder.path} has no frozen players to compare yet")

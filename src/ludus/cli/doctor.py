@@ -48,7 +48,7 @@ class Finding:
     """In a few words."""
     level: Level = "fine"
     advice: str = ""
-    """What to change, and why; empty where all is fine."""
+    """The advice, with its reason; empty if everything is fine."""
 
 
 def look_around() -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def _read_number(*files: str) -> float:
-    """Of the first of these files of the control group that there is; infinite if none says a number."""
+    """The limit in the first of these control group files that exists; infinite if none holds a number."""
     for file in files:
         try:
             return float(int((CONTROL_GROUP / file).read_text()))
@@ -146,7 +146,7 @@ def _disk(folder: Path) -> Finding:
 
 
 def _kind_of_disk(folder: Path) -> str:
-    """Of the file system; empty where nothing says so."""
+    """The type of the file system; empty if it is unknown."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:

@@ -1,4 +1,4 @@
-"""`ludus eval`: matches between any players of a run: learning ones, snapshots and bots."""
+"""`ludus eval`: matches between players of a run: learning players, snapshots and bots."""
 
 from __future__ import annotations
 
@@ -13,21 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 from rich.table import Table
 
-from ludus.evaluation.tournament import Tournament
+from ludus.evaluation.measures import seated_matches
 from ludus.games.catalog import list_games, resolve
 from ludus.games.game import GameSource
 from ludus.games.pictures import pictured
-from ludus.league.league import League
-from ludus.lookup import add_bots, open_run
+from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import add_numbers, new_console, new_table
-from ludus.runtime.assemble import load_experiment, load_players, new_league
-from ludus.runtime.services import services_at_hand
-from ludus.runtime.settings import effective
-from ludus.store.model_pool import ModelPool
 from ludus.system.machine import install_command
-from ludus.workers.evaluator import evaluation_row, keep_rows
-from ludus.workers.player_cache import FixedPlayers, is_model_name, resolve_player
 
 if TYPE_CHECKING:
     from ludus.games.pictures import Moment
@@ -48,7 +41,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendering:
-    """What was asked for with --render and the options that go with it; None: not said."""
+    """The option --render and those that go with it; None: not given."""
 
     render: str | None
     render_episodes: int | None
@@ -74,7 +67,7 @@ class Rendering:
             _require_gif(self.render)
 
     def require_possible(self, game: GameSource) -> None:
-        """Says before anything is played why it could not be shown."""
+        """Raise an error before anything is played if it cannot be shown."""
         if self.render is None:
             return
         num_seats = game.spec.num_seats
@@ -93,8 +86,7 @@ class Rendering:
                 raise click.ClickException(f"--render needs {library}: {install_command(extra)}")
 
     def play(self, game: GameSource, players: Players, line_ups: Sequence[tuple[str, ...]], *, seed: int) -> None:
-        """Plays the line-ups before the spectators. Messages go to the standard error stream, so that
-        results can be piped."""
+        """Play the line-ups with pictures. Messages go to standard error, so that results can be piped."""
         from ludus.evaluation.tournament import EvaluationMatch
 
         episodes = self.render_episodes or (EPISODES_LIVE if self.live else EPISODES_IN_FILE)
@@ -246,41 +238,13 @@ def command(
     pictures = Rendering(**rendering)
     if not episodes and pictures.render is None:
         raise click.BadParameter("0 episodes, and no --render: nothing to do", param_hint="'--episodes'")
-    folder = open_run(run)
-    experiment = load_experiment(folder)
-    league = new_league(experiment)
-    with folder.ledger(read_only=True) as ledger:
-        for _, event in ledger.replay():
-            league.apply(event)
-    experiment, players = add_bots(effective(experiment, league), players, taken=league.players)
-    pictures.require_possible(experiment.grouped_game)
-    chosen = players or (
-        *list(league.standings)[:1],
-        *league.candidates.frozen()[:1],
-        *experiment.evaluation.opponents,
-    )
-    if len(chosen) < min(2, league.num_teams):
-        raise click.UsageError("name at least two players: the first meets each of the others")
     use_threads(1)
-    click.get_current_context().with_resource(services_at_hand(experiment, folder))
-    seated = load_players(experiment, folder, league, chosen, weights=weights, greedy=greedy)
-    teams = league.num_teams
-    line_ups: Sequence[tuple[str, ...]] = (
-        [(player,) for player in chosen]
-        if teams == 1
-        else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]]
-    )
-    game, at_hand = experiment.grouped_game, FixedPlayers(seated)
-    if episodes:
-        results = Tournament(game, at_hand, line_ups, episodes=episodes, num_tables=tables, seed=seed).run()
-        used = {player: weights_of(league, folder.models, player, weights) for player in seated}
-        rows = [
-            evaluation_row("eval", line_up, [used[player] for player in line_up], results[index], greedy=greedy)
-            for index, line_up in enumerate(line_ups)
-        ]
-        keep_rows(folder, rows)
-        _print(rows, teams, weights, as_json)
-    pictures.play(game, at_hand, line_ups, seed=seed)
+    with seated_matches(open_run(run), players, weights=weights, greedy=greedy) as matches:
+        pictures.require_possible(matches.game)
+        if episodes:
+            measured = matches.play(games=episodes, seed=seed, tables=tables)
+            _print(measured.rows, matches.league.num_teams, weights, as_json)
+        pictures.play(matches.game, matches.players, matches.line_ups, seed=seed)
 
 
 def _print(rows: Sequence[dict[str, Any]], teams: int, weights: str, as_json: bool) -> None:
@@ -291,16 +255,6 @@ def _print(rows: Sequence[dict[str, Any]], teams: int, weights: str, as_json: bo
         table = _table(rows, teams)
         table.caption = f"Learning players with their {weights} weights, frozen ones as they are pinned."
         new_console().print(table)
-
-
-def weights_of(league: League, pool: ModelPool, player: str, learning: str) -> str | None:
-    """Which of its model's two sets of weights a player uses, learning ones `learning`; None for a bot."""
-    entry = league.players.get(player)
-    if is_model_name(player):
-        return resolve_player(league, pool, player)[1]
-    if entry is None or entry.scripted:
-        return None
-    return learning if entry.learning else entry.weights
 
 
 def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:

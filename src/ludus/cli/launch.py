@@ -36,7 +36,7 @@ from ludus.system.machine import install_command, usable_cores
 from ludus.system.network import TOKEN_VARIABLE, TokenError, read_token_file, token_from, with_token
 
 RAY_PINNED = "2.60.0"
-"""What manifests name where Ray is not installed here; the images bring it."""
+"""The Ray version of manifests written on a machine without Ray; the images install it."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -17,7 +17,7 @@ from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.league.players import FROZEN, SCRIPTED, check_player_id
 from ludus.lookup import find_experiment, open_run
-from ludus.observe.terminal import add_numbers, new_console, new_table
+from ludus.observe.terminal import add_numbers, new_console, new_table, size
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.imported_models import (
     Fit,
@@ -27,6 +27,7 @@ from ludus.runtime.imported_models import (
     fetch_source,
     fit_weights,
     publish_new,
+    read_foreign,
     require_fit,
     require_same_networks,
 )
@@ -79,7 +80,7 @@ def list_models(run: str | None, as_json: bool) -> None:
             " ".join(row["tags"]),
             row["parent"] or "-",
             "-" if decisions is None else f"{decisions:,}",
-            _size(row["bytes"]),
+            size(row["bytes"]),
             next(iter(row["weights"].values()))[:12],
         )
     new_console().print(table)
@@ -91,8 +92,6 @@ def list_models(run: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per tensor.")
 def keys(file: str, place: str | None, as_json: bool) -> None:
     """List the names, shapes and types of the tensors in FILE, a torch checkpoint or safetensors."""
-    from ludus.runtime.imported_models import read_foreign
-
     foreign = read_foreign(Path(file))
     table = new_table("tensor", "shape", "type", "place")
     for where in [place] if place else foreign.places:
@@ -120,7 +119,22 @@ def keys(file: str, place: str | None, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would match, and change nothing.")
 @click.option("--write-map", type=click.Path(), help="Write a first map with best guesses, to edit.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def import_model(target: str, file: str, **options: Any) -> int:
+def import_model(
+    target: str,
+    file: str,
+    player: str | None,
+    map_file: str | None,
+    place: str | None,
+    kind: str | None,
+    partial: bool,
+    base: str | None,
+    tags: tuple[str, ...],
+    to: str | None,
+    settings: tuple[str, ...],
+    dry_run: bool,
+    write_map: str | None,
+    as_json: bool,
+) -> int:
     """Convert FILE to a model of RUN, or of a RECIPE that has not been trained yet (with --to).
 
     Nothing in FILE is executed: a checkpoint that needs more than tensors is refused.
@@ -130,9 +144,44 @@ def import_model(target: str, file: str, **options: Any) -> int:
     ludus models import runs/mine agent.pt --write-map keys.yaml    a first map
     ludus models import runs/mine agent.pt --map keys.yaml --player guest
     """
-    from ludus.cli.models import import_file
-
-    return import_file(target, file, **options)
+    folder, experiment = _find_target(target, settings)
+    if folder is None and to is None and not (dry_run or write_map):
+        raise ConfigError(f"{target} is no run and has no pool: name a file to write with --to")
+    if to is not None and (player or tags):
+        raise ConfigError("--player and --tag are for the pool of a run, --to writes a file")
+    names = read_map(map_file)
+    if to is not None and names.average is not None:
+        raise ConfigError(f"{to} will hold one set of weights: leave `average` out of {map_file}")
+    wish = ModelRequest(address=file, place=place or names.place, average=names.average)
+    if to is None and not (dry_run or write_map):
+        _require_name(player or Path(file).stem, experiment, folder)
+    parent = _find_base(base, folder, experiment)
+    source = fetch_source(wish)
+    fit = fit_weights(source, experiment, names, kind=kind)
+    if write_map is not None:
+        guesses = write_first_map(Path(write_map), source, fit)
+        click.echo(f"wrote {write_map}: {len(fit.live.sources)} names match, {guesses} are guessed")
+        return 0
+    if not as_json:
+        _show(source, fit, whole=dry_run)
+    if fit.unfilled and not (partial or parent):
+        if dry_run:
+            return FAILED
+        raise StoreError(_refusal(fit, source, as_json))
+    if dry_run:
+        return 0
+    if fit.unfilled and not as_json:
+        what = f"{parent} has them" if parent else f"seed {experiment.seed} draws them"
+        click.echo(f"the {len(fit.unfilled)} unfilled weights are as {what}")
+    rest = folder.models.fetch(parent) if folder is not None and parent is not None else None
+    live = fit.filled(fit.live, rest)
+    average = None if fit.average is None else fit.filled(fit.average, rest)
+    if to is not None:
+        atomic_write(Path(to), encode_tensors(live))
+        _tell({"file": to, "source": source.label}, f"wrote {to}", as_json)
+        return 0
+    assert folder is not None
+    return _keep(folder, source, player or source.name, live, average, tags, as_json, parent)
 
 
 @command.command("pull", short_help="fetch a model from another run, a file or the web")
@@ -146,15 +195,41 @@ def import_model(target: str, file: str, **options: Any) -> int:
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds.")
 @click.option("--attempts", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def pull(run: str, address: str, **options: Any) -> int:
+def pull(
+    run: str,
+    address: str,
+    player: str | None,
+    digest: str | None,
+    index: str | None,
+    tags: tuple[str, ...],
+    max_size: int,
+    timeout: float,
+    attempts: int,
+    as_json: bool,
+) -> int:
     """Fetch the model at ADDRESS into the pool of RUN. See `ludus models --help` for addresses.
 
     A download that broke off goes on where it stopped; what does not have the digest that is given, or
     that a file URL.sha256 names, is refused, and so is what does not fit the networks of RUN.
     """
-    from ludus.cli.models import pull_model
-
-    return pull_model(run, address, **options)
+    folder = RunFolder.open(run)
+    experiment = load_experiment(folder)
+    if player is not None:
+        _require_name(player, experiment, folder)
+    source = fetch_source(
+        ModelRequest(
+            address=address,
+            sha256=None if digest is None else parse_digest(digest),
+            index=index,
+            rules=DownloadRules(max_bytes=max_size << 20, timeout_s=timeout, attempts=attempts),
+        )
+    )
+    _require_name(player or source.name, experiment, folder)
+    fit = fit_weights(source, experiment)
+    require_fit(fit, source, experiment)
+    if not as_json:
+        click.echo(f"{source.label}\ndigest:   {source.checked}")
+    return _keep(folder, source, player or source.name, fit.live.arrays, None, tags, as_json)
 
 
 def _rows(folder: RunFolder) -> list[dict[str, Any]]:
@@ -184,10 +259,6 @@ def _rows(folder: RunFolder) -> list[dict[str, Any]]:
     for row in rows.values():
         row["weights"] = dict(sorted(row["weights"].items(), reverse=True))  # live first
     return list(rows.values())
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes / 2**10:.1f} KiB"
 
 
 def read_map(path: str | None) -> WeightMap:
@@ -234,98 +305,6 @@ def _lines(source: Source, fit: Fit, guessed: Mapping[str, WeightSource]) -> Ite
 def _quoted(text: str) -> str:
     """As YAML writes it: in quotes where it has to be."""
     return str(yaml.safe_dump(text, width=10_000)).removesuffix("...\n").strip()
-
-
-def import_file(
-    target: str,
-    file: str,
-    *,
-    player: str | None,
-    map_file: str | None,
-    place: str | None,
-    kind: str | None,
-    partial: bool,
-    base: str | None,
-    tags: tuple[str, ...],
-    to: str | None,
-    settings: tuple[str, ...],
-    dry_run: bool,
-    write_map: str | None,
-    as_json: bool,
-) -> int:
-    """Convert a file whose names may differ from ours."""
-    folder, experiment = _find_target(target, settings)
-    if folder is None and to is None and not (dry_run or write_map):
-        raise ConfigError(f"{target} is no run and has no pool: name a file to write with --to")
-    if to is not None and (player or tags):
-        raise ConfigError("--player and --tag are for the pool of a run, --to writes a file")
-    names = read_map(map_file)
-    if to is not None and names.average is not None:
-        raise ConfigError(f"{to} will hold one set of weights: leave `average` out of {map_file}")
-    wish = ModelRequest(address=file, place=place or names.place, average=names.average)
-    if to is None and not (dry_run or write_map):
-        _require_name(player or Path(file).stem, experiment, folder)
-    parent = _find_base(base, folder, experiment)
-    source = fetch_source(wish)
-    fit = fit_weights(source, experiment, names, kind=kind)
-    if write_map is not None:
-        guesses = write_first_map(Path(write_map), source, fit)
-        click.echo(f"wrote {write_map}: {len(fit.live.sources)} names match, {guesses} are guessed")
-        return 0
-    if not as_json:
-        _show(source, fit, whole=dry_run)
-    if fit.unfilled and not (partial or parent):
-        if dry_run:
-            return FAILED
-        raise StoreError(_refusal(fit, source, as_json))
-    if dry_run:
-        return 0
-    if fit.unfilled and not as_json:
-        what = f"{parent} has them" if parent else f"seed {experiment.seed} draws them"
-        click.echo(f"the {len(fit.unfilled)} unfilled weights are as {what}")
-    rest = folder.models.fetch(parent) if folder is not None and parent is not None else None
-    live = fit.filled(fit.live, rest)
-    average = None if fit.average is None else fit.filled(fit.average, rest)
-    if to is not None:
-        atomic_write(Path(to), encode_tensors(live))
-        _tell({"file": to, "source": source.label}, f"wrote {to}", as_json)
-        return 0
-    assert folder is not None
-    return _keep(folder, source, player or source.name, live, average, tags, as_json, parent)
-
-
-def pull_model(
-    run: str,
-    address: str,
-    *,
-    player: str | None,
-    digest: str | None,
-    index: str | None,
-    tags: tuple[str, ...],
-    max_size: int,
-    timeout: float,
-    attempts: int,
-    as_json: bool,
-) -> int:
-    """Fetch a model that fits as it is."""
-    folder = RunFolder.open(run)
-    experiment = load_experiment(folder)
-    if player is not None:
-        _require_name(player, experiment, folder)
-    source = fetch_source(
-        ModelRequest(
-            address=address,
-            sha256=None if digest is None else parse_digest(digest),
-            index=index,
-            rules=DownloadRules(max_bytes=max_size << 20, timeout_s=timeout, attempts=attempts),
-        )
-    )
-    _require_name(player or source.name, experiment, folder)
-    fit = fit_weights(source, experiment)
-    require_fit(fit, source, experiment)
-    if not as_json:
-        click.echo(f"{source.label}\ndigest:   {source.checked}")
-    return _keep(folder, source, player or source.name, fit.live.arrays, None, tags, as_json)
 
 
 def _keep(

@@ -1,4 +1,4 @@
-"""Options of the commands that serve a page: where it listens, and who may see it."""
+"""Options of the commands that serve a page: its address and its access token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page_options(command: _Command) -> _Command:
         click.option("--name", "names", multiple=True, metavar="NAME",
                      help="A further name that the page may be asked for by, as behind a proxy."),
         click.option("--token-file", type=click.Path(),
-                     help="A file with a secret word that who looks at the page must know."),
+                     help="A file with a secret token; the page asks for it."),
         click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: any that is free."),
         click.option("--host", default="127.0.0.1", show_default=True,
                      help="Where to listen. Another address than this machine's own needs --token-file."),
@@ -39,7 +39,7 @@ def page_options(command: _Command) -> _Command:
 
 
 def read_access(host: str, token_file: str | None, names: tuple[str, ...]) -> PageAccess:
-    """What the options say, or a ConfigError that names the one to change."""
+    """The access that the options describe. Raises ConfigError with the option to change."""
     try:
         from ludus.observe.web.page_server import PageAccess, UnsafeAddressError, known_names
     except ModuleNotFoundError as error:
@@ -52,7 +52,7 @@ def read_access(host: str, token_file: str | None, names: tuple[str, ...]) -> Pa
 
 
 def show_in_browser(url: str, wanted: bool | None) -> None:
-    """Without a screen or a browser nothing happens; the address has been printed."""
+    """Open the page. Without a screen or a browser nothing happens; the address has been printed."""
     has_screen = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if wanted or (wanted is None and has_screen and sys.stdout.isatty()):
         webbrowser.open(url)

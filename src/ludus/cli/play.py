@@ -23,10 +23,9 @@ from ludus.league.players import check_player_id
 from ludus.lookup import add_bots, open_run
 from ludus.models.policy import use_threads
 from ludus.replays.replay_games import game_address
-from ludus.runtime.assemble import load_experiment, new_league
+from ludus.runtime.assemble import load_state
 from ludus.runtime.rounds import stop_signals
 from ludus.runtime.services import services_at_hand
-from ludus.runtime.settings import effective
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder
 
@@ -77,13 +76,9 @@ def command(
     access = None if terminal else read_access(host, token_file, names)
     use_threads(1)
     folder = open_run(run)
-    experiment = load_experiment(folder)
-    league = new_league(experiment)
-    with folder.ledger(read_only=True) as ledger:
-        for _, event in ledger.replay():
-            league.apply(event)
+    experiment, league = load_state(folder)
     wanted = [player] if player is not None else []
-    experiment, found = add_bots(effective(experiment, league), wanted, taken=league.players)
+    experiment, found = add_bots(experiment, wanted, taken=league.players)
     click.get_current_context().with_resource(services_at_hand(experiment, folder))
     opponents = Opponents(experiment, folder, league, weights=weights, greedy=greedy)
     _check_person(person, opponents)

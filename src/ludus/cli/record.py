@@ -21,9 +21,8 @@ from ludus.models.policy import use_threads
 from ludus.observe.terminal import ProgressBar, size
 from ludus.replays.recording import ReplayFiles, ReplayFolder, line_ups
 from ludus.replays.replay_games import find_game
-from ludus.runtime.assemble import load_experiment, load_players, new_league
+from ludus.runtime.assemble import load_players, load_state
 from ludus.runtime.services import services_at_hand
-from ludus.runtime.settings import effective
 from ludus.store.run_folder import RunFolder
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
@@ -119,12 +118,8 @@ def _find(
         if settings:
             raise ConfigError(f"--set is for a GAME; {game} is a run, and its game is what it was trained on")
         folder = RunFolder.open(game)
-        experiment = load_experiment(folder)
-        league = new_league(experiment)
-        with folder.ledger(read_only=True) as ledger:
-            for _, event in ledger.replay():
-                league.apply(event)
-        experiment, names = add_bots(effective(experiment, league), players, taken=league.players)
+        experiment, league = load_state(folder)
+        experiment, names = add_bots(experiment, players, taken=league.players)
         click.get_current_context().with_resource(services_at_hand(experiment, folder))
         seated = load_players(experiment, folder, league, names, weights=weights, greedy=greedy)
         return experiment.grouped_game, seated, names

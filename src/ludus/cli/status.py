@@ -1,4 +1,4 @@
-"""`ludus status`: how a run is."""
+"""`ludus status` and `ludus logs`: state, speed and workers of a run, and what its workers printed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -22,10 +20,9 @@ from rich.text import Text
 from ludus.data.checks import unknown
 from ludus.lookup import open_run
 from ludus.observe.lost_matches import LossCount, LostMatches
-from ludus.observe.run_state import ENDED, GpuUse, gpus, look_at_run, state_without_status
+from ludus.observe.run_state import ENDED, GpuUse, gpus, look_at_run, silence, state_without_status, status_document
 from ludus.observe.terminal import add_numbers, can_redraw, new_console, new_table
-from ludus.store.files import StoreError
-from ludus.store.run_control import SILENT_AFTER_S, RunStatus
+from ludus.store.run_control import RunStatus
 from ludus.store.run_folder import RunFolder, RunFolderError
 
 FOLLOW_S = 2.0
@@ -33,13 +30,13 @@ FOLLOW_S = 2.0
 
 @click.command("status")
 @click.argument("run", required=False, type=click.Path())
-@click.option("--follow", is_flag=True, help="Look again every few seconds until the run has ended.")
+@click.option("--follow", is_flag=True, help="Refresh every few seconds until the run has ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow one line at a time.")
 def status_command(run: str | None, follow: bool, as_json: bool) -> None:
-    """How RUN (default: the newest under runs/) is: its state, speed and workers, and what holds it up.
+    """Show the state, speed, workers and bottleneck of RUN (default: the newest under runs/).
 
-    The run writes this down every few seconds; cores and memory are measured here, of the processes on this
-    machine.
+    The controller writes its status every few seconds; cores and memory are measured by this command, for
+    processes on this machine.
     """
     folder = open_run(run)
     if as_json:
@@ -49,12 +46,12 @@ def status_command(run: str | None, follow: bool, as_json: bool) -> None:
     losses = LossCount()
     status = look_at_run(folder)
     if not follow:
-        console.print(_picture(folder, status, _look_for_losses(folder, losses)))
+        console.print(_picture(folder, status, losses.follow_run(folder)))
         return
     live = Live(console=console, auto_refresh=False) if can_redraw(sys.stdout) else None
     with live or nullcontext():
         while True:
-            picture = _picture(folder, status, _look_for_losses(folder, losses))
+            picture = _picture(folder, status, losses.follow_run(folder))
             if live is not None:
                 live.update(picture, refresh=True)
             else:
@@ -68,28 +65,11 @@ def status_command(run: str | None, follow: bool, as_json: bool) -> None:
 def _print_json(folder: RunFolder, follow: bool) -> None:
     losses = LossCount()
     while True:
-        status = look_at_run(folder)
-        click.echo(json.dumps(_facts(folder, status, _look_for_losses(folder, losses))))
-        if not follow or (status is not None and status.state in ENDED):
+        document = status_document(folder, losses)
+        click.echo(json.dumps(document))
+        if not follow or document["state"] in ENDED:
             return
         time.sleep(FOLLOW_S)
-
-
-def _look_for_losses(folder: RunFolder, losses: LossCount) -> LostMatches | None:
-    """None if nobody can say: how a run is must be seen also without a ledger that can be read."""
-    try:
-        with folder.ledger(read_only=True) as ledger:
-            return losses.follow(ledger)
-    except StoreError:
-        return None
-
-
-def _facts(folder: RunFolder, status: RunStatus | None, lost: LostMatches | None) -> dict[str, Any]:
-    if status is None:
-        return {"run": str(folder.path), "state": state_without_status(folder)}
-    facts: dict[str, Any] = {"run": str(folder.path)} | msgspec.to_builtins(status)
-    facts["gpus"] = [msgspec.to_builtins(gpu) for gpu in gpus()]
-    return facts | {"lost_matches": msgspec.to_builtins(lost)}
 
 
 # --- for people ---
@@ -102,7 +82,7 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | No
     head = Text.assemble((str(folder.path), "bold"), f"  {name}  ", (_state(status), "bold"))
     rows: list[RenderableType] = [head, Text(_progress(status))]
     if status.state == "dead":
-        rows.append(Text(f"nobody trains it any more; go on: ludus train --run {folder.path} --resume"))
+        rows.append(Text(f"the process that trained it is gone; resume it: ludus train --run {folder.path} --resume"))
     if lost is not None and lost.void:
         rows += [Text(), *(Text(line) for line in lost.lines())]
     if status.workers:
@@ -119,10 +99,8 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | No
 
 
 def _state(status: RunStatus) -> str:
-    if status.state in ENDED:
-        return status.state
-    silent = time.time() - status.time
-    return status.state + (f" (no news for {span(silent)})" if silent > SILENT_AFTER_S else "")
+    silent = silence(status, time.time())
+    return status.state + (f" (no news for {span(silent)})" if silent else "")
 
 
 def _progress(status: RunStatus) -> str:
@@ -168,7 +146,7 @@ def _workers(status: RunStatus, folder: RunFolder) -> RenderableType:
 
 
 def _address(address: str, folder: RunFolder) -> str:
-    """Of a service; a socket in the run folder is named from there."""
+    """The address of a service; a socket in the run folder is named relative to it."""
     return address.replace(f"unix:{folder.path.resolve()}/", "unix:")
 
 
@@ -195,11 +173,11 @@ SUFFIX = ".log"
 @click.command("logs")
 @click.argument("run", type=click.Path())
 @click.argument("worker", required=False)
-@click.option("--follow", is_flag=True, help="Go on with what is printed from now on, until the run ends.")
-@click.option("--lines", type=click.IntRange(min=0), default=40, show_default=True, help="Of the past.")
+@click.option("--follow", is_flag=True, help="Keep printing new lines until the run ends.")
+@click.option("--lines", type=click.IntRange(min=0), default=40, show_default=True, help="Past lines to print.")
 def logs_command(run: str, worker: str | None, follow: bool, lines: int) -> None:
-    """What the workers of RUN have printed, or one of them (actor-0, learner, policy-worker): the latest
-    lines, by time. Each begins with its time (UTC), the run and the worker.
+    """Print the latest log lines of the workers of RUN, or of one (actor-0, learner, policy-worker), by time.
+    Each line begins with its time (UTC), the run and the worker.
 
     \b
     ludus logs runs/mine
@@ -257,7 +235,7 @@ def _latest(path: Path, count: int) -> Iterator[str]:
 
 
 class Tail:
-    """What is added to a log file, also when it is full and a new one begins."""
+    """Follows a log file, also when it is full and a new one begins."""
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""`ludus train`: trains a league, or goes on with one."""
+"""`ludus train`: train a league, or resume a run."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from ludus.runtime.processes import default_actors
 from ludus.services.endpoints import ServiceError
 from ludus.services.resources import UserService
 from ludus.store.files import StoreError
-from ludus.store.run_folder import RunFolderError
+from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.system.machine import usable_cores
 from ludus.training import Plan
 from ludus.workers.worker import TrainingFailed
 
 EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
-"""By why a run has ended; 0 for any other reason."""
+"""Exit code by the reason that ended the run; 0 for any other reason."""
 
 
 @click.command("train")
 @click.argument("experiment", required=False, metavar="[RECIPE|GAME|FILE.py:NAME|FILE.yaml]")
 @click.option("--run", type=click.Path(), help="Run folder; default: a new one under runs/.")
-@click.option("--resume", is_flag=True, help="Go on with --run (default: the newest run).")
-@click.option("--resume-or-start", is_flag=True, help="Go on with --run if it is there, else begin it: for jobs.")
+@click.option("--resume", is_flag=True, help="Resume --run (default: the newest run).")
+@click.option("--resume-or-start", is_flag=True, help="Resume --run if it exists, else start it: for batch jobs.")
 @click.option("--runtime", type=click.Choice(["serial", "local", "ray"]), help="Where the workers run.")
 @click.option("--address", help="A Ray cluster, HOST:PORT or auto; without one, --runtime ray starts a private one.")
 @click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated.")
 @click.option("--actors", type=click.IntRange(min=1), help="Actor processes; the run keeps the number.")
-@click.option("--trial", metavar="NAME", help="Which try at the experiment it is: runs/RECIPE-NAME-001.")
+@click.option("--trial", metavar="NAME", help="Name of this trial of the experiment: runs/RECIPE-NAME-001.")
 @click.option(
     "--inference",
     type=click.Choice(["inline", "worker"]),
-    help="Who runs the policies: each actor, or one policy worker for all (local runtime).",
+    help="Where policies run: in each actor, or in one policy worker for all (local runtime).",
 )
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
@@ -69,9 +69,8 @@ def command(
     game (`ludus games`), whose facts then decide the defaults, or by an experiment of your own.
 
     \b
-    ludus train openspiel:liars_dice
-    ludus train kuhn --set budget=2e6 --set learner.learning_rate=3e-4
     ludus train openspiel:hex
+    ludus train kuhn --set budget=2e6 --set learner.learning_rate=3e-4
     ludus train my_file.py:experiment --run runs/mine
     ludus train --run runs/mine --resume
     """
@@ -89,29 +88,33 @@ def command(
     shown = style in ("live", "lines")
     again = "ludus train --resume"
     try:
-        with plan.begin(sys.argv) as training:
-            again = f"ludus train --run {training.folder.path} --resume"
+        with plan.open(sys.argv) as (folder, described):
+            again = f"ludus train --run {folder.path} --resume"
             if shown:
-                _show_start(plan, training, console)
-            with TrainView(training, style, console) as view:
-                reason = training.run(view)
-            if reason == UNREAD:
-                click.echo(f"{reason}: saved; {again} goes on", err=True)
-                return INTERRUPTED
-            _show_end(training, reason, console, as_json, budget_told=shown and _is_below_an_update(training))
+                _show_start(plan, folder, described, console)
+            with plan.start(folder, described) as training:
+                budget_told = shown and training.experiment.budget < training.experiment.learner.batch_size
+                if budget_told:
+                    console.print(_below_an_update(training.experiment), soft_wrap=True)
+                with TrainView(training, style, console) as view:
+                    reason = training.run(view)
+                if reason == UNREAD:
+                    click.echo(f"{reason}: saved; {again} goes on", err=True)
+                    return INTERRUPTED
+                _show_end(training, reason, console, as_json, budget_told=budget_told)
     except KeyboardInterrupt:
         click.echo(f"stopped at once, without saving; {again} goes on from the latest checkpoint", err=True)
         raise
     except MemoryError as error:
         raise ConfigError(str(error)) from error
     except (TrainingFailed, StoreError, ServiceError, OSError):
-        click.echo(f"the run ends with an error; once that is mended, {again} goes on", err=True)
+        click.echo(f"the run ends with an error; once that is fixed, {again} goes on", err=True)
         raise
     return EXIT_CODES.get(reason, 0)
 
 
-def _show_start(plan: Plan, training: Training, console: Console) -> None:
-    chosen, folder = training.experiment, training.folder
+def _show_start(plan: Plan, folder: RunFolder, chosen: Experiment, console: Console) -> None:
+    """Describe the run before its workers start, which may take seconds."""
     num_actors = plan.actors or default_actors(chosen)
     console.print(f"run folder: {folder.path}", soft_wrap=True)
     if plan.defaults is not None:
@@ -127,12 +130,6 @@ def _show_start(plan: Plan, training: Training, console: Console) -> None:
             f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
             f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
         )
-    if _is_below_an_update(training):
-        console.print(_below_an_update(chosen), soft_wrap=True)
-
-
-def _is_below_an_update(training: Training) -> bool:
-    return training.experiment.budget < training.experiment.learner.batch_size
 
 
 def _service(name: str, described: UserService) -> str:
@@ -160,7 +157,7 @@ def _workers(experiment: Experiment, num_actors: int) -> str:
 
 
 def _below_an_update(experiment: Experiment, taken: int | None = None) -> str:
-    """Why more is trained than was asked for."""
+    """The reason that the run trains on more decisions than its budget."""
     update = f"takes a batch of {experiment.learner.batch_size:,}" if taken is None else f"took {taken:,}"
     return f"budget:     {experiment.budget:,} decisions, but a single update {update} (learner.batch_size)"
 

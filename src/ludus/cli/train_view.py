@@ -1,4 +1,4 @@
-"""What `ludus train` shows while it trains: a live table in a terminal, a line now and then elsewhere."""
+"""The progress that `ludus train` shows: a live table in a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import click
 from rich.console import Console, Group
@@ -26,7 +26,7 @@ from ludus.workers.worker import StopTraining
 Style = Literal["live", "lines", "json", "quiet"]
 
 UNREAD = "nobody reads the output any more"
-"""Why a run ends whose output goes to a program that has ended, as in `ludus train --json | head`."""
+"""The reason that ends a run whose output pipe was closed, as in `ludus train --json | head`."""
 REDRAW_S = {"live": 1.0, "lines": 5.0, "json": 1.0}
 FIRST_S = 1.0
 """A sign of life comes early."""
@@ -47,17 +47,17 @@ FIRST = (
 LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
 LAG_SHARE = "lag_share."
-"""How many decisions were how old: for curves, not for a glance."""
+"""Shares of decisions by their age: for curves, not for the live table."""
 NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
 
 
 def style_of(*, as_json: bool, quiet: bool) -> Style:
-    """How a training shows itself on standard output."""
+    """The form of progress on standard output."""
     return "json" if as_json else "quiet" if quiet else "live" if can_redraw(sys.stdout) else "lines"
 
 
 class Pace:
-    """How fast a count grows: over the last minute, or over the last few steps where those are longer."""
+    """The rate of a count: over the last minute, or over the last few steps where those take longer."""
 
     WINDOW_S = 60.0
     STEPS = 3
@@ -75,18 +75,21 @@ class Pace:
         return (count - first) / max(now - began, 1e-9)
 
 
-class TrainView:
-    """Call it after every round; it draws when it is time."""
+class ProgressView(ABC):
+    """Shows the progress of a run. Call it after every round; it redraws at the pace of its style."""
 
-    def __init__(self, training: Training, style: Style, console: Console) -> None:
-        self._training = training
+    def __init__(self, style: Style, console: Console) -> None:
         self._style = style
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True) if style == "live" else None
-        started = self._rated = time.monotonic()
-        self._drawn = started + FIRST_S - REDRAW_S.get(style, 0.0)
-        self._pace = Pace(started, training.numbers()["decisions"])
-        self._summary: LeagueSummary | None = None
+        self._drawn = time.monotonic()
+
+    @abstractmethod
+    def _numbers(self, now: float) -> dict[str, float]: ...
+    @abstractmethod
+    def _line(self, now: float) -> str: ...
+    @abstractmethod
+    def _picture(self, now: float) -> Group: ...
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -94,13 +97,11 @@ class TrainView:
             self._draw(time.monotonic())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+            self._live.__exit__(*error)
 
-    def __call__(self, training: Training) -> None:
+    def __call__(self, run: object) -> None:
         now = time.monotonic()
         if self._style != "quiet" and now - self._drawn >= REDRAW_S[self._style]:
             self._drawn = now
@@ -117,6 +118,18 @@ class TrainView:
             self._console.print(self._line(now), highlight=False, soft_wrap=True)
         elif self._style == "json":
             click.echo(json.dumps(self._numbers(now)))
+
+
+class TrainView(ProgressView):
+    """The view of `ludus train`."""
+
+    def __init__(self, training: Training, style: Style, console: Console) -> None:
+        super().__init__(style, console)
+        self._training = training
+        started = self._rated = time.monotonic()
+        self._drawn = started + FIRST_S - REDRAW_S.get(style, 0.0)
+        self._pace = Pace(started, training.numbers()["decisions"])
+        self._summary: LeagueSummary | None = None
 
     def _numbers(self, now: float) -> dict[str, float]:
         numbers = self._training.numbers()

@@ -1,14 +1,12 @@
-"""`ludus watch`: the dashboard of a run in a browser."""
+"""`ludus watch` and `ludus report`: the dashboard of a run in a browser, or in one file."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import click
 
@@ -16,8 +14,6 @@ from ludus.cli.main import INTERRUPTED
 from ludus.cli.page_options import page_options, read_access, show_in_browser
 from ludus.config import ConfigError
 from ludus.lookup import open_run
-from ludus.store.files import atomic_write
-from ludus.store.run_folder import RunFolder
 
 
 @click.command("watch")
@@ -76,10 +72,6 @@ def watch_command(
     return INTERRUPTED if received[0] == signal.SIGINT else 0
 
 
-MOST_REPLAYS = 20
-"""Recorded games that the file holds: the newest."""
-
-
 @click.command("report")
 @click.argument("run", required=False, type=click.Path())
 @click.option("--out", type=click.Path(dir_okay=False), help="The file; default: report.html in the run folder.")
@@ -103,13 +95,15 @@ def report_command(run: str | None, out: str | None, export: str | None, trust: 
         from ludus.observe.export import require_matplotlib
 
         require_matplotlib()
-    from ludus.observe.report import report_page
+    from ludus.evaluation.play.replays import replay_reader
+    from ludus.observe.report import write_report
 
     folder = open_run(run)
-    documents = read_documents(folder, trusted=trust)
     path = folder.path / "report.html" if out is None else Path(out)
     try:
-        atomic_write(path, report_page(folder, documents).encode(), sync=False)
+        documents = write_report(
+            folder, path, replay_reader(folder, trusted=trust), lambda line: click.echo(line, err=True)
+        )
     except OSError as error:
         where = "; write it elsewhere with --out FILE.html" if out is None else ""
         raise ConfigError(f"{path}: {error.strerror}{where}") from error
@@ -119,31 +113,3 @@ def report_command(run: str | None, out: str | None, export: str | None, trust: 
 
         written = export_run(documents, Path(export))
         click.echo(f"{export}: {', '.join(written)}")
-
-
-def read_documents(folder: RunFolder, *, trusted: bool = False) -> Mapping[str, Any]:
-    """What the pages show, by name, as plain values. What a run does not have is left out, and the page says
-    so."""
-    import msgspec
-
-    from ludus.evaluation.play.replays import replay_reader
-    from ludus.observe.view import RunView, ViewError
-
-    view = RunView(folder)
-    try:
-        view.refresh()
-        documents: dict[str, Any] = {}
-        for name in view.names():
-            try:
-                documents[name] = msgspec.to_builtins(view.document(name))
-            except ViewError as error:
-                click.echo(f"without {name}: {error}", err=True)
-        read = replay_reader(folder, trusted=trusted)
-        for replay in view.replays()[:MOST_REPLAYS]:
-            try:
-                documents[f"replay/{replay}"] = read(replay)
-            except (ValueError, OSError) as error:
-                click.echo(f"without the replay {replay}: {error}", err=True)
-    finally:
-        view.close()
-    return documents

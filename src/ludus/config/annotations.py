@@ -1,4 +1,4 @@
-"""Reading annotations: the types of a class's fields, whether a value fits one, how to write it down."""
+"""Annotations of fields: resolving them, checking values against them, and describing them; and config errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\w+")
 
 
 class ConfigError(ValueError):
-    """A setting that does not exist, does not fit its type, or that its owner refuses."""
+    """A setting does not exist, does not fit its type, or is rejected by its owner."""
 
 
 class UnknownPathError(ConfigError):
@@ -32,16 +32,16 @@ class UnknownPathError(ConfigError):
 
 
 class MismatchError(ConfigError):
-    """A value that does not fit this type; another member of a union may still take it."""
+    """A value does not fit this type; another member of a union may still accept it."""
 
 
 def join(path: str, step: object) -> str:
-    """The path of one part of what is at `path`."""
+    """The path of a part of the value at `path`."""
     return f"{path}.{step}" if path else str(step)
 
 
 def unknown_field(name: str, known: Iterable[str], owner: type | FunctionType, path: str) -> ConfigError:
-    """Names the field, the nearest right one and all that the owner has."""
+    """The error for an unknown field, with the nearest name and all fields of the owner."""
     names = list(known)
     close = nearest(name, names)
     offer = f"did you mean {close!r}? " if close else ""
@@ -50,7 +50,8 @@ def unknown_field(name: str, known: Iterable[str], owner: type | FunctionType, p
 
 
 def build(factory: Callable[..., Any], arguments: dict[str, Any], *places: str) -> Any:
-    """Call a constructor; what its validation says has the path in front: of several, those that it names."""
+    """Call a constructor. Errors of its validation are prefixed with the path; of several `places`, with those
+    that the message names."""
     try:
         return factory(**arguments)
     except ConfigError:
@@ -77,13 +78,13 @@ def field_hints(owner: type | FunctionType) -> Mapping[str, Any]:
 
 @cache
 def live_fields(owner: type) -> frozenset[str]:
-    """The fields that are marked to be changeable while a run trains."""
+    """The fields marked as `LiveField`."""
     hints = typing.get_type_hints(owner, include_extras=True)
     return frozenset(name for name, hint in hints.items() if LIVE in getattr(hint, "__metadata__", ()))
 
 
 def unwrap(hint: Any) -> Any:
-    """What is behind `Annotated`, `NewType` and `type` aliases; any type variable is `Any`."""
+    """The type behind `Annotated`, `NewType` and `type` aliases; type variables become `Any`."""
     while True:
         if get_origin(hint) is Annotated:
             hint = get_args(hint)[0]
@@ -96,7 +97,7 @@ def unwrap(hint: Any) -> Any:
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, flat; any other type is its own only member."""
+    """The members of a union, flattened; any other type is its only member."""
     hint = unwrap(hint)
     if get_origin(hint) in (Union, UnionType):
         return tuple(inner for member in get_args(hint) for inner in members(member))
@@ -104,7 +105,7 @@ def members(hint: Any) -> tuple[Any, ...]:
 
 
 def is_component(value: object) -> bool:
-    """An instance of a dataclass: a node of the tree."""
+    """Whether it is an instance of a dataclass, a node of the tree."""
     return is_dataclass(value) and not isinstance(value, type)
 
 
@@ -113,7 +114,7 @@ def is_dataclass_type(value: object) -> TypeGuard[type]:
 
 
 def is_component_class(hint: object) -> TypeGuard[type]:
-    """A class of which a component may be built: a dataclass, a protocol or another class of somebody's."""
+    """Whether it is a class that components may belong to: a dataclass, a protocol or another custom class."""
     if not isinstance(hint, type) or get_origin(hint) is not None or issubclass(hint, Enum | PurePath):
         return False
     return hint.__module__ not in ("builtins", "collections.abc")
@@ -124,7 +125,7 @@ def is_protocol(cls: type) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """A type as a person writes it, without module names."""
+    """A type as users write it, without module names."""
     options = members(hint)
     if len(options) > 1:
         return " | ".join(describe(option) for option in options)
@@ -194,8 +195,8 @@ def _is_kind_of(cls: type, wanted: Any) -> bool:
 
 
 def _provides(value: object, protocol: type) -> bool:
-    """Structural: every method and attribute that the protocol names is there (looked up on the class
-    where possible, so that nothing is computed)."""
+    """Whether the value has every member of the protocol. Members are looked up on the class where possible, so
+    that no property is evaluated."""
     cls = type(value)
     declared = getattr(cls, "__dataclass_fields__", {})
     return all(

@@ -1,4 +1,4 @@
-"""Overriding a tree by path: all changes at once, so that no half-changed component is ever validated."""
+"""Overriding settings by path. All changes are applied at once, so that no half-changed component is validated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.config.listing import paths
 from ludus.data.checks import nearest
 
 ADD = "+"
-"""In front of a mapping's key: the key is new."""
+"""Prefix of a new key of a mapping."""
 
 T = TypeVar("T")
 _KEEP = object()
@@ -24,13 +24,13 @@ _KEEP = object()
 
 @dataclass(slots=True)
 class _Change:
-    """What to do at one place of the tree: first put `whole` there, then change its parts."""
+    """The change of one node of the tree: replace it by `whole`, then change its parts."""
 
     whole: Any = _KEEP
     parts: dict[str, _Change] = field(default_factory=dict)
 
     def insert(self, value: Any) -> None:
-        """A mapping without a type changes parts; any other value replaces what came before it."""
+        """A mapping without a type changes parts; any other value replaces the earlier change."""
         if isinstance(value, Mapping) and value and type_of(value) is None:
             for path, item in value.items():
                 node = self
@@ -47,20 +47,20 @@ class _Change:
             yield from part.leaves(join(path, step))
 
     def plain(self) -> Any:
-        """The change as a value in its own right, for a place that has no parts yet."""
+        """The change as a plain value, for a node that has no parts yet."""
         return {step: part.plain() for step, part in self.parts.items()} if self.parts else self.whole
 
 
 def override(obj: T, path: str, value: Any) -> T:
-    """A copy of `obj` with the setting at `path` replaced; text is read by the setting's type."""
+    """A copy of `obj` with the setting at `path` replaced. Text is converted to the setting's type."""
     return apply_overrides(obj, {path: value})
 
 
 def apply_overrides(obj: T, overrides: Mapping[str, Any]) -> T:
-    """A copy of `obj` with all overrides in place: dotted paths, nested mappings, or both.
+    """A copy of `obj` with all overrides applied: dotted paths, nested mappings, or both.
 
-    A mapping changes the fields that it names; with `type: ClassName` it builds a new component.
-    Of two overrides of one path the later holds. `+key` adds a key to a mapping.
+    A mapping changes the fields that it names; with `type: ClassName` it builds a new component. The later of
+    two overrides of one path wins. `+key` adds a key to a mapping.
     """
     change = _Change()
     change.insert(overrides)
@@ -72,7 +72,7 @@ def apply_overrides(obj: T, overrides: Mapping[str, Any]) -> T:
 
 
 class _NothingThereError(ConfigError):
-    """Nothing called `step` is at `parent`; `path` is the whole path that was asked for."""
+    """`parent` has no part called `step`; `path` is the whole path of the override."""
 
     def __init__(self, parent: str, step: str, part: _Change, known: Iterable[str], note: str = "") -> None:
         self.path = next(part.leaves(join(parent, step)))
@@ -80,7 +80,7 @@ class _NothingThereError(ConfigError):
         super().__init__(self.path)
 
     def explain(self, root: Any) -> str:
-        """With the nearest path of the whole tree, best one that ends alike."""
+        """The message, with the nearest path of the whole tree, preferably with the same last name."""
         everywhere = [setting.path for setting in paths(root)]
         last = self.path.rpartition(".")[2]
         alike = [path for path in everywhere if path.rpartition(".")[2] == last]
@@ -156,7 +156,7 @@ def _changed_tuple(current: tuple[Any, ...], hint: Any, change: _Change, path: s
 
 
 def apply_encoded(obj: T, settings: Mapping[str, Any]) -> T:
-    """Like `apply_overrides`, for values as `encode` gives them. Imports the code that they name."""
+    """`apply_overrides` for values written by `encode`. Imports the code that they name."""
     return apply_overrides(obj, {path: _as_override(value) for path, value in settings.items()})
 
 
@@ -170,6 +170,6 @@ def apply_read(obj: T, settings: Mapping[str, Any]) -> T:
 
 
 def _as_override(value: Any, decoding: Callable[[Any], Any] = decode) -> Any:
-    """A mapping as text: given as such it would be taken for changes of its parts."""
+    """The decoded value. A mapping becomes text, because a plain one would mean changes of its parts."""
     decoded = decoding(value)
     return json.dumps(value) if isinstance(decoded, Mapping) else decoded

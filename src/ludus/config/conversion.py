@@ -1,4 +1,4 @@
-"""From what a person writes (text, YAML values) to a value of the annotated type."""
+"""Conversion of text and YAML values to annotated types, and YAML experiment files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ludus.public_names import find_public, load_public
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
 Maker = type | FunctionType
-"""What builds a component: a dataclass, or a function that gives one, such as a preset."""
+"""A dataclass, or a function that returns one, such as a preset."""
 
 
 def load(address: str, path: str) -> Any:
@@ -77,7 +77,7 @@ def find_maker(name: str, allowed: tuple[type, ...], current: object, path: str)
 
 
 def makes(found: object, allowed: tuple[type, ...]) -> TypeGuard[FunctionType]:
-    """Whether it is a function that says it gives one of these classes."""
+    """Whether it is a function annotated to return one of these classes."""
     return isinstance(found, FunctionType) and field_hints(found).get("return") in allowed
 
 
@@ -88,7 +88,7 @@ def _require_dataclass(found: object, name: str, path: str) -> type:
 
 
 def _home_modules(allowed: tuple[type, ...], current: object) -> list[str]:
-    """Where a class may live that the setting does not spell out; the current value's file comes first."""
+    """The modules in which to look for a class without an address; the current value's module comes first."""
     owners = [type(current), *allowed]
     modules = dict.fromkeys(owner.__module__ for owner in owners)
     return [name for name in modules if name in sys.modules and name != "builtins"]
@@ -121,11 +121,11 @@ def _functions_giving(wanted: set[str], text: str) -> Iterator[str]:
 
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 10_000
-"""Counted with every alias written out: a short file can stand for a very large tree."""
+"""Counted with aliases expanded: a short file can expand to a very large tree."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is written twice, which plain YAML loaders let pass."""
+    """Rejects duplicate keys, which plain YAML loaders accept."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -156,9 +156,9 @@ def read_yaml(text: str, what: str) -> Any:
 
 
 def load_yaml(path: str | Path) -> tuple[str, dict[str, Any]]:
-    """(recipe, overrides) of an experiment file: `recipe: NAME`, then what differs from it.
+    """(recipe, overrides) of an experiment file: `recipe: NAME`, then the differences from it.
 
-    Overrides are nested mappings or dotted paths. A recipe in a Python file is looked for from the
+    Overrides are nested mappings or dotted paths. The path of a recipe in a Python file may be relative to the
     folder of the YAML file.
     """
     file = Path(path)
@@ -184,7 +184,7 @@ def load_yaml(path: str | Path) -> tuple[str, dict[str, Any]]:
 
 
 def _require_small(value: Any, what: str) -> None:
-    """Walks the tree as if every alias were a copy, and gives up at the limit: cycles end there too."""
+    """Raise if the tree, with aliases expanded, exceeds the limit; cycles do too."""
     pending, count = [value], 0
     while pending:
         node = pending.pop()
@@ -204,9 +204,9 @@ OTHER_TYPE_TAG = "$type"
 
 
 def convert(value: Any, hint: Any, path: str, current: object = None) -> Any:
-    """`value` as the type that `hint` names; text is read by that type.
+    """Convert `value` to the type `hint`, parsing text by that type.
 
-    `current` is the value that it replaces: classes are also looked for next to its own.
+    `current` is the value that it replaces: classes are also looked up next to its class.
     """
     if not isinstance(value, str) and matches(value, hint):
         return value
@@ -217,7 +217,7 @@ def convert(value: Any, hint: Any, path: str, current: object = None) -> Any:
             return _convert_plain(value, option, path)
         except MismatchError as error:
             if len(options) == 1 and str(error).startswith(f"{path}."):
-                wrong = f"{wrong} ({error})"  # which part of it is wrong, and what is near
+                wrong = f"{wrong} ({error})"  # the part that is wrong, and the nearest name
     classes = tuple(option for option in options if is_component_class(option))
     if classes and isinstance(value, str | Mapping) and (str not in options or isinstance(value, Mapping)):
         try:
@@ -231,13 +231,13 @@ def convert(value: Any, hint: Any, path: str, current: object = None) -> Any:
 
 
 def type_of(value: Mapping[Any, Any]) -> str | None:
-    """The class that a mapping names with `type` or `$type`, if any."""
+    """The class named by `type` or `$type` in a mapping, if any."""
     name = value.get(OTHER_TYPE_TAG, value.get(TYPE_TAG))
     return name if isinstance(name, str) else None
 
 
 def build_from(maker: Maker, values: Mapping[str, Any], path: str) -> Any:
-    """A component from its fields, or from the arguments of its function, each converted to its type."""
+    """Build a component from its fields, or the arguments of its function, each converted to its type."""
     known = _parameters(maker)
     hints = field_hints(maker)
     arguments: dict[str, Any] = {}
@@ -252,7 +252,7 @@ def build_from(maker: Maker, values: Mapping[str, Any], path: str) -> Any:
 
 
 def _parameters(maker: Maker) -> dict[str, bool]:
-    """Name -> whether it must be given."""
+    """Name -> whether it is required."""
     if isinstance(maker, type):
         required = required_fields(maker)
         return {field.name: field.name in required for field in fields(maker) if field.init}
@@ -269,7 +269,7 @@ def required_fields(cls: type) -> list[str]:
 
 
 def _order(hint: Any) -> int:
-    """Which member of a union reads a text first: the narrower before the wider, `str` last."""
+    """The order in which members of a union try to parse text: narrow types first, `str` last."""
     if get_origin(hint) is Literal:
         return 0
     narrow: list[Any] = [NoneType, bool, int, float]
@@ -277,7 +277,7 @@ def _order(hint: Any) -> int:
 
 
 def _convert_plain(value: Any, hint: Any, path: str) -> Any:
-    """Everything but components; a MismatchError if this type cannot take the value."""
+    """Convert to anything but components; raises MismatchError if the value does not fit."""
     origin = get_origin(hint)
     reader = _READERS.get(hint) if isinstance(hint, type) or hint is Any else None
     if reader is not None:
@@ -304,11 +304,11 @@ def _convert_plain(value: Any, hint: Any, path: str) -> Any:
 
 
 _NO = object()
-"""What a reader gives for a value that is not of its type."""
+"""The result of a reader for a value that is not of its type."""
 
 
 def _read_int(value: Any) -> Any:
-    """Also 1e6 and 1_000_000, as long as nothing is lost."""
+    """Also accepts 1e6 and 1_000_000, but no fractions."""
     try:
         return int(value) if isinstance(value, str) else _integral(value)
     except ValueError:
@@ -360,7 +360,7 @@ def _mapping(value: Any, hints: tuple[Any, ...], path: str) -> dict[Any, Any]:
 
 
 def _sequence(value: Any, container: type, hints: tuple[Any, ...], path: str) -> Any:
-    """From a list, `[1, 2]` or `1,2`; abstract types become tuples, which cannot change either."""
+    """From a list, `[1, 2]` or `1,2`. Abstract types become tuples, which are immutable."""
     if isinstance(value, str):
         text = value.strip()
         if text.startswith(("[", "(")):
@@ -380,7 +380,7 @@ def _sequence(value: Any, container: type, hints: tuple[Any, ...], path: str) ->
 
 
 def _component(value: str | Mapping[str, Any], allowed: tuple[type, ...], path: str, current: object) -> Any:
-    """From `ClassName`, an address, {type: ClassName, field: value} or, where one fits, its fields."""
+    """From `ClassName`, an address, {type: ClassName, field: value} or, if only one class fits, its fields."""
     if isinstance(value, str):
         if ":" in value and not value.lstrip().startswith("{"):
             found = load(value.strip(), path)
@@ -395,7 +395,7 @@ def _component(value: str | Mapping[str, Any], allowed: tuple[type, ...], path: 
         return build_from(find_maker(name, allowed, current, path), rest, path)
     concrete = [cls for cls in allowed if is_dataclass_type(cls)]
     fitting = [cls for cls in concrete if _could_be(cls, value)]
-    for only in (fitting, concrete):  # The only one that it can be also says what is wrong with a field.
+    for only in (fitting, concrete):  # if there is only one candidate, its error names the wrong field
         if len(only) == 1:
             return build_from(only[0], value, path)
     names = " or ".join(f"type: {cls.__name__}" for cls in fitting or concrete) or "type: ClassName"

@@ -1,4 +1,4 @@
-"""Reading a tree: every setting with its type, value and docstring, and where two trees differ."""
+"""Listing the settings of a tree with type, value and docstring, and the differences between two trees."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""In a difference: the other tree has no such setting."""
+"""The value, in a difference, of a setting that one tree does not have."""
 
 
 class Setting(NamedTuple):
-    """One place of the tree that can be overridden."""
+    """One setting of a tree."""
 
     path: str
     type_name: str
@@ -40,13 +40,13 @@ def paths(obj: Any) -> list[Setting]:
 
 
 def diff(a: Any, b: Any) -> list[tuple[str, Any, Any]]:
-    """(path, value in a, value in b) where they differ, as deep down as both have the same shape."""
+    """(path, value in a, value in b) of all differences, as deep as both trees have the same shape."""
     return list(_differences(a, b, ""))
 
 
 @cache
 def field_docs(cls: type) -> Mapping[str, str]:
-    """Field name -> the string literal right after the field, from the source of the class."""
+    """Field name -> the string literal after the field in the source of the class."""
     docs: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
         try:
@@ -83,7 +83,7 @@ def _settings(obj: Any, path: str, *, live: bool) -> Iterator[Setting]:
 
 
 def _items(obj: Any) -> list[tuple[Any, Any]]:
-    """The parts of a mapping, and of a tuple that is more than plain values."""
+    """The parts of a mapping, or of a tuple that holds components."""
     if isinstance(obj, Mapping):
         return list(obj.items())
     return list(enumerate(obj)) if isinstance(obj, tuple) and any(map(_holds_components, obj)) else []

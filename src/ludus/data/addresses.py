@@ -104,8 +104,7 @@ def _import(module: str, address: str) -> ModuleType:
         if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
             raise
         raise ModuleNotFoundError(
-            f"no module {error.name!r} for {address!r}; for a file write PATH/TO/FILE.py:NAME",
-            name=error.name,
+            f"no module {error.name!r} for {address!r}; for a file write PATH/TO/FILE.py:NAME", name=error.name
         ) from None
 
 

@@ -386,11 +386,7 @@ def column_specs(kind: SeatKind) -> dict[str, ArraySpec]:
     """The columns of one seat's decisions, as they are read and as a decoded episode gives them."""
     scalar = {"reward": "float32", "elapsed": "int32", "over": "bool"}
     rewards = {"rewards": array_spec((len(kind.rewards),), "float32")} if kind.rewards else {}
-    return {
-        **kind.decision_arrays,
-        **{name: array_spec((), dtype) for name, dtype in scalar.items()},
-        **rewards,
-    }
+    return {**kind.decision_arrays, **{name: array_spec((), dtype) for name, dtype in scalar.items()}, **rewards}
 
 
 def new_columns(kind: SeatKind, strategy: tuple[int, int] | None) -> list[Column]:

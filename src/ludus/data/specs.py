@@ -80,10 +80,7 @@ class Entities:
         require_in(self, "[0, inf]", types=self.types)
 
     def arrays(self, name: str) -> dict[str, ArraySpec]:
-        return {
-            name: array_spec((self.maximum, self.features), self.dtype),
-            length_name(name): array_spec((), "int32"),
-        }
+        return {name: array_spec((self.maximum, self.features), self.dtype), length_name(name): array_spec((), "int32")}
 
 
 Part = Vector | Planes | Entities

@@ -159,11 +159,7 @@ class TrajectoryWriter:
     """
 
     def __init__(
-        self,
-        pool: SlotPool,
-        num_streams: int,
-        hand_over: Callable[[int, IntArray], None],
-        slots: range | None = None,
+        self, pool: SlotPool, num_streams: int, hand_over: Callable[[int, IntArray], None], slots: range | None = None
     ) -> None:
         """`slots` are the slots that this writer may use; None: all of the pool."""
         self._pool = pool

@@ -240,10 +240,7 @@ class FlatTree:
         return reach
 
     def _back_up(
-        self,
-        seat: int,
-        probs: Probs,
-        value_of: Callable[[IntArray, NDArray[np.float64]], NDArray[np.float64]],
+        self, seat: int, probs: Probs, value_of: Callable[[IntArray, NDArray[np.float64]], NDArray[np.float64]]
     ) -> tuple[Probs, float]:
         """Action values of `seat`, backed up from its last decisions to its first, and the value of the game.
 

@@ -46,10 +46,10 @@ SNAPSHOTS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExploiterStart:
-    """What an exploiter begins with in place of fresh weights."""
+    """Weights that an exploiter starts from."""
 
     address: str
-    """Where the weights are from."""
+    """The address that the weights came from."""
     weights: Tree
 
 
@@ -235,7 +235,7 @@ def best_of(points: Sequence[CurvePoint]) -> CurvePoint:
 
 
 class ExploitedPlayer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a best response was sought to, and with what share of the matches."""
+    """A member of the target, with its share of the matches."""
 
     name: str
     share: float
@@ -268,6 +268,8 @@ class ExploitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     time: str
     """In UTC, ISO 8601."""
     game: str
+    zero_sum: bool = True
+    """Whether what one team gains the others lose, so that a mean score of 0 is even."""
     target: str
     players: tuple[ExploitedPlayer, ...]
     shares_from: SharesFrom | None = None
@@ -294,9 +296,9 @@ MEASURING_SEED = 1 << 62
 """Far from the seeds of the curve: the chosen exploiter is measured on games that did not choose it."""
 
 Starting = Callable[[Experiment, RunFolder], AbstractContextManager[Training]]
-"""How an exploiter is trained: in which runtime, until it is closed."""
+"""Starts the training of an exploiter, which ends with the block."""
 Watching = Callable[[Training], AbstractContextManager[Callable[[Training], None]]]
-"""What is shown while an exploiter trains."""
+"""Shows the progress of an exploiter's training."""
 
 
 class Attempt:
@@ -324,7 +326,7 @@ class Attempt:
         self._episodes = episodes
         self._start = start
         self._folders: list[RunFolder] = []
-        """Of all exploiters, those included that could not start."""
+        """Folders of all exploiters, also of those that could not start."""
         self._trained: dict[int, tuple[Experiment, RunFolder, League]] = {}
 
     def run(
@@ -334,10 +336,10 @@ class Attempt:
         watching: Watching,
         tell: Callable[[str], None] = lambda line: None,
     ) -> TrainedMeasure | None:
-        """None if somebody stopped it. `tell` hears what is measured, a line each: it may take minutes.
+        """Train and measure; None if the training was stopped. `tell` gets a line about each measurement.
 
-        What an exploiter has trained with is there until it is measured: the target, or the game itself, may
-        call the services that run with it."""
+        An exploiter is measured before its training ends: the target or the game may call services that run
+        with it."""
         for number, seed in enumerate(self.seeds):
             experiment = exploiter_experiment(self._experiment, self._target, seed=seed, start=self._start)
             folder = create_folder(self._run, experiment, self._target, command, self._start)

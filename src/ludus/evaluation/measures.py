@@ -1,12 +1,14 @@
 """Measurements of a run's players: matches between any of them, and how much one can be beaten by.
 
-Both load the run's game and networks, and with them the code that the run names.
+`Run.evaluate`, `Run.exploit`, `ludus eval` and `ludus exploit` call these functions. They load the run's game and
+networks, and with them the code that the run names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -14,25 +16,41 @@ from typing import Any, Literal
 import msgspec
 
 from ludus.config import ConfigError, apply_overrides
-from ludus.evaluation.best_response import Attempt, ExploitRecord, default_budget, players_of
+from ludus.evaluation.best_response import (
+    Attempt,
+    ExploiterStart,
+    ExploitRecord,
+    Watching,
+    default_budget,
+    players_of,
+)
 from ludus.evaluation.exploitability import NotExactError, exact_game, measure_exactly
-from ludus.evaluation.targets import Target, find_player
+from ludus.evaluation.targets import Target, describe_target, find_mixture, find_player
 from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
+from ludus.games.game import GameSource
 from ludus.league.league import League
 from ludus.lookup import add_bots
-from ludus.runtime.assemble import load_players, load_state, require_devices
+from ludus.runtime.assemble import load_experiment, load_league, load_players, load_state, require_devices
 from ludus.runtime.coordinator import Training
+from ludus.runtime.imported_models import ModelRequest, fetch_source, fit_weights, require_fit
 from ludus.runtime.services import services_at_hand
-from ludus.runtime.start import ProgressLines, require_ray_for, require_room, training_of
+from ludus.runtime.settings import effective
+from ludus.runtime.start import require_cluster_for, require_ray_for, require_room, training_of
+from ludus.services.resources import NotEnough
+from ludus.store.downloads import DownloadError
+from ludus.store.files import StoreError
 from ludus.store.model_pool import ModelPool
 from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.evaluator import evaluation_row, keep_rows
 from ludus.workers.player_cache import FixedPlayers, is_model_name, resolve_player
 
 Weights = Literal["average", "live"]
+Tell = Callable[[str], None]
 FIXED = ("game", "bots", "policies", "model", "league", "evaluation", "middleware", "name")
 """Settings that an exploiter shares with its target, or that make no sense for it."""
+EXPLOITS = "exploits.jsonl"
+"""The file of the run's metrics that holds exploit records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +97,40 @@ class Evaluation:
     __repr__ = __str__
 
 
-def evaluate(
-    folder: RunFolder,
-    players: Sequence[str],
-    *,
-    games: int,
-    weights: Weights,
-    greedy: bool,
-    seed: int,
-    tables: int,
-) -> Evaluation:
-    """Play the first player against each of the others, and keep the results in the run's metrics."""
-    if games < 1:
-        raise ConfigError(f"games must be at least 1, got {games}")
+@dataclass(frozen=True, kw_only=True)
+class SeatedMatches:
+    """Players of a run that are loaded to meet: the first of them each of the others."""
+
+    folder: RunFolder
+    league: League
+    game: GameSource
+    players: FixedPlayers
+    line_ups: Sequence[tuple[str, ...]]
+    used: Mapping[str, str | None]
+    """Player -> the weights that it plays with; None for a bot."""
+    greedy: bool
+
+    def play(self, *, games: int, seed: int, tables: int) -> Evaluation:
+        """At least `games` per line-up; the results are kept in the run's metrics."""
+        results = Tournament(self.game, self.players, self.line_ups, episodes=games, num_tables=tables, seed=seed).run()
+        rows = tuple(
+            evaluation_row(
+                "eval", line_up, [self.used[player] for player in line_up], results[index], greedy=self.greedy
+            )
+            for index, line_up in enumerate(self.line_ups)
+        )
+        keep_rows(self.folder, rows)
+        return Evaluation(rows)
+
+
+@contextmanager
+def seated_matches(
+    folder: RunFolder, players: Sequence[str], *, weights: Weights, greedy: bool
+) -> Iterator[SeatedMatches]:
+    """Load players of a run, with the services that they may call; the services end with the block.
+
+    Without players: the first learning player, its first snapshot and the evaluation bots.
+    """
     experiment, league = load_state(folder)
     experiment, players = add_bots(experiment, players, taken=league.players)
     chosen = players or (
@@ -102,32 +141,23 @@ def evaluate(
     teams = league.num_teams
     if len(chosen) < min(2, teams):
         raise ConfigError("name at least two players: the first meets each of the others")
-    line_ups = (
-        [(player,) for player in chosen]
-        if teams == 1
-        else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]]
-    )
     with services_at_hand(experiment, folder):
         seated = load_players(experiment, folder, league, chosen, weights=weights, greedy=greedy)
-        results = Tournament(
-            experiment.grouped_game,
-            FixedPlayers(seated),
-            line_ups,
-            episodes=games,
-            num_tables=tables,
-            seed=seed,
-        ).run()
-    used = {player: weights_of(league, folder.models, player, weights) for player in seated}
-    rows = tuple(
-        evaluation_row("eval", line_up, [used[player] for player in line_up], results[index], greedy=greedy)
-        for index, line_up in enumerate(line_ups)
-    )
-    keep_rows(folder, rows)
-    return Evaluation(rows)
+        yield SeatedMatches(
+            folder=folder,
+            league=league,
+            game=experiment.grouped_game,
+            players=FixedPlayers(seated),
+            line_ups=[(player,) for player in chosen]
+            if teams == 1
+            else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]],
+            used={player: weights_of(league, folder.models, player, weights) for player in seated},
+            greedy=greedy,
+        )
 
 
 def weights_of(league: League, pool: ModelPool, player: str, learning: str) -> str | None:
-    """Which of its model's two sets of weights a player uses, learning ones `learning`; None for a bot."""
+    """The weights that a player uses, "live" or "average"; learning players use `learning`. None for a bot."""
     entry = league.players.get(player)
     if is_model_name(player):
         return resolve_player(league, pool, player)[1]
@@ -136,56 +166,127 @@ def weights_of(league: League, pool: ModelPool, player: str, learning: str) -> s
     return learning if entry.learning else entry.weights
 
 
+class ExploitStopped(KeyboardInterrupt):
+    """Somebody stopped an exploiter's training; `attempt` holds what was measured until then."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__("stopped before the exploiter was measured")
+        self.attempt = attempt
+
+
 def exploit(
     folder: RunFolder,
     player: str | None,
     *,
-    method: Literal["exact", "train"] | None,
-    weights: Weights,
-    budget: float | None,
-    seeds: int,
-    games: int,
-    runtime: str | None,
-    quiet: bool,
+    watching: Watching,
+    tell: Tell,
+    mixture: bool = False,
+    method: Literal["exact", "train"] | None = None,
+    weights: Weights = "average",
+    budget: float | str | None = None,
+    seeds: int = 1,
+    games: int = 4_000,
+    start: str | None = None,
+    runtime: str | None = None,
+    address: str | None = None,
+    keep: bool = True,
     overrides: Mapping[str, Any],
+    command: list[str] | None = None,
 ) -> ExploitRecord:
-    """Measure how much a player can be beaten by, and keep the result in the run's metrics."""
-    experiment, league = load_state(folder)
-    name = experiment.game.spec.name
-    if experiment.game.spec.num_teams == 1:
-        raise ConfigError(f"{name} has one team: there is nobody to exploit")
-    asked = player or next(iter(league.standings))
-    experiment, (asked,) = add_bots(experiment, [asked], taken=league.players)
-    with services_at_hand(experiment, folder):
-        target = find_player(experiment, folder, league, asked, weights)
+    """Measure how much a player can be beaten by, and keep the result in the run's metrics.
+
+    Args:
+        player: None: the first learning player, or with `mixture` the equilibrium mixture of the frozen players.
+        watching: shows the training of an exploiter.
+        tell: gets a line about each step.
+        start: address of the model that exploiters start from; None: fresh weights.
+        address: of a Ray cluster.
+        keep: whether the folders of the exploiters stay.
+        command: as the folders of the exploiters record it; None: that of this process.
+
+    Raises:
+        ExploitStopped: the training was stopped.
+    """
+    written = load_experiment(folder)
+    spec = written.game.spec
+    if spec.num_teams == 1:
+        raise ConfigError(f"{spec.name} has one team: there is nobody to exploit")
+    league = load_league(folder, written)
+    experiment = effective(written, league)
+    if player is not None:
+        experiment, (player,) = add_bots(experiment, [player], taken=league.players)
+    trained_with = _trained_with(experiment, overrides, runtime, budget)
+    require_cluster_for(address, trained_with.runtime)
+    with _services_if_room(experiment, folder, tell):
+        target = _find_target(experiment, folder, league, player, mixture, weights)
+        tell(f"{describe_target(target)}\nof {folder.path} on {spec.name}")
         record = ExploitRecord(
             time=datetime.now(UTC).isoformat(timespec="seconds"),
-            game=name,
+            game=spec.name,
+            zero_sum=spec.zero_sum,
             target=target.name,
             players=players_of(target),
             shares_from=target.shares_from,
             method="exact",
         )
-        if method != "train":
+        if method != "train" and start is None:
             try:
                 return _keep(folder, msgspec.structs.replace(record, exact=_exact(experiment, target)))
             except NotExactError as error:
                 if method == "exact":
-                    raise ConfigError(f"no exact answer: {error}; method='train' gives a bound") from None
-    trained_with = _trained_with(experiment, overrides, runtime, budget)
+                    raise ConfigError(
+                        f"no exact answer: {error}; a trained exploiter (--train, method='train') gives a lower bound"
+                    ) from None
+                tell(f"no exact answer: {error}")
     require_ray_for(trained_with.runtime)
-    require_room(trained_with, None)
+    require_room(trained_with, address)
     require_devices(trained_with)
-    attempt = Attempt(folder, trained_with, target, seeds=seeds, episodes=games)
-    trained = attempt.run(
-        [f"ludus.Run({str(folder.path)!r}).exploit({asked!r})"],
-        _training,
-        lambda training: ProgressLines(training, quiet=quiet),
-        lambda line: None if quiet else print(line),
+    begun_with = None if start is None else _find_start(start, trained_with)
+    attempt = Attempt(folder, trained_with, target, seeds=seeds, episodes=games, start=begun_with)
+    tell(
+        f"training {seeds} exploiter{'s' * (seeds > 1)} {f'from {start}' if start else 'with fresh weights'} on "
+        f"{trained_with.budget:,} decisions{' each' * (seeds > 1)} (--budget N)"
     )
+
+    def training(described: Experiment, exploiter: RunFolder) -> AbstractContextManager[Training]:
+        return _training(described, exploiter, address)
+
+    try:
+        trained = attempt.run(command or sys.argv, training, watching, tell)
+    except KeyboardInterrupt:
+        trained = None
+    finally:
+        if not keep:
+            attempt.discard()
     if trained is None:
-        raise KeyboardInterrupt
+        raise ExploitStopped(attempt)
+    if not keep:
+        trained = msgspec.structs.replace(trained, runs=())
     return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
+
+
+@contextmanager
+def _services_if_room(experiment: Experiment, folder: RunFolder, tell: Tell) -> Iterator[None]:
+    """The services of a run, which its game or bots may call. Few exact answers need any, so a machine that
+    has too few resources for them computes its answer without."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(services_at_hand(experiment, folder))
+        except NotEnough as error:
+            tell(f"without services: {error}")
+        yield
+
+
+def _find_target(
+    experiment: Experiment, folder: RunFolder, league: League, player: str | None, mixture: bool, weights: Weights
+) -> Target:
+    if mixture:
+        return find_mixture(experiment, folder, league)
+    if player is None:
+        if not league.standings:
+            raise ConfigError(f"{folder.path} has no learning player yet; name a player")
+        player = next(iter(league.standings))
+    return find_player(experiment, folder, league, player, weights)
 
 
 def _exact(experiment: Experiment, target: Target) -> Any:
@@ -198,7 +299,7 @@ def _exact(experiment: Experiment, target: Target) -> Any:
 
 
 def _trained_with(
-    experiment: Experiment, overrides: Mapping[str, Any], runtime: str | None, budget: float | None
+    experiment: Experiment, overrides: Mapping[str, Any], runtime: str | None, budget: float | str | None
 ) -> Experiment:
     """The run's experiment with the settings for an exploiter's training in place."""
     for path in overrides:
@@ -214,15 +315,29 @@ def _trained_with(
 
 
 @contextmanager
-def _training(experiment: Experiment, folder: RunFolder) -> Iterator[Training]:
+def _training(experiment: Experiment, folder: RunFolder, address: str | None) -> Iterator[Training]:
     with (
         folder.lock(),
-        training_of(experiment, folder, num_actors=experiment.actors, address=None) as training,
+        training_of(experiment, folder, num_actors=experiment.actors, address=address) as training,
     ):
         yield training
 
 
+def _find_start(address: str, experiment: Experiment) -> ExploiterStart:
+    """The model at an address, which must fit the run's networks."""
+    try:
+        source = fetch_source(ModelRequest(address=address))
+        fit = fit_weights(source, experiment)
+        require_fit(fit, source, experiment)
+    except DownloadError:
+        raise
+    except StoreError as error:
+        raise ConfigError(f"--start: {error}") from error
+    source.discard()
+    return ExploiterStart(address=address, weights=fit.live.arrays)
+
+
 def _keep(folder: RunFolder, record: ExploitRecord) -> ExploitRecord:
-    with MetricsFile(folder.metrics / "exploits.jsonl") as file:
+    with MetricsFile(folder.metrics / EXPLOITS) as file:
         file.append(msgspec.to_builtins(record))
     return record

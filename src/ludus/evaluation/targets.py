@@ -1,4 +1,4 @@
-"""Who is exploited: one player of a run, or the mixture of its frozen players that none of them beats."""
+"""Targets of `ludus exploit`: one player of a run, or the mixture of its frozen players that none of them beats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Member:
     name: str
     seated: SeatedPlayer
     weights: Variant | None
-    """Which of its learner's two sets of weights it plays with; None for a bot."""
+    """The weights that it plays with; None for a bot."""
     share: float = 1.0
 
     @property
@@ -39,17 +39,31 @@ class Member:
 
     @property
     def digest(self) -> str | None:
-        """Of its weights, as the model pool has it."""
+        """Digest of its weights, as in the model pool."""
         return None if self.seated.bot is not None else content_digest(canonical(self.arrays))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """Drawn anew for every match where it has several members."""
+    """The opponent of an exploiter. With several members, one is drawn for every match."""
 
     name: str
     members: tuple[Member, ...]
     shares_from: SharesFrom | None = None
+
+
+def describe_target(target: Target) -> str:
+    if target.shares_from is None:
+        return f"target: {_describe(target.members[0])}"
+    lines = [f"target: equilibrium mixture of the frozen players, by {target.shares_from}"]
+    lines += [f"  {member.share:6.1%}  {_describe(member)}" for member in target.members]
+    return "\n".join(lines)
+
+
+def _describe(member: Member) -> str:
+    if member.digest is None:
+        return f"{member.name}, scripted"
+    return f"{member.name}, {member.weights} weights {member.seated.model_name}, digest {member.digest[:12]}"
 
 
 def find_player(experiment: Experiment, folder: RunFolder, league: League, name: str, weights: Variant) -> Target:

@@ -79,7 +79,7 @@ class Tournament:
         ]
 
     def _memory_of(self, kind: int, players: Players) -> Mapping[str, ArraySpec]:
-        """What the policies of one kind of seat remember; all have the same shape, bots have none."""
+        """Memory of the policies of one kind of seat; all have the same shape, bots have none."""
         seated = (players.get(player) for line_up in self._line_ups for player in line_up)
         return next((one.policies[kind].state_arrays for one in seated if one.policies), {})
 
@@ -118,7 +118,7 @@ class Tournament:
         self._waiting.appendleft((self.position(match_id), tries))
 
     def position(self, match_id: int) -> int:
-        """Of the line-up that a match is played by; -1: it is not recorded."""
+        """Index of the line-up of a match; -1: the match is not recorded."""
         return (match_id - 1) % len(self._line_ups) if match_id > 0 else -1
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:

@@ -96,7 +96,7 @@ if TYPE_CHECKING:
         allocate_actions as allocate_actions,
     )
     from ludus.games.isolation.isolated import Isolated as Isolated, Isolation as Isolation, isolate as isolate
-    from ludus.games.lift import Lifted as Lifted
+    from ludus.games.lift import BatchSource as BatchSource, Lifted as Lifted
     from ludus.games.outside_bots import WithBots as WithBots
     from ludus.games.recording import (
         RecordedGame as RecordedGame,

@@ -37,6 +37,9 @@ PROMISES = {
 }
 """The promises of a game in the order of the report."""
 
+_ENDS = ("crashed", "hung", "leaked", "raised")
+"""First words of the reasons of a game in a process of its own."""
+
 
 class TableLost(GameError):  # noqa: N818 - named as `CanLoseTables.lost`
     """A table was lost during play, so that nothing it shows can be checked."""
@@ -46,10 +49,6 @@ class TableLost(GameError):  # noqa: N818 - named as `CanLoseTables.lost`
         super().__init__(f"the game {reason}" if kind in _ENDS else f"the table was lost: {reason}")
         self.table = table
         self.step = step
-
-
-_ENDS = ("crashed", "hung", "leaked", "raised")
-"""First words of the reasons of a game in a process of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

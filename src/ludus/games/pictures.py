@@ -15,6 +15,10 @@ from ludus.games.seat_groups import GroupedTables
 TEAM_COLOURS = ((235, 92, 72), (84, 146, 255), (232, 179, 57), (84, 190, 120), (186, 120, 232), (70, 196, 205))
 """RGB by team, in pictures and beside names; further teams start again from the first colour."""
 
+BOARD_WIDTH = 448
+"""Pixels at most: all cells are equally wide."""
+_BOARD, _HOLE = (38, 44, 56), (24, 26, 32)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
@@ -60,11 +64,6 @@ def colour_of_team(team: int) -> tuple[int, int, int]:
 def written_score(score: float) -> str:
     """Such as 12, 0.5 or -1."""
     return f"{round(score, 2) + 0.0:g}"  # adding 0 turns -0 into 0
-
-
-BOARD_WIDTH = 448
-"""Pixels at most: all cells are equally wide."""
-_BOARD, _HOLE = (38, 44, 56), (24, 26, 32)
 
 
 def pictured(tables: GameBatch) -> HasPicture | None:

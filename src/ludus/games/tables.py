@@ -56,7 +56,9 @@ class ArrayTables:
         """Raise `ValueError` for the first of the chosen options that counts and is illegal. The arrays broadcast."""
         num, mask = self.spec.kinds[kind].num_options(head), self.view.legal[kind].get(head)
         inside = (chosen >= 0) & (chosen < num)
-        legal = inside if mask is None else inside & mask[tables, columns, np.where(inside, chosen, 0)]
+        legal = inside
+        if mask is not None:  # `take` of the flat mask is several times faster than an index of three arrays
+            legal = inside & mask.reshape(-1).take((tables * mask.shape[1] + columns) * num + chosen, mode="clip")
         illegal = ~legal & counts
         if illegal.any():
             row = tuple(np.argwhere(illegal)[0])

@@ -35,16 +35,7 @@ from ludus.data.unread import UnreadError
 from ludus.league.matches import MatchBook, changed_incarnation, check_match
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
-from ludus.league.players import (
-    EXTERNAL,
-    FROZEN,
-    INITIAL,
-    SCRIPTED,
-    LineageBook,
-    Player,
-    Standing,
-    match_generator,
-)
+from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, LineageBook, Player, Standing, match_generator
 from ludus.league.promotion import Snapshot
 from ludus.league.quality import QualityBook, quality_rules
 from ludus.league.roster import Roster, next_turns
@@ -469,11 +460,7 @@ class League:
             fade = self.rules.payoff.fade(event.result.episodes)
             for player in ended.match.sides[0].trainees:
                 self._roster.play(
-                    player,
-                    event.result.episodes,
-                    event.result.score_sum[0],
-                    event.result.score_square_sum[0],
-                    fade,
+                    player, event.result.episodes, event.result.score_sum[0], event.result.score_square_sum[0], fade
                 )
 
     def _check_rules(self) -> None:

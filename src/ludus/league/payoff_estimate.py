@@ -109,12 +109,7 @@ def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | 
         rates += worth[index] * (points + _WORTH[index] * chance) / (games + _WORTH[index])
     matrix = 2.0 * rates - 1.0
     return PayoffEstimate(
-        players=names,
-        payoff=(matrix - matrix.T) / 2,
-        games=games,
-        _points=points,
-        _strength=strength,
-        _worth=worth,
+        players=names, payoff=(matrix - matrix.T) / 2, games=games, _points=points, _strength=strength, _worth=worth
     )
 
 

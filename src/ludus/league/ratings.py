@@ -13,16 +13,7 @@ from openskill.models import PlackettLuce
 from scipy.special import expit, ndtri
 
 from ludus.data.checks import require_in, unknown
-from ludus.data.records import (
-    AnyEvent,
-    Match,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-    PlayerReset,
-    Result,
-    RunStarted,
-)
+from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, MatchVoid, PlayerReset, Result, RunStarted
 from ludus.league.payoff import Floats, groups
 
 ELO_SCALE = 400.0 / math.log(10.0)
@@ -60,12 +51,7 @@ class Ratings:
 
 
 def fit_elo(
-    players: Sequence[str],
-    games: Floats,
-    points: Floats,
-    *,
-    anchor: str | None = None,
-    prior_deviation: float = 1000.0,
+    players: Sequence[str], games: Floats, points: Floats, *, anchor: str | None = None, prior_deviation: float = 1000.0
 ) -> Ratings:
     """Maximum a posteriori Bradley-Terry strengths; a draw is half a win for each.
 

@@ -45,12 +45,7 @@ def check_line_up(line_up: LineUp, seats_per_team: Sequence[int], known: Collect
 
 
 def seat_players(
-    line_up: LineUp,
-    captain: str,
-    num_seats: int,
-    candidates: Candidates,
-    payoff: Payoff,
-    rng: np.random.Generator,
+    line_up: LineUp, captain: str, num_seats: int, candidates: Candidates, payoff: Payoff, rng: np.random.Generator
 ) -> tuple[str, ...]:
     """The players of a team by seat, or the captain alone if it sits on all of them."""
     seated: list[str] = []

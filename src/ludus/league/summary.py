@@ -59,10 +59,7 @@ def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool =
 
 def tags_of(league: League, player: str) -> dict[str, str]:
     """The snapshots behind `player@best` and `player@latest`, where they exist."""
-    found = {
-        "best": best_snapshot(league, player),
-        "latest": (None, *league.candidates.history_of(player))[-1],
-    }
+    found = {"best": best_snapshot(league, player), "latest": (None, *league.candidates.history_of(player))[-1]}
     return {tag: snapshot for tag, snapshot in found.items() if snapshot is not None}
 
 

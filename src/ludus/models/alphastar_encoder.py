@@ -44,13 +44,13 @@ class AlphaStarSizes:
     """The sizes of AlphaStar's network. The defaults are the mini size."""
 
     scalar_size: int = 32
-    """Of the embedding of each vector."""
+    """Size of the embedding of each vector."""
     entity_size: int = 64
-    """Of the embedding of an entity."""
+    """Size of the embedding of an entity."""
     entity_layers: int = 1
     entity_heads: int = 2
     entity_hidden: int = 128
-    """Of the layer inside each layer of the entity transformer."""
+    """Size of the hidden layer of each transformer layer."""
     scatter_channels: int = 8
     map_channels: int = 16
     """Channels of maps at their own resolution."""
@@ -59,7 +59,7 @@ class AlphaStarSizes:
     map_blocks: int = 1
     """Residual blocks over the halved map, and in the head that chooses a place."""
     spatial_size: int = 64
-    """Of the embedding of a map."""
+    """Size of the embedding of a map."""
     hidden: tuple[int, ...] = (128,)
     """Sizes of the layers before the memory."""
     memory: int = 128
@@ -70,11 +70,11 @@ class AlphaStarSizes:
     action_blocks: int = 1
     """Residual blocks of the head of the action type."""
     head_hidden: int = 64
-    """Of the layers of all other heads."""
+    """Size of the layers of all other heads."""
     key_size: int = 32
-    """Of the keys of pointers."""
+    """Size of the keys of pointers."""
     embedding_size: int = 128
-    """Of the input of a head: the features and the decisions of earlier heads."""
+    """Size of the input of a head: the features and the decisions of earlier heads."""
     up: tuple[int, ...] = (16,)
     """Channels of the convolutions that double the map, before the last one."""
     value_size: int = 128

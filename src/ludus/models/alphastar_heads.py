@@ -11,15 +11,7 @@ from torch.nn import functional
 
 from ludus.data.specs import Choice, Head, Point, Pointer, SeatKind
 from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, SpatialTower
-from ludus.models.decisions import (
-    Chooser,
-    Decision,
-    Decisions,
-    decide,
-    decide_several,
-    head_in_use,
-    num_draws,
-)
+from ludus.models.decisions import Chooser, Decision, Decisions, decide, decide_several, head_in_use, num_draws
 from ludus.models.encoders import Encoded, KnownActions
 from ludus.models.heads import HEAD_GAIN, PointEmbedding, PointHead, Question
 from ludus.models.operators import (

@@ -125,13 +125,7 @@ class MapHeads(ActionHeads):
     """`ActionHeads` in which a `Point` head with a map of the encoder is scored on that map."""
 
     def __init__(
-        self,
-        kind: SeatKind,
-        encoder: MapEncoder,
-        stride: int,
-        size: int,
-        entity_size: int,
-        activation: Activation,
+        self, kind: SeatKind, encoder: MapEncoder, stride: int, size: int, entity_size: int, activation: Activation
     ) -> None:
         super().__init__(kind, size, entity_size, activation)
         towers = dict(zip(encoder.planes_of_map, encoder.towers, strict=True))

@@ -11,15 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ludus.data.specs import Choice, Head, Point, Pointer, SeatKind
-from ludus.models.decisions import (
-    Chooser,
-    Decision,
-    Decisions,
-    decide,
-    decide_several,
-    head_in_use,
-    num_draws,
-)
+from ludus.models.decisions import Chooser, Decision, Decisions, decide, decide_several, head_in_use, num_draws
 from ludus.models.encoders import Encoded, EncodedEntities
 from ludus.models.operators import ACTIVATIONS, LOWEST, Activation, Embedding, Linear
 

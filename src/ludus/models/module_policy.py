@@ -132,11 +132,7 @@ class ModulePolicy(nn.Module):
         return joined, torch.cat([value for _, value in steps])
 
     def _decide(
-        self,
-        logits: Mapping[str, Tensor],
-        observation: Observation,
-        legal: Mapping[str, Tensor],
-        chooser: Chooser,
+        self, logits: Mapping[str, Tensor], observation: Observation, legal: Mapping[str, Tensor], chooser: Chooser
     ) -> Decisions:
         decided: dict[str, Decision] = {}
         in_use: dict[str, Tensor | None] = {}

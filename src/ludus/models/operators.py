@@ -152,7 +152,7 @@ class LSTM(nn.Module):
 
 
 class NormalisedLSTM(nn.Module):
-    """As `LSTM`, with layer norm on the gates' inputs and on the cell before it is read."""
+    """An `LSTM` with layer norm on the gates' inputs and on the cell before it is read."""
 
     def __init__(self, in_size: int, size: int) -> None:
         super().__init__()

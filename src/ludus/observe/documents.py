@@ -1,4 +1,4 @@
-"""What the pages show, as records that become JSON. A number that is not known is null, never NaN."""
+"""The documents that the pages show, as records that become JSON. An unknown number is null, never NaN."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.observe.run_state import GpuUse
 from ludus.store.run_control import Bottleneck, WorkerStatus
 from ludus.store.run_folder import read_metrics
 
@@ -36,13 +37,6 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     why: str
     advice: str
-
-
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    utilisation: float
-    memory: int
-    total_memory: int
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +87,12 @@ class Overview(_Document, frozen=True, kw_only=True):
     matches: Counts
     learners: list[LearnerLine]
     workers: list[WorkerStatus]
-    gpus: list[Gpu]
+    gpus: list[GpuUse]
     bottleneck: Bottleneck | None
     warnings: list[Concern]
     curves: list[Series]
     facts: dict[str, str]
-    """How the run came to be."""
+    """Command, seed, versions and time of creation."""
 
 
 class PlayerStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +124,9 @@ class PlayerLine(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     """best, latest"""
     opponents: dict[str, float] | None
-    """Of a learning player: the probability of each in its next match."""
+    """For a learning player: the probability of each opponent in its next match."""
     starts: list[PlayerStart]
-    """Of a learning player."""
+    """For a learning player: the starts of its incarnations."""
 
 
 class LeagueView(_Document, frozen=True, kw_only=True):
@@ -170,7 +164,7 @@ class Top(_Document, frozen=True, kw_only=True):
     """The spinning top: strength against how many beat each other in circles there."""
 
     why_not: str | None
-    """Why there is none."""
+    """The reason that there is no spinning top; None if there is one."""
     layers: list[TopLayer]
     transitive_share: list[float] | None
     """Value, low, high; of the next two too."""
@@ -196,12 +190,12 @@ class MatchLine(msgspec.Struct, frozen=True, kw_only=True):
     sides: list[MatchSide]
     episodes: int
     wins: int | None
-    """Of the first side; with more than two, against all others together."""
+    """Episodes won by the first side; with more than two sides, against all others together."""
     draws: int | None
     losses: int | None
     steps_per_episode: float | None
     reason: str
-    """Why it is void."""
+    """The reason that the match is void."""
     replay: str | None
     """A file with it, if it was recorded."""
 
@@ -243,9 +237,9 @@ class PlayerView(_Document, frozen=True, kw_only=True):
     """Win rate against each opponent, those it met most first."""
     metrics: list[Series]
     settings: dict[str, Any]
-    """What differs from the experiment now."""
+    """Settings that now differ from the experiment."""
     hyper_parameters: dict[str, Any]
-    """Of the experiment, with those changes."""
+    """Settings of the experiment with those changes."""
     changes: list[SettingsChange]
     children: list[str]
 

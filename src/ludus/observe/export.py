@@ -1,4 +1,4 @@
-"""The pictures of a run for papers: tables as CSV, and figures as PNG and SVG."""
+"""Tables (CSV) and figures (PNG, SVG) of a run for papers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def require_matplotlib() -> None:
 
 
 def export_run(documents: Documents, folder: Path) -> list[str]:
-    """Writes what there is of a run; says which files."""
+    """Write the tables and figures that the run has data for; return the file names."""
     make_folder(folder)
     written = []
     for name, tables in TABLES.items():
@@ -142,7 +142,7 @@ TABLES: Mapping[str, Callable[[Documents], Table | None]] = {
 
 
 def _curves(documents: Documents) -> list[Any]:
-    """Of the run and of every learning player, each once."""
+    """The curves of the run and of every learning player, each once."""
     found: dict[str, Any] = {}
     for series in documents.get("overview", {}).get("curves", ()):
         found.setdefault(series["name"], series)

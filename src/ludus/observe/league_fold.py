@@ -1,8 +1,8 @@
-"""A run's ledger as the views need it: the league of now, and every match in columns.
+"""A run's ledger as the views need it: the current league, and every match in columns.
 
-A league folds its matches one by one, which takes seconds where there are a hundred thousand. Who only looks
-needs no lease, no check and no draw of them: here the matches go into columns, and the payoff takes them all
-at once. All other events go to the league as they are.
+A league folds its matches one by one, which takes seconds for a hundred thousand. A view needs no leases, checks
+or draws: here the matches go into columns, and the payoff takes them all at once. All other events go to the
+league as they are.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Columns:
 _BUILT_IN = "ludus.games.builtin."
 """Games of Ludus itself, which need no library."""
 _OPPONENTS = ("evaluation", "evaluation.opponents")
-"""Where the experiment names the bots that snapshots are measured against."""
+"""Settings that name the bots that snapshots are measured against."""
 
 
 def league_of(game: GameSpec, rules: LeagueRules, evaluation: EvaluationConfig, seed: int) -> League:
@@ -149,7 +149,7 @@ def _seats_per_team(folder: RunFolder, experiment: dict[str, Any]) -> tuple[int,
 PURPOSES = ("training", "evaluation", "human")
 FINISHED, VOID = 0, 1
 OWN, COMBINED = 1, 2
-"""Which payoffs a row of `pairs` goes into: that of its purpose, and that of training and evaluation."""
+"""The payoffs that a row of `pairs` goes into: that of its purpose, and that of training and evaluation."""
 LEASED = "match_leased"
 
 
@@ -218,7 +218,7 @@ class RunFold:
         return list(self._open.values())
 
     def place(self, player: str) -> int:
-        """Of a player in the columns; a new one gets the next."""
+        """The index of a player in the columns; a new player gets the next one."""
         place = self._place.get(player)
         if place is None:
             place = self._place[player] = len(self.names)
@@ -267,7 +267,7 @@ class RunFold:
             self.league.apply(event)
 
     def _decisions(self, event: AnyEvent) -> int:
-        """Of the player that has made progress."""
+        """Decisions of the player that has made progress."""
         if isinstance(event, LearnerProgress) and event.player in self.league.standings:
             return self.league.standings[event.player].decisions
         return 0
@@ -329,7 +329,7 @@ class RunFold:
             self._add_pairs(match, result, purpose, both, captains=True)
 
     def _add_duel(self, a: str, b: str, result: Result, purpose: int) -> None:
-        """What `pair_counts` makes of most matches, quicker."""
+        """A faster `pair_counts` for matches between two players."""
         if a == b:
             return
         [pair] = result.pairs
@@ -378,7 +378,7 @@ class RunFold:
 
 
 POINTS = 48
-"""So many to twice as many are kept, at even distances."""
+"""Between this number and twice as many points are kept, evenly spaced."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

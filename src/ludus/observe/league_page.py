@@ -34,6 +34,7 @@ from ludus.observe.documents import (
     thinned,
 )
 from ludus.observe.league_fold import FINISHED, OWN, PURPOSES, VOID, RatingHistory, RunFold
+from ludus.observe.league_reader import league_players
 from ludus.observe.metric_names import find_metric
 from ludus.store.ledger import Ledger
 
@@ -55,30 +56,29 @@ def league_page(fold: RunFold, summary: LeagueSummary, game: str) -> LeagueView:
 
 def player_lines(fold: RunFold, summary: LeagueSummary) -> list[PlayerLine]:
     league = fold.league
-    active = set(league.active)
     tags: dict[str, list[str]] = {}
     for found in summary.tags.values():
         for tag, snapshot in found.items():
             tags.setdefault(snapshot, []).append(tag)
     lines = []
-    for player, rating in zip(summary.players, summary.ratings, strict=True):
+    for row, player in zip(league_players(league, summary), summary.players, strict=True):
         standing = league.standings.get(player.id)
-        low, high = rating.interval() or (None, None)
-        score, error = summary.scores.get(player.id, (None, None))
+        low, high = row.elo_interval or (None, None)
+        score, error = row.score or (None, None)
         lines.append(
             PlayerLine(
-                id=player.id,
-                role=player.role,
-                parent=player.parent,
-                model=player.model if standing is None else _shown(standing.latest_model),
+                id=row.id,
+                role=row.role,
+                parent=row.parent,
+                model=row.model if standing is None else _shown(standing.latest_model),
                 reason=player.reason,
-                decisions=standing.decisions if standing else player.parent_decisions,
-                active=player.id in active,
-                elo=rating.elo,
+                decisions=row.decisions,
+                active=row.active,
+                elo=row.elo,
                 low=low,
                 high=high,
-                games=rating.games,
-                equilibrium=summary.equilibrium.get(player.id, 0.0),
+                games=row.games,
+                equilibrium=row.equilibrium,
                 score=score,
                 score_error=error,
                 tags=tags.get(player.id, []),
@@ -122,7 +122,7 @@ def history_page(fold: RunFold, history: RatingHistory, summary: LeagueSummary) 
 
 
 def top_page(fold: RunFold) -> Top:
-    """Of the frozen players, as `ludus league` measures them."""
+    """The spinning top of the frozen players, as `ludus league` measures it."""
     league = fold.league
     frozen = [player.id for player in league.candidates.players if player.frozen]
     if league.num_teams == 1:
@@ -178,7 +178,7 @@ def _number(value: float, digits: int) -> float | None:
 
 
 def _rounded(table: NDArray[np.float64], digits: int) -> list[list[float | None]]:
-    """What is not finite becomes None."""
+    """Round to plain values; values that are not finite become None."""
     rounded = np.round(table, digits)
     plain = rounded.astype(object)
     plain[~np.isfinite(rounded)] = None
@@ -189,7 +189,7 @@ STRETCHES = 24
 """Win rates over time are those of so many equal stretches."""
 OPPONENTS_OVER_TIME = 40
 _PARTS = ("algorithm", "learner", "actor", "model")
-"""Of the experiment, what a player learns by."""
+"""Parts of the experiment that hold hyperparameters."""
 
 
 def player_page(
@@ -342,7 +342,7 @@ STATES = ("finished", "void", "open")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchFilter:
-    """Which matches are asked for; what is "" or None is left open."""
+    """A filter of matches; "" or None matches everything."""
 
     player: str = ""
     opponent: str = ""

@@ -6,6 +6,7 @@ Reading a league imports and executes nothing that the run names.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,11 +14,63 @@ import msgspec
 
 from ludus.data.records import MatchVoid
 from ludus.league.league import League
+from ludus.league.players import Player
 from ludus.league.ratings import OpenSkillTable
 from ludus.league.summary import LeagueSummary, summarise
 from ludus.observe.league_fold import read_league
 from ludus.observe.lost_matches import LossCount, LostMatches
 from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaguePlayer:
+    """One member of a league, with the numbers that follow from its games."""
+
+    id: str
+    role: str
+    parent: str | None
+    model: str | None
+    """The pinned weights of a frozen player, or those that a learning player began with."""
+    decisions: int
+    """That it was trained on."""
+    active: bool
+    """Whether the league still gives it matches."""
+    games: float
+    elo: float | None
+    """Relative to the anchor of the league; None where no chain of games leads to the anchor."""
+    elo_interval: tuple[float, float] | None
+    """Of 95 %."""
+    equilibrium: float
+    """Its share of the mixture of frozen players that none of them beats."""
+    score: tuple[float, float] | None
+    """Mean score and standard error, in games with one team."""
+
+
+def league_players(league: League, summary: LeagueSummary) -> list[LeaguePlayer]:
+    """The members of a league, in the order in which they joined: the rows of every table about it."""
+    active = set(league.active)
+    return [
+        LeaguePlayer(
+            id=player.id,
+            role=player.role,
+            parent=player.parent,
+            model=player.model,
+            decisions=trained_on(league, player),
+            active=player.id in active,
+            games=rating.games,
+            elo=rating.elo,
+            elo_interval=rating.interval(),
+            equilibrium=summary.equilibrium.get(player.id, 0.0),
+            score=summary.scores.get(player.id),
+        )
+        for player, rating in zip(summary.players, summary.ratings, strict=True)
+    ]
+
+
+def trained_on(league: League, player: Player) -> int:
+    """Decisions that a player was trained on."""
+    standing = league.standings.get(player.id)
+    return standing.decisions if standing else player.parent_decisions
 
 
 class LeagueReader:
@@ -95,31 +148,18 @@ def _law(league: League, player: str) -> dict[str, float] | None:
 
 def _league_document(league: League, summary: LeagueSummary, skills: OpenSkillTable) -> dict[str, Any]:
     """The league as JSON: one entry per player, the payoff as matrices in the same order."""
-    players = []
-    for player, rating in zip(summary.players, summary.ratings, strict=True):
-        interval = rating.interval()
-        standing = league.standings.get(player.id)
-        players.append(
-            {
-                "id": player.id,
-                "role": player.role,
-                "parent": player.parent,
-                "model": player.model,
-                "weights": player.weights,
-                "reason": player.reason,
-                "decisions": standing.decisions if standing else player.parent_decisions,
-                "active": player.id in league.active,
-                "elo": rating.elo,
-                "elo_interval": list(interval) if interval else None,
-                "openskill": skills.skill(player.id),
-                "games": rating.games,
-                "equilibrium": summary.equilibrium.get(player.id, 0.0),
-                "score": summary.scores.get(player.id),
-                "opponents": _law(league, player.id) if player.learning else None,
-                "settings": league.settings_of(player.id) if player.learning else None,
-                "lineage": msgspec.to_builtins(league.lineage.descents.get(player.id)),
-            }
-        )
+    players = [
+        {
+            **msgspec.to_builtins(row),
+            "weights": player.weights,
+            "reason": player.reason,
+            "openskill": skills.skill(player.id),
+            "opponents": _law(league, player.id) if player.learning else None,
+            "settings": league.settings_of(player.id) if player.learning else None,
+            "lineage": msgspec.to_builtins(league.lineage.descents.get(player.id)),
+        }
+        for row, player in zip(league_players(league, summary), summary.players, strict=True)
+    ]
     book = league.matches
     return {
         "players": players,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from collections import Counter
@@ -17,32 +16,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ludus.games.pictures import Moment, colour_of_team, written_score
 from ludus.observe.pictures import png_address, state_of_play
+from ludus.observe.web.page_server import PageAccess, PageServer
 
 WEB = Path(__file__).parent / "web"
 FILES = {"/": "live.html", "/theme.css": "static/theme.css", "/live.css": "live.css", "/live.js": "live.js"}
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 END_SECONDS = 1.5
-"""How long the last picture of an episode stays, at speed 1."""
+"""Seconds that the last picture of an episode stays, at speed 1."""
 _POLL_SECONDS = 0.02
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
-}
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What came of the episodes of some players."""
+    """Results of the episodes of some players."""
 
     players: tuple[str, ...]
     episodes: int = 0
@@ -51,7 +44,7 @@ class _Tally:
     """Sum over episodes, where there is one team."""
 
     def cells(self) -> list[str]:
-        """Of a row of a table: who, how many episodes, what came of them."""
+        """A row of the table: players, number of episodes, results."""
         if len(self.players) == 1:
             return [
                 self.players[0],
@@ -81,22 +74,9 @@ class LivePage:
         self._held_until = time.monotonic()
         self._tallies: dict[tuple[str, ...], _Tally] = {}
         self._publish_controls()
-        listening = _listen(port)
-        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self._app(),
-                log_config=None,  # its own would replace every handler of the process, and close some of them
-                log_level="critical",
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=2,
-            )
-        )
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [listening]}, name="live page", daemon=True
-        )
-        self._thread.start()
+        self._server = PageServer(self._app(), PageAccess(), port=port)
+        self.url = self._server.url
+        self._server.start()
 
     def wait_for_spectator(self) -> None:
         with self._changed:
@@ -118,8 +98,7 @@ class LivePage:
 
     def close(self, reason: str) -> None:
         self._publish("ended", {"reason": reason})
-        self._server.should_exit = True
-        self._thread.join()
+        self._server.close()
 
     # --- what spectators are told ---
 
@@ -162,13 +141,11 @@ class LivePage:
                 *files,
                 Route("/events", self._events_route),
                 Route("/control", self._control, methods=["POST"]),
-            ],
-            # A foreign site whose name is made to point here is not answered.
-            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
+            ]
         )
 
     async def _events_route(self, _: Request) -> Response:
-        return StreamingResponse(self._stream(), media_type="text/event-stream", headers=_HEADERS)
+        return StreamingResponse(self._stream(), media_type="text/event-stream")
 
     async def _stream(self) -> AsyncIterator[str]:
         seen = 0
@@ -194,9 +171,6 @@ class LivePage:
 
     async def _control(self, request: Request) -> Response:
         """A button: {"paused": true}, {"speed": 2}, {"next": true}."""
-        # Other sites cannot send this type without asking first, and are never told yes.
-        if request.headers.get("content-type") != "application/json":
-            return PlainTextResponse("send application/json", 415)
         try:
             asked = json.loads(await request.body())
             paused, speed, skip = asked.get("paused"), asked.get("speed"), asked.get("next")
@@ -234,18 +208,6 @@ def _told(moment: Moment) -> dict[str, Any]:
 
 def _file(name: str) -> Any:
     async def give(_: Request) -> Response:
-        return FileResponse(WEB / name, headers=_HEADERS)
+        return FileResponse(WEB / name)
 
     return give
-
-
-def _listen(port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        raise OSError(error.errno, f"cannot serve a page there: {error.strerror}", f"port {port}") from None
-    return listening

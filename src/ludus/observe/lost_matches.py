@@ -1,4 +1,5 @@
-"""Matches that ended without a result because something failed: how many, why, and who never finished one."""
+"""Matches that ended without a result because something failed: their number, the reasons, and the players that
+never finished a match."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from collections import Counter
 import msgspec
 
 from ludus.data.records import Match
+from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
+from ludus.store.run_folder import RunFolder
 
 NO_FAULT = (
     "restart",
@@ -18,7 +21,7 @@ NO_FAULT = (
     "scaled down",
     "a player was reset",
 )
-"""Why a match is void though nothing has failed: what a stop or a change leaves open."""
+"""Reasons of void matches that are no failures: a stop or a change left the match open."""
 MOST_REASONS = 3
 MOST_NAMES = 4
 LONGEST_REASON = 150
@@ -30,7 +33,7 @@ _NUMBER = re.compile(r"('[^']*')|(?<![\w.])\d+(?!\w)")
 
 
 class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
-    """What failed in the matches of a run so far."""
+    """Failures in the matches of a run so far."""
 
     void: int
     """Without what a stop left open."""
@@ -68,13 +71,13 @@ class LossCount:
         self._seen = self._ended = self._void = 0
         self._counts: Counter[str] = Counter()
         self._wording: dict[str, str] = {}
-        """How a reason was first given; later ones may have other numbers in it."""
+        """The first wording of a reason; later ones may have other numbers in it."""
         self._finished: set[str] = set()
         self._failed: dict[str, Counter[str]] = {}
         """Player that has finished nothing yet -> what its matches failed for."""
 
     def follow(self, ledger: Ledger) -> LostMatches:
-        """Count what is new; what there is in all."""
+        """Count what is new; return all counts so far."""
         for row, match, void in ledger.ends(self._seen):
             self._seen = row
             if match.purpose == "human":
@@ -88,6 +91,14 @@ class LossCount:
         reasons = {self._wording[key]: count for key, count in self._counts.most_common()}
         never = {player: self._why(player, causes) for player, causes in self._failed.items()}
         return LostMatches(void=self._void, ended=self._ended, reasons=reasons, never_finished=never)
+
+    def follow_run(self, folder: RunFolder) -> LostMatches | None:
+        """The same for the ledger of a run; None if it cannot be read: a status does not need it."""
+        try:
+            with folder.ledger(read_only=True) as ledger:
+                return self.follow(ledger)
+        except StoreError:
+            return None
 
     def _finish(self, match: Match) -> None:
         for side in match.sides:

@@ -1,4 +1,4 @@
-"""Where the metrics of a run go: into `metrics/train.jsonl`, and from there to what the experiment names.
+"""Metrics of a run: written to `metrics/train.jsonl`, and from there to the outputs of the experiment.
 
 The outputs live in a process of their own (`sending.py`), which reads the file: whatever a library, a network
 or a full disk does there, training goes on, and what could not be handed on now is handed on later.
@@ -29,7 +29,7 @@ Row = Mapping[str, float | None]
 """Names and values of one moment; what is no number is None."""
 TRAIN = "train.jsonl"
 CLOSE_WITHIN_S = 30.0
-"""How long a run that has ended waits for outputs that still send."""
+"""Seconds that a run waits at its end for outputs that still send."""
 RETRY_S = 30.0
 """After so long, an output that failed is tried again."""
 
@@ -57,7 +57,7 @@ class MetricsOutput(Protocol):
         """`ConfigError` if this machine lacks something that it needs, before anything is trained."""
 
     def where(self, folder: RunFolder) -> str:
-        """Where a person looks, in a few words."""
+        """The place where people find the metrics, in a few words."""
 
 
 def require_library(output: str, library: str, extra: str) -> None:

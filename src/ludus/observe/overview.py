@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ludus.observe.documents import Concern, Counts, Gpu, LearnerLine, MetricsTable, Overview, Series, thinned
+from ludus.observe.documents import Concern, Counts, LearnerLine, MetricsTable, Overview, Series, thinned
 from ludus.observe.league_fold import RatingPoint
 from ludus.observe.league_page import curve_of
 from ludus.observe.lost_matches import NO_FAULT
-from ludus.observe.run_state import ENDED, GpuUse
+from ludus.observe.run_state import ENDED, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
 
@@ -26,7 +26,7 @@ _PLAYER_CURVES = ("episode_score", "entropy", "lag", "value_loss")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeagueGlance:
-    """What the overview needs of the ledger."""
+    """Facts from the ledger for the overview."""
 
     counts: Counts = field(default_factory=Counts)
     decisions: int = 0
@@ -61,7 +61,7 @@ def overview(
         state=status.state if status else state,
         ended=ended,
         time=status.time if status else None,
-        silent_s=_silence(status, now),
+        silent_s=0.0 if status is None else silence(status, now),
         decisions=decisions,
         budget=status.budget if status else int(experiment.get("budget", 0)),
         decisions_per_s=None if status is None or ended else status.decisions_per_s,
@@ -73,10 +73,7 @@ def overview(
         matches=counts,
         learners=[_learner(metrics, status, *one) for one in glance.learners],
         workers=list(status.workers) if status else [],
-        gpus=[
-            Gpu(name=one.name, utilisation=one.utilisation, memory=one.memory, total_memory=one.total_memory)
-            for one in gpus
-        ],
+        gpus=list(gpus),
         bottleneck=status.bottleneck if status else None,
         warnings=[*concerns, *glance.concerns],
         curves=_curves(metrics, [one[0] for one in glance.learners[:MOST_LEARNERS_IN_CURVES]]),
@@ -92,7 +89,7 @@ def overview(
 
 
 def _command(words: Sequence[str]) -> str:
-    """As it was typed: where the program lies says nothing."""
+    """The command as it was typed, without the folder of the program."""
     return shlex.join([Path(words[0]).name, *words[1:]]) if words else ""
 
 
@@ -102,13 +99,6 @@ def _time_left(status: RunStatus, now: float) -> tuple[float | None, str]:
         return limit, "time limit"
     budget = max(0, status.budget - status.decisions) / status.decisions_per_s
     return (budget, "budget") if budget < limit else (limit, "time limit")
-
-
-def _silence(status: RunStatus | None, now: float) -> float:
-    if status is None or status.state in ENDED:
-        return 0.0
-    silent = now - status.time
-    return silent if silent > SILENT_AFTER_S else 0.0
 
 
 def _learner(
@@ -150,7 +140,7 @@ def _kind(encoded: Any) -> str:
 FEWEST_ROWS = 10
 """Fewer rows of metrics say nothing about where they go."""
 COLLAPSED = 0.1
-"""Of the entropy at the beginning."""
+"""Share of the initial entropy below which it counts as collapsed."""
 MANY_VOIDS = 0.05
 FEWEST_VOIDS = 10
 MANY_STALE = 0.2
@@ -199,7 +189,7 @@ def concerns_of_matches(counts: Counts, voids: Mapping[str, int], run: str) -> I
         yield Concern(
             what="many matches end without a result",
             why=f"{void:,} of {counts.finished + void:,} are void, {number:,} of them for: {cause}",
-            advice=f"`ludus logs {run}` shows what the workers said; `ludus check GAME` tries the game alone",
+            advice=f"`ludus logs {run}` shows the logs of the workers; `ludus check GAME` tries the game alone",
         )
 
 
@@ -210,9 +200,9 @@ def concerns_of_status(
         return
     if status.state == "dead":
         yield Concern(
-            what="nobody trains this run any more",
-            why="its process is gone and has not said why",
-            advice=f"`ludus train --run {run} --resume` goes on; `ludus logs {run}` shows the last words",
+            what="the process that trained this run is gone",
+            why="it ended without writing a reason",
+            advice=f"`ludus train --run {run} --resume` goes on; `ludus logs {run}` shows its last lines",
         )
     elif status.state == "training" and now - status.time > SILENT_AFTER_S:
         yield Concern(
@@ -252,7 +242,7 @@ def concerns_of_status(
             yield Concern(
                 what=f"{worker.name} does not run",
                 why="it has ended, and its service is not to be started again (`restart` is off)",
-                advice=f"`ludus logs {run} {worker.name}` shows its last words",
+                advice=f"`ludus logs {run} {worker.name}` shows its last lines",
             )
 
 

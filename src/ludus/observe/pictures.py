@@ -56,7 +56,7 @@ def _write_caption(pen: ImageDraw.ImageDraw, moment: Moment, middle: float, widt
 
 
 def state_of_play(moment: Moment) -> list[str]:
-    """What is said of a moment beside players and score; first what must not be cut off."""
+    """Notes about a moment beside players and score, the most important first."""
     parts = [moment.outcome] if moment.ended else []
     if moment.episodes > 1:
         parts.append(f"episode {moment.episode} of {moment.episodes}")
@@ -91,7 +91,7 @@ def png_address(picture: NDArray[np.uint8]) -> str:
 FRAMES_PER_EPISODE = 256
 """At most so many are kept of an episode: every one, or else every second, fourth, ... and the last."""
 END_SECONDS = 1.5
-"""How long the last picture of an episode stays."""
+"""Seconds that the last picture of an episode stays."""
 COLOURS = 128
 SAMPLED = 24
 """Frames that the colours are chosen from."""

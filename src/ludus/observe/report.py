@@ -8,8 +8,8 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,55 @@ import msgspec
 import yaml
 
 from ludus.observe.run_state import without_logins
-from ludus.store.files import UNREADABLE
+from ludus.observe.view import RunView, ViewError
+from ludus.store.files import UNREADABLE, atomic_write
 from ludus.store.run_folder import RunFacts, RunFolder
 
 STATIC = Path(__file__).parent / "web" / "static"
 DATA = "ludus-data"
-"""Where the scripts look for documents before they ask a server."""
+"""The element in which the scripts look for documents before they ask a server."""
 _IMPORT = re.compile(r"""(\b(?:from|import)\s*\(?\s*)(["'])\./([\w.]+\.js)\2""")
 _STYLESHEET = re.compile(r'<link rel="stylesheet" href="([\w.]+)">')
 _ICON = re.compile(r'<link rel="icon" href="([\w.]+)"([^>]*)>')
 _MAIN = re.compile(r'<script type="module" src="([\w.]+)"></script>')
 
 
+MOST_REPLAYS = 20
+"""Recorded games that the file holds: the newest."""
+
+ReadReplay = Callable[[str], Any]
+"""From the name of a recorded game to its document."""
+
+
+def write_report(
+    folder: RunFolder, path: Path, read_replay: ReadReplay, tell: Callable[[str], None] = lambda line: None
+) -> Mapping[str, Any]:
+    """Write the report and return its documents. `tell` gets a line about each document that is left out."""
+    documents = read_documents(folder, read_replay, tell)
+    atomic_write(path, report_page(folder, documents).encode(), sync=False)
+    return documents
+
+
+def read_documents(folder: RunFolder, read_replay: ReadReplay, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The documents of the pages by name, as plain values. The pages say which one is missing."""
+    documents: dict[str, Any] = {}
+    with closing(RunView(folder)) as view:
+        view.refresh()
+        for name in view.names():
+            try:
+                documents[name] = msgspec.to_builtins(view.document(name))
+            except ViewError as error:
+                tell(f"without {name}: {error}")
+        for replay in view.replays()[:MOST_REPLAYS]:
+            try:
+                documents[f"replay/{replay}"] = read_replay(replay)
+            except (ValueError, OSError) as error:
+                tell(f"without the replay {replay}: {error}")
+    return documents
+
+
 def report_page(folder: RunFolder, documents: Mapping[str, Any], static: Path = STATIC) -> str:
-    """`documents`: by name, as the server of the pages would send them."""
+    """The page with its `documents`, by name, as the server of the pages would send them."""
     index = (static / "index.html").read_text(encoding="utf-8")
     main = _MAIN.search(index)
     if main is None:
@@ -80,7 +115,7 @@ def _embedded(documents: Mapping[str, Any]) -> str:
 
 
 def _appendix(folder: RunFolder) -> str:
-    """How the run was made: what a paper's appendix, or somebody who repeats it, needs."""
+    """The command, seed, versions and experiment of the run, as needed to repeat it."""
     facts = folder.facts
     rows = {
         "run": folder.path.resolve().name,

@@ -1,4 +1,4 @@
-"""How a run is, as it says itself and as can be seen from here: who lives, cores and memory."""
+"""The status of a run: what its controller wrote down, and the cores and memory that its processes use here."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from ludus.store.run_control import Bottleneck, RunStatus, WorkerStatus, read_status
+from ludus.observe.lost_matches import LossCount
+from ludus.store.run_control import SILENT_AFTER_S, Bottleneck, RunStatus, WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder
 
 LOOK_S = 1.0
@@ -27,7 +29,7 @@ GPU_EVERY_S = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessUse:
-    """Of a process and all that it has started."""
+    """Resources that a process and its descendants use."""
 
     cores: float | None
     """None: not watched for long enough."""
@@ -46,21 +48,21 @@ class GpuUse:
 
 
 def look_at(pids: Iterable[int]) -> dict[int, ProcessUse]:
-    """By process; who is gone is left out."""
+    """By process; processes that have ended are left out."""
     meter = UseMeter()
     time.sleep(LOOK_S)
     return meter.look(pids, gpu_memory())
 
 
 class UseMeter:
-    """What processes use from one look to the next."""
+    """Measures what processes use from one look to the next."""
 
     def __init__(self) -> None:
         self._at, self._before = time.monotonic(), _snapshot()
 
     def look(self, pids: Iterable[int], on_gpus: Mapping[int, int]) -> dict[int, ProcessUse]:
-        """Since the last look, by process; who is gone is left out. A look that comes too soon tells no cores
-        and leaves the time to the next. `on_gpus`: bytes by process."""
+        """Since the last look, by process; processes that have ended are left out. A look that comes too soon
+        measures no cores and leaves the time to the next. `on_gpus`: bytes by process."""
         before, after, at = self._before, _snapshot(), time.monotonic()
         passed = at - self._at
         if passed >= LOOK_S:
@@ -79,7 +81,7 @@ class UseMeter:
 
 
 class GpuWatch:
-    """What nvidia-smi has said last. Threads may share it."""
+    """The latest output of nvidia-smi. Threads may share it."""
 
     def __init__(self) -> None:
         self.gpus: list[GpuUse] = []
@@ -100,7 +102,7 @@ class GpuWatch:
 
 
 def gpus() -> list[GpuUse]:
-    """Of this machine; none where nvidia-smi is missing or fails."""
+    """The GPUs of this machine; empty if nvidia-smi is missing or fails."""
     asked = "name,utilization.gpu,memory.used,memory.total"
     found = []
     for name, used, memory, total in _nvidia_smi(f"--query-gpu={asked}", 4):
@@ -182,7 +184,7 @@ CONTROLLER = "controller"
 def look_at_run(
     folder: RunFolder, measure: Callable[[Iterable[int]], Mapping[int, ProcessUse]] = look_at
 ) -> RunStatus | None:
-    """What the run says, with what can be seen here; None if it has never said anything."""
+    """The status that the controller wrote, with the use that is measured here; None if it never wrote one."""
     status = read_status(folder.status)
     if status is None:
         return None
@@ -203,8 +205,28 @@ def look_at_run(
 
 
 def state_without_status(folder: RunFolder) -> str:
-    """Of a run that has never said anything."""
+    """The state of a run whose controller has not written a status yet."""
     return "starting" if folder.holder() is not None else "never started"
+
+
+def silence(status: RunStatus, now: float) -> float:
+    """Seconds since the controller wrote its status, if they are more than usual; else 0."""
+    silent = 0.0 if status.state in ENDED else now - status.time
+    return silent if silent > SILENT_AFTER_S else 0.0
+
+
+def status_document(folder: RunFolder, losses: LossCount | None = None) -> dict[str, Any]:
+    """The status as plain values: what `ludus status --json` prints. `losses` counts on from an earlier call."""
+    status = look_at_run(folder)
+    if status is None:
+        return {"run": str(folder.path), "state": state_without_status(folder)}
+    lost = (losses or LossCount()).follow_run(folder)
+    return {
+        "run": str(folder.path),
+        **msgspec.to_builtins(status),
+        "gpus": [msgspec.to_builtins(gpu) for gpu in gpus()],
+        "lost_matches": msgspec.to_builtins(lost),
+    }
 
 
 def _controller(status: RunStatus) -> WorkerStatus:
@@ -299,7 +321,7 @@ def find_bottleneck(
 
 
 SECRET = ("KEY", "TOKEN", "PASSWORD", "SECRET")
-"""What is in the environment under a name like these is never shown."""
+"""Environment variables with these words in their names are never shown."""
 _LOGIN = re.compile(r"://[^/\s\"\\]+@")
 """Up to the last @ of what names the host: a password may hold one."""
 

@@ -1,4 +1,4 @@
-"""Metrics for Weights & Biases: sent there, or kept in the run folder for `wandb sync`."""
+"""Outputs of metrics that need a library: Weights & Biases, Prometheus and TensorBoard."""
 
 from __future__ import annotations
 

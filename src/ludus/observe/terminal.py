@@ -26,6 +26,7 @@ from ludus.league.payoff_estimate import WHY_NOT
 from ludus.league.players import Player
 from ludus.league.ratings import Rating
 from ludus.league.summary import LeagueSummary
+from ludus.observe.league_reader import trained_on
 
 LONG_WORD = 20
 """Words of text beyond this, such as paths, may be broken."""
@@ -116,7 +117,7 @@ def flow(items: Iterable[str], width: int) -> list[str]:
 
 
 WIDTH_OF_FILES = 160
-"""Where no terminal says how wide it is, nothing is cut short."""
+"""The width without a terminal: wide enough that nothing is cut."""
 
 
 def new_console() -> Console:
@@ -270,10 +271,7 @@ def payoff_table(summary: LeagueSummary, width: int) -> Table:
 
 
 def _decisions(league: League, player: Player) -> str:
-    if player.scripted:
-        return "scripted"
-    standing = league.standings.get(player.id)
-    return short(standing.decisions if standing else player.parent_decisions)
+    return "scripted" if player.scripted else short(trained_on(league, player))
 
 
 def short(number: float) -> str:

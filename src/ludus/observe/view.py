@@ -53,7 +53,7 @@ class _Made:
 
     encoded: bytes
     version: tuple[int, ...]
-    """Of what it was made from."""
+    """Version of the data that it was made from."""
     due: float
     """From then on it may be made again."""
 
@@ -66,9 +66,9 @@ class RunView:
         self._experiment: Mapping[str, Any] = msgspec.json.decode(folder.facts.experiment)
         self._run = str(folder.path)
         self._front = threading.RLock()
-        """Of status and metrics, which are quick to read."""
+        """Guards status and metrics, which are quick to read."""
         self._back = threading.RLock()
-        """Of the ledger and what follows from it. Who needs both takes this one first."""
+        """Guards the ledger and everything computed from it. A thread that needs both locks takes this one first."""
         self._missing: dict[str, tuple[int, ...]] = {}
         """Asked for when there was none yet, as of a run that has just begun -> the version then."""
         self._made: dict[str, _Made] = {}
@@ -114,7 +114,7 @@ class RunView:
                 self._faults += rows
 
     def follow(self) -> None:
-        """What is new in the ledger. The first time takes as long as the ledger is."""
+        """Fold new events of the ledger. The first call reads all of it."""
         with self._back:
             fold = self._open()
             if fold is None or self._ledger is None or self._history is None or self._broken:
@@ -138,7 +138,7 @@ class RunView:
     # --- documents ---
 
     def names(self) -> list[str]:
-        """Of all documents."""
+        """Names of all documents."""
         with self._back:
             fold = self._fold
             players = [] if fold is None else [f"{PLAYER}{player}" for player in fold.league.candidates]
@@ -223,7 +223,7 @@ class RunView:
     # --- parts ---
 
     def _version(self, name: str) -> tuple[int, ...]:
-        """Of what a document is made from. The overview also tells the time."""
+        """Version of the data that a document is made from. The overview also depends on the time."""
         seen = 0 if self._fold is None else self._fold.seen
         if name == OVERVIEW:
             return seen, self._looked, int(time.time() / 10) if self.is_live else 0

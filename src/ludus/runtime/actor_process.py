@@ -139,7 +139,7 @@ class RingTrajectoryClient:
         self._wake_learner.notify()
 
     def is_too_far_ahead(self) -> bool:
-        """Whether the learner has to use more of what it was given before this actor may play on."""
+        """Whether this actor has to wait until the learner has used more of its trajectories."""
         used = self._parts.used[self._actor].tolist()
         return any(lead.is_too_long(done) for lead, done in zip(self._leads, used, strict=True))
 

@@ -342,7 +342,7 @@ def new_actor(
 
 
 def share_of_batch(experiment: Experiment, sharing: int) -> int:
-    """Decisions that each of so many actors hands over for one batch."""
+    """Decisions that each of `sharing` actors hands over for one batch."""
     return max(1, experiment.learner.batch_size // sharing)
 
 

@@ -239,7 +239,7 @@ class Coordinator(Generic[W]):
 
     def _restart(self, reason: str) -> None:
         """Start all workers again from the latest checkpoint."""
-        self._episodes += self.controller.episodes.total
+        self._episodes, self.controller.episodes.total = self.episodes, 0
         self.workers.end()
         self._start(reason)
 

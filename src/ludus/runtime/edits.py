@@ -67,7 +67,7 @@ class Orders:
                 return "it stops at once, without saving" if now else "it saves and stops"
 
     def end_at_once(self) -> None:
-        """As at a second Ctrl-C, if that was ordered. Call it once the command has its answer."""
+        """Raise `KeyboardInterrupt`, as at a second Ctrl-C, if that was ordered and the command has its answer."""
         if self._at_once:
             raise KeyboardInterrupt
 
@@ -77,14 +77,14 @@ class Orders:
 
 
 REFUSALS = (ValueError, LookupError, ModelPoolError)
-"""What an edit raises that cannot be done; the league and the ledger are then as before."""
+"""Errors of an edit that cannot be done; the league and the ledger are then as before."""
 _ROOM_FOR_NUMBER = 12
 """Characters of a learning player's id left for the number of a snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EditContext:
-    """What an edit needs besides the league and its controller."""
+    """The parts of a run that an edit needs besides the league and its controller."""
 
     written: Experiment
     """As the run folder has it, without what the ledger says was changed since."""
@@ -286,7 +286,7 @@ def answer_requests(requests: RequestFolder, editor: Editor, orders: Orders) -> 
     """Do what commands have asked for meanwhile; says whether the league has changed. Once learning players
     have joined or left, the rest waits until they have a learner.
 
-    What is wrong with a request is its own affair: the run goes on. An error of the run is told and raised.
+    A request that is wrong is refused, and the run goes on. An error of the run is answered and raised.
     """
     changed = False
     learning = editor.learning

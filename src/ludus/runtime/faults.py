@@ -97,7 +97,7 @@ START_UP_S = 120.0
 """How long a worker may take from its start to its first sign of life: imports, networks, a checkpoint."""
 NAP_S = 2.0
 """The controller looks several times a second. A longer gap was its own pause: it wrote a checkpoint, was
-stopped, or the machine slept; meanwhile nobody who waited for it could show life."""
+stopped, or the machine slept; workers that waited for it could not show life meanwhile."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ class WorkerSlot:
     process: WorkerProcess | None = None
     attempts: int = 0
     failures: int = 0
-    """Of its own, since it last finished a match and something was learned."""
+    """Own failures since it last finished a match and something was learned."""
     learned_at_failure: int = 0
     start_at: float = 0.0
     """Not before this time (monotonic) is it started again."""

@@ -1,4 +1,4 @@
-"""The learner as a process: trains, tells the controller, does what it asks."""
+"""The learner as a process: it trains, reports to the controller and answers its requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ludus.workers.worker import IDLE, StopTraining, wrap
 
 
 class TrajectoryReader:
-    """Takes in what this rank's actors hand over and tells them what has been used."""
+    """Reads the trajectories that this rank's actors hand over, and reports to them what has been used."""
 
     def __init__(self, parts: SharedParts, signals: Sequence[Signal], worker: int) -> None:
         """`worker`: the number of this rank among all workers."""
@@ -51,7 +51,7 @@ class TrajectoryReader:
         self._actors = [actor for actor in range(parts.num_places) if parts.learner_of(actor) == worker]
 
     def take_in(self, learner: Learner) -> None:
-        """What the actors have handed over goes into the buffers."""
+        """Put the trajectories that actors have handed over into the buffers."""
         for actor in self._actors:
             ring = self._parts.ready[actor]
             if not len(ring):
@@ -69,7 +69,7 @@ class TrajectoryReader:
                         learner.put(self._parts.players[int(owner)], int(kind), slots[here])
 
     def settle(self, learner: Learner) -> None:
-        """Tell the actors how much of what they have handed over is used; who waited for it goes on."""
+        """Report to the actors how many of their decisions are used; actors that waited for it continue."""
         mine = self._actors
         used = np.stack([learner.buffers[player].consumed[mine] for player in self._parts.players], 1)
         if not np.array_equal(used, self._parts.used[mine]):
@@ -84,7 +84,7 @@ class TrajectoryReader:
             self._parts.free[actor].put(self._parts.code(0, kind, slots[actors == actor]))
 
     def forget(self, request: Forget, learner: Learner) -> None:
-        """The actor has ended, so that nobody else touches its rings now."""
+        """Drop the trajectories of an actor that has ended: no other process touches its rings now."""
         actor = request.actor
         if actor in self._actors:
             if request.gone:
@@ -105,7 +105,7 @@ class Rank:
     signals: Sequence[Signal]
     control: Connection
     links: Sequence[Connection]
-    """To the other ranks, or to rank 0."""
+    """Connections of rank 0 to the other ranks, or of another rank to rank 0."""
     learner: Learner
     intake: TrajectoryReader
     show_life: Callable[[], None]
@@ -220,7 +220,7 @@ class LearnerProcess:
                 self._waited += self._note_time(None if self._parts.paused[0] else waiting)
 
     def _note_time(self, kind: int | None) -> float:
-        """What was done since the last note, of `LEARNER_TIMES`; None: all rested. Says how long it took."""
+        """Note how the time since the last note was spent, of `LEARNER_TIMES`; None: paused. Returns its seconds."""
         before, self._noted = self._noted, time.monotonic()
         if kind is not None:
             self._parts.learner_times[kind] += self._noted - before

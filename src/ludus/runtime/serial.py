@@ -128,13 +128,13 @@ class SerialWorkers:
     # --- saving and ending ---
 
     def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
-        """A clean checkpoint holds the tables too, so that a resume continues exactly here; after any other
-        one a resume starts new matches."""
+        """A clean checkpoint holds the tables too, so that a resume continues exactly here; after any other one a
+        resume starts new matches. A run that was stopped before its actor started again has no tables."""
         arrays, facts = self.learner.save()
         saved = {f"learner/{name}": array for name, array in arrays.items()}
         all_facts: dict[str, Any] = {"learner": facts, "events": num_events}
-        if clean:
-            actor_arrays, all_facts["actor"] = self.actor.save()
+        if clean and self._actor is not None:
+            actor_arrays, all_facts["actor"] = self._actor.save()
             all_facts["buffers"] = self.learner.save_buffers()
             all_facts["experiment"] = self._fingerprint()
             saved |= {f"actor/{name}": array for name, array in actor_arrays.items()}

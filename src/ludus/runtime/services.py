@@ -42,11 +42,11 @@ from ludus.system.network import own_address_towards
 
 LOOPBACK = "127.0.0.1"
 SOMEWHERE = "192.0.2.1"
-"""An address that nobody has, for where the way out is all that is asked for."""
+"""An address for documentation (RFC 5737): only the route towards it is asked for."""
 
 
 def fix_services(experiment: Experiment) -> Experiment:
-    """With addresses that hold in any folder; refuses files that are not there."""
+    """The experiment with service addresses that hold in any folder; `ConfigError` if a file is missing."""
     if not experiment.services:
         return experiment
     try:
@@ -118,7 +118,7 @@ def run_services(
 
 
 def workers_of(host: ServiceHost | None) -> list[WorkerStatus]:
-    """How the processes of services are, for `ludus status`; named as their logs."""
+    """The status of the service processes, for `ludus status`; named as their logs."""
     return [
         WorkerStatus(
             name=f"service-{one.name}",

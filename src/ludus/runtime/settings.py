@@ -18,7 +18,7 @@ from ludus.league.league import LEAGUE_PATH, League, later_settings
 from ludus.workers.config import LearnerConfig
 
 OF_ONE_PLAYER = ("learner.", "algorithm.")
-"""How the paths begin that a learning player may have its own value of."""
+"""Prefixes of the settings that a learning player may have its own value of."""
 _ROLES = f"{LEAGUE_PATH}roles"
 
 
@@ -32,14 +32,14 @@ def effective(written: Experiment, league: League) -> Experiment:
 
 
 def with_settings(experiment: Experiment, settings: Settings) -> Experiment:
-    """With these values in place. Rules of the league are left out: its fold has them."""
+    """The experiment with these values. Rules of the league are left out: its fold has them."""
     own = {path: value for path, value in settings.items() if not path.startswith(LEAGUE_PATH)}
     return apply_encoded(experiment, own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Trainer:
-    """What a learning player trains with; the rest of an experiment has no say in it."""
+    """The part of an experiment that a learning player trains with."""
 
     algorithm: Algorithm
     learner: LearnerConfig
@@ -47,7 +47,7 @@ class _Trainer:
 
 
 def configured(experiment: Experiment, settings: Settings) -> tuple[Algorithm, LearnerConfig, int]:
-    """What a player trains with once these settings are changed: algorithm, learner and budget."""
+    """The algorithm, learner and budget of a player with these settings changed."""
     before = _Trainer(algorithm=experiment.algorithm, learner=experiment.learner, budget=experiment.budget)
     parts = ("algorithm", "learner", "budget")
     changed = apply_encoded(
@@ -76,7 +76,7 @@ def require_trainable(written: Experiment, league: League) -> None:
 
 
 def checked_settings(now: Experiment, texts: Mapping[str, str], player: str | None = None) -> Settings:
-    """What a person has typed, as values for the ledger; an error names what cannot be changed live."""
+    """Convert typed settings to values for the ledger; an error names a setting that cannot change live."""
     for path in texts:
         _require_live(now, path, player)
     after = apply_overrides(now, texts)

@@ -1,4 +1,4 @@
-"""What the processes of a run share: trajectory slots, weights, rings of slot numbers, requests to the policy
+"""Shared memory of the processes of a run: trajectory slots, weights, rings of slot numbers, requests to the policy
 worker, signs of life."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAIT_S = 0.2
 
 NewArray = Callable[[tuple[int, ...], Any], Array]
 ACTOR_TIMES = ("game", "inference", "other", "waiting")
-"""What an actor does with its time: the game, decisions, its own bookkeeping and hand-overs, and waiting
+"""Uses of an actor's time: the game, decisions, its own bookkeeping and hand-overs, and waiting
 until the learner has caught up."""
 LEARNER_TIMES = ("training", "other", "waiting")
 BUFFER_TIMES = ("recomputing", "waiting")
@@ -47,9 +47,9 @@ class SharedParts:
         self.num_places = num_places
         self.num_ranks = experiment.learner.ranks
         self.for_all: list[Array] = []
-        """What is needed whoever acts."""
+        """Arrays that are needed whichever places are taken."""
         self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
-        """By place, what an actor there needs besides."""
+        """By place: further arrays that its actor needs."""
 
         def new(shape: tuple[int, ...], dtype: Any) -> Array:
             self.for_all.append(new_array(shape, dtype))
@@ -76,7 +76,7 @@ class SharedParts:
         self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
         self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
         self.policies = build_policies(experiment, experiment.seed)
-        """Per kind of seat, one that shows the shapes; nobody acts with it."""
+        """Per kind of seat, a policy that shows the shapes; it does not act."""
         shapes = {
             f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
             for policy in self.policies
@@ -87,14 +87,14 @@ class SharedParts:
             published += map(teacher_of, self.players)
         self.weights = SharedWeights(new, dict.fromkeys(published, shapes))
         self.recomputing: RecomputeRequests | None = None
-        """What the learner asks the buffer worker, if there is one."""
+        """Requests of the learner to the buffer worker, if there is one."""
         if with_buffer_worker:
             self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(players), new)
         self.present = new((num_places,), np.bool_)
         """Where there is an actor that plays, or another is started in its place. Who joins says so itself;
         the learner waits for no other."""
         self.paused = new((1,), np.bool_)
-        """Nobody plays or learns meanwhile."""
+        """No worker plays or learns meanwhile."""
         self.used = new((num_places, len(self.players)), np.int64)
         """Decisions of each actor and player that the learner has used, or never will."""
         self.actor_times = new((num_places, len(ACTOR_TIMES)), np.float64)
@@ -110,7 +110,7 @@ class SharedParts:
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
         asking = num_places if experiment.actor.inference == "worker" else 0
         self.requests = [RequestArea(self.policies, rows, new_at(place)) for place in range(asking)]
-        """By actor, what it asks the policy worker."""
+        """By actor: its requests to the policy worker."""
         self.inference_counters = new((len(COUNTERS),), np.float64)
 
     @property
@@ -119,7 +119,7 @@ class SharedParts:
         return self.actor_times[:, -1]
 
     def memory(self, places: Iterable[int]) -> list[Array]:
-        """What is written to if these places are taken."""
+        """All arrays that are written to if these places are taken."""
         return [*self.for_all, *(array for place in places for array in self.for_place[place])]
 
     @property
@@ -150,7 +150,7 @@ class SharedParts:
 
 
 def open_parts(launch: Launch) -> tuple[Experiment, RunFolder, SharedParts, list[Signal], Connection]:
-    """What a worker process starts from."""
+    """Open the run folder and the shared memory in a worker process."""
     folder = RunFolder.open(launch.run)
     experiment = load_experiment(folder)
     parts = SharedParts(experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
@@ -159,7 +159,7 @@ def open_parts(launch: Launch) -> tuple[Experiment, RunFolder, SharedParts, list
 
 
 class RankWires:
-    """What the ranks of one start need to find each other. The launcher's: ranks inherit the descriptors."""
+    """Sockets by which the ranks of one start find each other. The launcher opens them; ranks inherit them."""
 
     def __init__(self, count: int) -> None:
         self._rendezvous = Rendezvous() if count > 1 else None
@@ -202,12 +202,12 @@ class Followers:
             _say(link, order)
 
     def statuses(self) -> list[BufferStatus]:
-        """Of the ranks that have obeyed all orders; nothing is known of the others for now."""
+        """Statuses of the ranks that have obeyed all orders; those of the others are not known yet."""
         self.take_in()
         return [one for one in self._statuses.values() if one.orders == self._orders]
 
     def wait(self) -> None:
-        """Until all orders are obeyed."""
+        """Wait until all orders are obeyed."""
         deadline = time.monotonic() + self._patience_s
         while len(self.statuses()) < len(self.links):
             if time.monotonic() > deadline:

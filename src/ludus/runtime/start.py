@@ -21,8 +21,8 @@ from ludus.runtime.assemble import (
     build_policies,
     edit_context,
     load_experiment,
+    load_league,
     new_controller,
-    new_league,
 )
 from ludus.runtime.coordinator import Training
 from ludus.runtime.edits import REFUSALS, Editor
@@ -58,7 +58,7 @@ def require_cluster_for(address: str | None, runtime: str) -> None:
 
 
 def require_ray_for(runtime: str) -> None:
-    """For commands that take over the runtime of a run, which may have been trained elsewhere."""
+    """Refuse a run of another machine that was trained on Ray, where Ray is not installed."""
     if runtime == "ray" and find_spec("ray") is None:
         raise ConfigError(
             f"this would train on Ray, but Ray is not installed: take --runtime local, or {install_command('ray')}"
@@ -76,7 +76,7 @@ def training_of(
     experiment: Experiment, folder: RunFolder, *, num_actors: int | None, address: str | None
 ) -> Iterator[Training]:
     """A training with its services, until the end of the block: they start before it and end after it.
-    `num_actors`: that somebody has asked for; `address`: of a Ray cluster, None for a private one."""
+    `num_actors`: as asked for, None for the default; `address`: of a Ray cluster, None for a private one."""
     with ExitStack() as stack:
         if experiment.runtime == "ray":
             training = stack.enter_context(_on_cluster(experiment, folder, num_actors, address))
@@ -161,7 +161,7 @@ class InitialModels:
         return replace(self.experiment, league=replace(league, roles=roles, external=external))
 
     def describe(self) -> str:
-        """Where its models come from, a line each."""
+        """The sources of its models, a line each."""
         return "".join(
             f"model:      {one.player} from {one.source.label}, {one.source.checked}\n" for one in self.brought.values()
         )
@@ -261,11 +261,9 @@ class StoppedLearner:
 def edit_stopped(folder: RunFolder, edit: AnyEdit) -> EditAnswer:
     """Do an edit, or say why not; the caller holds the lock of the run."""
     written = load_experiment(folder)
-    league = new_league(written)
+    league = load_league(folder, written)
+    now = effective(written, league)
     with folder.ledger() as ledger:
-        for _, event in ledger.replay():
-            league.apply(event)
-        now = effective(written, league)
         controller = new_controller(now, folder, league, ledger, StoppedLearner(now, folder, league))
         try:
             return EditAnswer(done=Editor(controller, edit_context(written, folder)).do(edit))

@@ -25,11 +25,11 @@ from ludus.store.run_control import PUBLISH_EVERY_S, Bottleneck, RunStatus, Work
 from ludus.store.run_folder import RunFolder
 
 STATES = {FINISHED: "finished", INTERRUPTED: "stopped"}
-"""By why it ended; other reasons are states themselves."""
+"""States by the reason of the end; other reasons are states themselves."""
 
 
 class Watched(Protocol):
-    """The part of a training that its status tells of."""
+    """The part of a training that its status is about."""
 
     experiment: Experiment
     folder: RunFolder

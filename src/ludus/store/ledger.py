@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -134,7 +133,8 @@ class Ledger:
 
     def next_match_id(self) -> int:
         """The lowest id above all issued ones; the first is 1."""
-        return self._last_match_id() + 1
+        [(last,)] = self._query(f"SELECT coalesce(max(match_id), 0) FROM rows WHERE {_ISSUED}")
+        return int(last) + 1
 
     def open_matches(self) -> list[Match]:
         """Matches that were issued and have not ended, by id."""
@@ -176,9 +176,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _connect(self) -> sqlite3.Connection:
@@ -240,7 +238,7 @@ class Ledger:
         if isinstance(event, MatchLeased | MatchFinished | MatchVoid) and not self._is_issued(match_id):
             raise UnknownMatch(
                 f"ledger {self.path}: match {match_id} was never issued, the last one is"
-                f" {self._last_match_id()}; refused {_outcome(event)}"
+                f" {self.next_match_id() - 1}; refused {_outcome(event)}"
             )
         try:
             cursor = self._connection.execute(
@@ -264,10 +262,6 @@ class Ledger:
 
     def _is_issued(self, match_id: int | None) -> bool:
         return bool(self._query(f"SELECT 1 FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,)))
-
-    def _last_match_id(self) -> int:
-        [(last,)] = self._query(f"SELECT coalesce(max(match_id), 0) FROM rows WHERE {_ISSUED}")
-        return int(last)
 
     def _encode(self, event: AnyEvent) -> bytes:
         """Encode an event and decode it again: a NaN would be written as null and make the run unreadable."""

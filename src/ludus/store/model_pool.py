@@ -119,7 +119,11 @@ class ModelPool:
                 known = entry
             for name in tags:
                 self._set_tag(name, model)
+        self._published(known)
         return known
+
+    def _published(self, entry: ModelEntry) -> None:
+        """Called after every publication, for pools that mirror their models."""
 
     def fetch(self, model: ModelId, variant: Variant = "live") -> Arrays:
         """The weights, checked against their digest."""
@@ -163,8 +167,9 @@ class ModelPool:
         """The model of `player` (its latest), `player@tag` or `player:incarnation:step`."""
         player, at, tag = text.rpartition("@")
         if not at:
-            model = _parse(text)
-            if model is None:
+            try:
+                model = ModelId.parse(text)
+            except ValueError:
                 return self._latest(text)
             return model if self._variants(model) else self.entry(model).model
         if tag == LATEST:
@@ -301,13 +306,6 @@ def _numbers(model: ModelId) -> str:
     if model.incarnation < 0 or model.step < 0:
         raise ModelPoolError(f"model {model} has a negative incarnation or step")
     return f"{model.incarnation}-{model.step}"
-
-
-def _parse(text: str) -> ModelId | None:
-    try:
-        return ModelId.parse(text)
-    except ValueError:
-        return None
 
 
 def _describe(entry: ModelEntry) -> bytes:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from numpy.typing import NDArray
 
 from ludus.data.records import ModelId
 from ludus.store.checkpoints import Arrays
@@ -75,22 +73,11 @@ class MirroredPool(ModelPool):
         super().__init__(folder)
         self.mirror = mirror
 
-    def publish(
-        self,
-        model: ModelId,
-        weights: Mapping[str, NDArray[Any]],
-        *,
-        parent: ModelId | None,
-        variant: Variant = "live",
-        tags: Iterable[str] = (),
-        facts: Mapping[str, str | int | float],
-    ) -> ModelEntry:
-        entry = super().publish(model, weights, parent=parent, variant=variant, tags=tags, facts=facts)
+    def _published(self, entry: ModelEntry) -> None:
         try:
             self.bring_up_to_date()
         except ModelPoolError as error:
             print(f"{entry.model} is in {self.folder} only: {error}", file=sys.stderr, flush=True)
-        return entry
 
     def bring_up_to_date(self) -> None:
         """Copy models that Redis lacks, and all tags."""

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -120,7 +119,7 @@ class RunFolder:
             commit=source_commit(),
             machine=describe_machine(),
         )
-        _refuse_occupied(path)
+        cls.require_free(path)
         for folder in (path, *(path / name for name in _SUBFOLDERS)):
             make_folder(folder)
         atomic_write(path / _RUN_FILE, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
@@ -159,7 +158,15 @@ class RunFolder:
     @staticmethod
     def require_free(path: str | Path) -> None:
         """Raises `RunFolderError` if no run can be created at `path`."""
-        _refuse_occupied(Path(path))
+        path = Path(path)
+        if (path / _RUN_FILE).exists():
+            raise RunFolderError(f"{path} is a run already; resume it, or choose another folder")
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file, a run needs a folder")
+        # Our own empty subfolders may be left of a creation that died.
+        foreign = [entry.name for entry in path.glob("*") if entry.name not in _SUBFOLDERS]
+        if foreign:
+            raise RunFolderError(f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder")
 
     @staticmethod
     def models_in(path: str | Path) -> ModelPool:
@@ -239,17 +246,6 @@ def _as_json(experiment: bytes | object) -> bytes:
     return experiment
 
 
-def _refuse_occupied(path: Path) -> None:
-    if (path / _RUN_FILE).exists():
-        raise RunFolderError(f"{path} is a run already; resume it, or choose another folder")
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file, a run needs a folder")
-    # Our own empty subfolders may be left of a creation that died.
-    foreign = [entry.name for entry in path.glob("*") if entry.name not in _SUBFOLDERS]
-    if foreign:
-        raise RunFolderError(f"{path} holds other things ({', '.join(sorted(foreign)[:4])}); choose a new folder")
-
-
 def _nearest_runs(place: Path) -> str:
     """The end of an error message: run folders in `place`."""
     found = [str(file.parent) for file in sorted(place.glob(f"*/{_RUN_FILE}"))]
@@ -283,9 +279,7 @@ class MetricsFile:
     def __enter__(self) -> MetricsFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _torn_line_end(self) -> bytes:

@@ -15,53 +15,7 @@ from ludus.workers.buffer_worker import Recomputing
 
 _KIND, _SLOT, _ACTOR, _DECISIONS, _VERSION, _USES = range(6)
 """Columns of the table of waiting trajectories. The version is that of the newest decision."""
-
-
-class ActorLead:
-    """The lead of an actor over the learner for one player, in decisions.
-
-    The actor and the learner both keep one, from the same hand-overs. An actor may be `max_lag` hand-overs ahead;
-    with 0 it waits until everything that it has handed over is used.
-    """
-
-    def __init__(self, max_lag: int) -> None:
-        self.decisions = 0
-        self.marks: deque[int] = deque(maxlen=max_lag + 1)
-        """`decisions` at the end of each of the latest hand-overs."""
-
-    def complete(self) -> None:
-        """A hand-over has ended."""
-        self.marks.append(self.decisions)
-
-    def is_too_long(self, consumed: int) -> bool:
-        """Whether the actor must wait if `consumed` of its decisions have been used or dropped."""
-        return len(self.marks) == self.marks.maxlen and consumed < self.marks[0]
-
-
-class Taken(NamedTuple):
-    """Trajectories of one kind of seat that the learner trains on."""
-
-    slots: IntArray
-    decisions: IntArray
-    """By trajectory."""
-    is_new: NDArray[np.bool_]
-    """By trajectory: not trained on before."""
-    recomputed: IntArray | None = None
-    """By trajectory: version of the weights that recomputed it, if there is a buffer worker."""
-
-
-def statistics_of(chosen: Mapping[int, Taken], version: int, uses: int) -> dict[str, float]:
-    """`reused`, if trajectories may have several `uses`: the share of decisions that were trained on before.
-    `recompute_lag`, with a buffer worker: the mean age of its weights at `version`, in updates."""
-    taken = chosen.values()
-    total = max(sum(int(one.decisions.sum()) for one in taken), 1)
-    found: dict[str, float] = {}
-    if uses > 1:
-        found["reused"] = sum(int(one.decisions[~one.is_new].sum()) for one in taken) / total
-    ages = [one.decisions * (version - one.recomputed) for one in taken if one.recomputed is not None]
-    if ages:
-        found["recompute_lag"] = sum(int(age.sum()) for age in ages) / total
-    return found
+_EMPTY = np.zeros((0, 6), np.int64)
 
 
 class Buffer:
@@ -280,4 +234,48 @@ class Buffer:
             self._free(kind, rows[rows[:, _KIND] == kind, _SLOT])
 
 
-_EMPTY = np.zeros((0, 6), np.int64)
+class Taken(NamedTuple):
+    """Trajectories of one kind of seat that the learner trains on."""
+
+    slots: IntArray
+    decisions: IntArray
+    """By trajectory."""
+    is_new: NDArray[np.bool_]
+    """By trajectory: not trained on before."""
+    recomputed: IntArray | None = None
+    """By trajectory: version of the weights that recomputed it, if there is a buffer worker."""
+
+
+class ActorLead:
+    """The lead of an actor over the learner for one player, in decisions.
+
+    The actor and the learner both keep one, from the same hand-overs. An actor may be `max_lag` hand-overs ahead;
+    with 0 it waits until everything that it has handed over is used.
+    """
+
+    def __init__(self, max_lag: int) -> None:
+        self.decisions = 0
+        self.marks: deque[int] = deque(maxlen=max_lag + 1)
+        """`decisions` at the end of each of the latest hand-overs."""
+
+    def complete(self) -> None:
+        """A hand-over has ended."""
+        self.marks.append(self.decisions)
+
+    def is_too_long(self, consumed: int) -> bool:
+        """Whether the actor must wait if `consumed` of its decisions have been used or dropped."""
+        return len(self.marks) == self.marks.maxlen and consumed < self.marks[0]
+
+
+def statistics_of(chosen: Mapping[int, Taken], version: int, uses: int) -> dict[str, float]:
+    """`reused`, if trajectories may have several `uses`: the share of decisions that were trained on before.
+    `recompute_lag`, with a buffer worker: the mean age of its weights at `version`, in updates."""
+    taken = chosen.values()
+    total = max(sum(int(one.decisions.sum()) for one in taken), 1)
+    found: dict[str, float] = {}
+    if uses > 1:
+        found["reused"] = sum(int(one.decisions[~one.is_new].sum()) for one in taken) / total
+    ages = [one.decisions * (version - one.recomputed) for one in taken if one.recomputed is not None]
+    if ages:
+        found["recompute_lag"] = sum(int(age.sum()) for age in ages) / total
+    return found

@@ -21,89 +21,7 @@ from ludus.models.tensors import on_device, to_host
 from ludus.workers.player_cache import WeightStore
 from ludus.workers.worker import IDLE, Progress
 
-
-class RecomputeRequests:
-    """Requests by kind of seat and slot. A request is a number that encodes the player and is unique for its slot;
-    0: none. It is done once the answer is the same number.
-
-    If a buffer worker dies, the next one finds the open requests. An answer that comes after the slot was freed has
-    no effect.
-    """
-
-    def __init__(
-        self,
-        num_slots: Sequence[int],
-        num_players: int,
-        new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
-    ) -> None:
-        self.num_players = num_players
-        self.asked: list[IntArray] = [new((count,), np.int64) for count in num_slots]
-        self.answered: list[IntArray] = [new((count,), np.int64) for count in num_slots]
-        self.version: list[IntArray] = [new((count,), np.int64) for count in num_slots]
-        """Version of the weights that recomputed the slot."""
-        self._turn = 0
-
-    def ask(self, kind: int, slots: IntArray, player: int) -> None:
-        self._turn += 1
-        self.asked[kind][slots] = self._turn * self.num_players + player
-
-    def newest(self, kind: int) -> tuple[int, IntArray]:
-        """The newest open request and its slots, since the learner trains on the newest first. No slots if there
-        is no open request."""
-        asked = self.asked[kind]
-        open_slots = np.flatnonzero((asked != self.answered[kind]) & (asked != 0))
-        numbers = asked[open_slots]
-        number = int(numbers.max(initial=0))
-        return number, open_slots[(numbers == number) & (number > 0)]
-
-    def player_of(self, number: int) -> int:
-        return number % self.num_players
-
-    def clear(self) -> None:
-        """Remove all requests. No process may ask or answer meanwhile."""
-        for array in (*self.asked, *self.answered, *self.version):
-            array[...] = 0
-
-
-class Recomputing(NamedTuple):
-    """The requests of one player's buffer."""
-
-    requests: RecomputeRequests
-    player: int
-    """Its number among the learning players."""
-    wake: Callable[[], None]
-    """Wakes the buffer worker."""
-
-    def ask(self, kind: int, slots: IntArray) -> None:
-        self.requests.ask(kind, slots, self.player)
-        self.wake()
-
-    def retract(self, kind: int, slots: IntArray) -> None:
-        self.requests.asked[kind][slots] = 0
-
-    def is_done(self, kind: int, slots: IntArray) -> NDArray[np.bool_]:
-        done: NDArray[np.bool_] = self.requests.answered[kind][slots] == self.requests.asked[kind][slots]
-        return done
-
-    def versions(self, kind: int, slots: IntArray) -> IntArray:
-        found: IntArray = self.requests.version[kind][slots]
-        return found
-
-
 ANY_VERSION = np.iinfo(np.int64).min
-
-
-def teacher_of(player: str) -> str:
-    """The name of a player's teacher in the weight store; no player can have it."""
-    return f"teacher of {player}"
-
-
-def recomputed_arrays(what: Sequence[Recomputed], policy: Policy, unroll_length: int) -> dict[str, ArraySpec]:
-    """The columns of a trajectory for what is recomputed, found by recomputing an empty one."""
-    layout = TrajectoryLayout(kind=policy.kind, unroll_length=unroll_length, state=policy.state_arrays)
-    batch = SlotPool(layout, 1).stack(np.zeros(1, np.int64)).map(torch.from_numpy)
-    columns = to_host(recomputed_columns(what, policy, policy, batch))
-    return {name: ArraySpec(shape=array.shape[2:], dtype=array.dtype) for name, array in columns.items()}
 
 
 class BufferWorker:
@@ -189,3 +107,84 @@ class BufferWorker:
             load_weights(policies, weights)
             self._held[name] = model, policies
         return model, policies
+
+
+class RecomputeRequests:
+    """Requests by kind of seat and slot. A request is a number that encodes the player and is unique for its slot;
+    0: none. It is done once the answer is the same number.
+
+    If a buffer worker dies, the next one finds the open requests. An answer that comes after the slot was freed has
+    no effect.
+    """
+
+    def __init__(
+        self,
+        num_slots: Sequence[int],
+        num_players: int,
+        new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
+    ) -> None:
+        self.num_players = num_players
+        self.asked: list[IntArray] = [new((count,), np.int64) for count in num_slots]
+        self.answered: list[IntArray] = [new((count,), np.int64) for count in num_slots]
+        self.version: list[IntArray] = [new((count,), np.int64) for count in num_slots]
+        """Version of the weights that recomputed the slot."""
+        self._turn = 0
+
+    def ask(self, kind: int, slots: IntArray, player: int) -> None:
+        self._turn += 1
+        self.asked[kind][slots] = self._turn * self.num_players + player
+
+    def newest(self, kind: int) -> tuple[int, IntArray]:
+        """The newest open request and its slots, since the learner trains on the newest first. No slots if there
+        is no open request."""
+        asked = self.asked[kind]
+        open_slots = np.flatnonzero((asked != self.answered[kind]) & (asked != 0))
+        numbers = asked[open_slots]
+        number = int(numbers.max(initial=0))
+        return number, open_slots[(numbers == number) & (number > 0)]
+
+    def player_of(self, number: int) -> int:
+        return number % self.num_players
+
+    def clear(self) -> None:
+        """Remove all requests. No process may ask or answer meanwhile."""
+        for array in (*self.asked, *self.answered, *self.version):
+            array[...] = 0
+
+
+class Recomputing(NamedTuple):
+    """The requests of one player's buffer."""
+
+    requests: RecomputeRequests
+    player: int
+    """Its number among the learning players."""
+    wake: Callable[[], None]
+    """Wakes the buffer worker."""
+
+    def ask(self, kind: int, slots: IntArray) -> None:
+        self.requests.ask(kind, slots, self.player)
+        self.wake()
+
+    def retract(self, kind: int, slots: IntArray) -> None:
+        self.requests.asked[kind][slots] = 0
+
+    def is_done(self, kind: int, slots: IntArray) -> NDArray[np.bool_]:
+        done: NDArray[np.bool_] = self.requests.answered[kind][slots] == self.requests.asked[kind][slots]
+        return done
+
+    def versions(self, kind: int, slots: IntArray) -> IntArray:
+        found: IntArray = self.requests.version[kind][slots]
+        return found
+
+
+def teacher_of(player: str) -> str:
+    """The name of a player's teacher in the weight store; no player can have it."""
+    return f"teacher of {player}"
+
+
+def recomputed_arrays(what: Sequence[Recomputed], policy: Policy, unroll_length: int) -> dict[str, ArraySpec]:
+    """The columns of a trajectory for what is recomputed, found by recomputing an empty one."""
+    layout = TrajectoryLayout(kind=policy.kind, unroll_length=unroll_length, state=policy.state_arrays)
+    batch = SlotPool(layout, 1).stack(np.zeros(1, np.int64)).map(torch.from_numpy)
+    columns = to_host(recomputed_columns(what, policy, policy, batch))
+    return {name: ArraySpec(shape=array.shape[2:], dtype=array.dtype) for name, array in columns.items()}

@@ -43,50 +43,8 @@ from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress
 
 
-class EpisodeStatistics:
-    """Means over the episodes of matches that have ended since they were last taken."""
-
-    def __init__(self) -> None:
-        self._sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-        """By name: a sum and its number of episodes."""
-        self.total = 0
-        """Episodes of all matches, also those taken before."""
-
-    def note(self, match: Match, result: Result) -> None:
-        """Add the result of a match for every player that trains in it."""
-        self.total += result.episodes
-        for index, side in enumerate(match.sides):
-            measured = {"episode_score": result.score_sum[index], "episode_length": float(result.steps)}
-            if result.reward_sum:
-                measured["episode_reward"] = result.reward_sum[index]
-            for player in set(side.trainees):
-                for name, value in measured.items():
-                    total, episodes = self._sums[f"{player}/{name}"]
-                    self._sums[f"{player}/{name}"] = (total + value, episodes + result.episodes)
-
-    def take(self) -> dict[str, float]:
-        """The means by PLAYER/STATISTIC, of players with episodes since the last call."""
-        found = {name: total / episodes for name, (total, episodes) in self._sums.items()}
-        self._sums.clear()
-        return found
-
-
-class LearnerClient(Protocol):
-    """A learner, as the controller reaches it."""
-
-    def report(self, player: str) -> LearnerProgress: ...
-    def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
-        """Put the player's live and averaged weights into the model pool; returns its progress."""
-
-    def reset(self, event: PlayerReset) -> None:
-        """Restart a player from the weights that the event names."""
-
-    def configure(self, player: str, settings: Settings) -> None:
-        """Change settings of the experiment for one player."""
-
-
 class Controller:
-    """Owns the ledger. Also the actors' `MatchDesk` and their source of frozen models."""
+    """Owns the ledger. Also the actors' `MatchClient` and their source of frozen models."""
 
     def __init__(
         self,
@@ -346,3 +304,45 @@ class Controller:
             standard_error=standard_error,
             episodes=result.episodes,
         )
+
+
+class LearnerClient(Protocol):
+    """A learner, as the controller reaches it."""
+
+    def report(self, player: str) -> LearnerProgress: ...
+    def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
+        """Put the player's live and averaged weights into the model pool; returns its progress."""
+
+    def reset(self, event: PlayerReset) -> None:
+        """Restart a player from the weights that the event names."""
+
+    def configure(self, player: str, settings: Settings) -> None:
+        """Change settings of the experiment for one player."""
+
+
+class EpisodeStatistics:
+    """Means over the episodes of matches that have ended since they were last taken."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+        """By name: a sum and its number of episodes."""
+        self.total = 0
+        """Episodes of all matches, also those taken before."""
+
+    def note(self, match: Match, result: Result) -> None:
+        """Add the result of a match for every player that trains in it."""
+        self.total += result.episodes
+        for index, side in enumerate(match.sides):
+            measured = {"episode_score": result.score_sum[index], "episode_length": float(result.steps)}
+            if result.reward_sum:
+                measured["episode_reward"] = result.reward_sum[index]
+            for player in set(side.trainees):
+                for name, value in measured.items():
+                    total, episodes = self._sums[f"{player}/{name}"]
+                    self._sums[f"{player}/{name}"] = (total + value, episodes + result.episodes)
+
+    def take(self) -> dict[str, float]:
+        """The means by PLAYER/STATISTIC, of players with episodes since the last call."""
+        found = {name: total / episodes for name, (total, episodes) in self._sums.items()}
+        self._sums.clear()
+        return found

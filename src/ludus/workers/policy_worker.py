@@ -24,7 +24,9 @@ from ludus.workers.worker import IDLE, Progress
 PLAYER_BYTES = 64
 """Maximum length of a player's id."""
 ERROR_BYTES = 1024
-
+COUNTERS = ("batches", "requests", "rows", "wait_s")
+"""Counters of a policy worker since the start of the run: batches, requests, rows, and how long the requests
+had waited when their batch began."""
 NewArray = Callable[[tuple[int, ...], Any], Array]
 
 
@@ -34,201 +36,6 @@ class InferenceFailed(RuntimeError):  # noqa: N818
 
 FAILURES: tuple[type[Exception], ...] = (InferenceFailed, ModelPoolError)
 """Errors that an actor is told of: unreadable weights are not the fault of its rows."""
-
-
-class RowColumns:
-    """Arrays for the inputs of decisions of one kind of seat."""
-
-    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
-        self.observation = allocate(policy.kind.observation.arrays, (capacity,), new)
-        self.legal = allocate(policy.kind.legal_arrays, (capacity,), new)
-        self.state = allocate(policy.state_arrays, (capacity,), new)
-        self.uniforms = new((capacity, policy.num_draws), np.dtype(np.float32))
-
-    def rows(self, kind: int, groups: tuple[Group, ...]) -> ActingRows:
-        """The first rows, without a copy."""
-        used = slice(0, groups[-1].stop)
-        return ActingRows(
-            kind=kind,
-            groups=groups,
-            observation=take(self.observation, used),
-            legal=take(self.legal, used),
-            state=take(self.state, used),
-            uniforms=self.uniforms[used],
-        )
-
-
-class AnswerColumns:
-    """Arrays for the outputs of decisions of one kind of seat."""
-
-    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
-        heads = policy.kind.action
-        self.action = allocate(heads.arrays, (capacity,), new)
-        self.state = allocate(policy.state_arrays, (capacity,), new)
-        self._numbers: Tree = allocate(
-            {
-                "log_prob": ArraySpec(shape=(len(heads.heads),), dtype=np.dtype(np.float32)),
-                "value": ArraySpec(shape=(), dtype=np.dtype(np.float32)),
-                "version": ArraySpec(shape=(), dtype=np.dtype(np.int64)),
-            },
-            (capacity,),
-            new,
-        )
-
-    def write(self, where: slice, answer: InferenceResult, source: slice) -> None:
-        acted = answer.acted
-        put(self.action, where, take(acted.action, source))
-        put(self.state, where, take(acted.state, source))
-        self._numbers["log_prob"][where] = acted.log_prob[source]
-        self._numbers["value"][where] = acted.value[source]
-        self._numbers["version"][where] = answer.version[source]
-
-    def answer(self, num_rows: int) -> InferenceResult:
-        """The first rows, without a copy: they are valid until the next request."""
-        used = slice(0, num_rows)
-        acted = Acted(
-            action=take(self.action, used),
-            log_prob=self._numbers["log_prob"][used],
-            value=self._numbers["value"][used],
-            state=take(self.state, used),
-        )
-        return InferenceResult(acted=acted, version=self._numbers["version"][used])
-
-
-class KindArea:
-    """The rows of one actor and one kind of seat, their players, and the answer."""
-
-    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
-        self.capacity = capacity
-        self.asked = RowColumns(policy, capacity, new)
-        self.answered = AnswerColumns(policy, capacity, new)
-        self._num_groups = new((1,), np.int64)
-        self._players = new((capacity,), np.dtype(f"S{PLAYER_BYTES}"))
-        self._bounds = new((capacity, 3), np.int64)
-        """[groups, (start, stop, want_value)]"""
-        self._models = new((capacity, 2), np.int64)
-        """[groups, (incarnation, step)] of the weights that decided."""
-
-    def write(self, rows: ActingRows | None) -> None:
-        self._num_groups[0] = 0 if rows is None else len(rows.groups)
-        if rows is None:
-            return
-        used = slice(0, rows.groups[-1].stop)
-        put(self.asked.observation, used, rows.observation)
-        put(self.asked.legal, used, rows.legal)
-        put(self.asked.state, used, rows.state)
-        self.asked.uniforms[used] = rows.uniforms
-        for index, group in enumerate(rows.groups):
-            self._players[index] = group.player.encode()
-            self._bounds[index] = group.start, group.stop, group.want_value
-
-    def groups(self) -> tuple[Group, ...]:
-        count = int(self._num_groups[0])
-        players, bounds = self._players[:count].tolist(), self._bounds[:count].tolist()
-        return tuple(
-            Group(player.decode(), start, stop, bool(want_value))
-            for player, (start, stop, want_value) in zip(players, bounds, strict=True)
-        )
-
-    def note_models(self, models: Sequence[ModelId]) -> None:
-        self._models[: len(models)] = [(model.incarnation, model.step) for model in models]
-
-    def versions(self, num_groups: int) -> list[tuple[int, int]]:
-        """By group: (incarnation, step) of the weights that decided."""
-        return [(incarnation, step) for incarnation, step in self._models[:num_groups].tolist()]
-
-
-class RequestArea:
-    """The shared memory of one actor and the policy worker."""
-
-    def __init__(self, policies: Sequence[Policy], capacities: Sequence[int], new: NewArray) -> None:
-        """By kind of seat: its policy, and the most rows of one request."""
-        self.kinds = tuple(
-            KindArea(policy, capacity, new) for policy, capacity in zip(policies, capacities, strict=True)
-        )
-        self._asked = new((1,), np.int64)
-        """Number of requests."""
-        self._answered = new((1,), np.int64)
-        """Number of the latest answered request."""
-        self._asked_at = new((1,), np.float64)
-        self._failure = new((1,), np.int64)
-        """0, or 1 + the index in `FAILURES` of the error that the actor raises."""
-        self._error = new((1,), np.dtype(f"S{ERROR_BYTES}"))
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a request has not been answered."""
-        return bool(self._asked[0] != self._answered[0])
-
-    def ask(self, requests: Sequence[ActingRows]) -> None:
-        """Write a request of one or more kinds of seat. The previous one must have been answered."""
-        by_kind = {rows.kind: rows for rows in requests}
-        for kind, area in enumerate(self.kinds):
-            area.write(by_kind.get(kind))
-        self._asked_at[0] = time.monotonic()
-        self._asked[0] += 1  # last, so that the policy worker sees complete requests
-
-    def answers(self, requests: Sequence[ActingRows]) -> list[InferenceResult]:
-        """Without copies: they are valid until the next request for the same kind of seat."""
-        if self._failure[0]:
-            raise FAILURES[int(self._failure[0]) - 1](bytes(self._error[0]).decode(errors="replace"))
-        return [self.kinds[rows.kind].answered.answer(rows.groups[-1].stop) for rows in requests]
-
-    @property
-    def asked_at(self) -> float:
-        """`time.monotonic` of the request, which all processes of a machine share."""
-        return float(self._asked_at[0])
-
-    def done(self, failure: Exception | None = None) -> None:
-        """Mark the request as answered or failed, after the answer is written."""
-        self._failure[0] = 0 if failure is None else 1 + isinstance(failure, ModelPoolError)
-        if failure is not None:
-            self._error[0] = f"{type(failure).__name__}: {failure}".encode()[:ERROR_BYTES]
-        self._answered[0] = self._asked[0]
-
-
-COUNTERS = ("batches", "requests", "rows", "wait_s")
-"""Counters of a policy worker since the start of the run: batches, requests, rows, and how long the requests
-had waited when their batch began."""
-
-
-class InferenceStatistics:
-    """Recent statistics of a policy worker, from its counters."""
-
-    def __init__(self, counters: Array) -> None:
-        self._counters = counters
-        self._before = counters.copy()
-        self.latest: dict[str, float] = {}
-
-    def update(self) -> dict[str, float]:
-        """Means since the last update; unchanged without new requests."""
-        batches, requests, rows, wait_s = (self._counters - self._before).tolist()
-        if requests:
-            self._before = self._counters.copy()
-            self.latest = {
-                "inference/rows_per_batch": rows / batches,
-                "inference/requests_per_batch": requests / batches,
-                "inference/wait_ms": 1000 * wait_s / requests,
-            }
-        return self.latest
-
-
-@dataclass(slots=True)
-class Piece:
-    """The rows of one player in one actor's request."""
-
-    area: KindArea
-    group: Group
-    start: int = 0
-    """Their first row in the batch."""
-
-    @property
-    def asked(self) -> slice:
-        return slice(self.group.start, self.group.stop)
-
-    @property
-    def in_batch(self) -> slice:
-        return slice(self.start, self.start + self.group.stop - self.group.start)
 
 
 class PolicyWorker:
@@ -336,6 +143,24 @@ class PolicyWorker:
         return len(answer.version)
 
 
+@dataclass(slots=True)
+class Piece:
+    """The rows of one player in one actor's request."""
+
+    area: KindArea
+    group: Group
+    start: int = 0
+    """Their first row in the batch."""
+
+    @property
+    def asked(self) -> slice:
+        return slice(self.group.start, self.group.stop)
+
+    @property
+    def in_batch(self) -> slice:
+        return slice(self.start, self.start + self.group.stop - self.group.start)
+
+
 def _joined(
     kind: int, asked: Sequence[tuple[KindArea, tuple[Group, ...]]], joint: RowColumns
 ) -> tuple[list[Piece], ActingRows]:
@@ -361,3 +186,175 @@ def _joined(
             np.concatenate([getattr(part, name)[key][rows] for part, rows in columns], out=array[:start])
     np.concatenate([part.uniforms[rows] for part, rows in columns], out=joint.uniforms[:start])
     return pieces, joint.rows(kind, tuple(together))
+
+
+class RequestArea:
+    """The shared memory of one actor and the policy worker."""
+
+    def __init__(self, policies: Sequence[Policy], capacities: Sequence[int], new: NewArray) -> None:
+        """By kind of seat: its policy, and the most rows of one request."""
+        self.kinds = tuple(
+            KindArea(policy, capacity, new) for policy, capacity in zip(policies, capacities, strict=True)
+        )
+        self._asked = new((1,), np.int64)
+        """Number of requests."""
+        self._answered = new((1,), np.int64)
+        """Number of the latest answered request."""
+        self._asked_at = new((1,), np.float64)
+        self._failure = new((1,), np.int64)
+        """0, or 1 + the index in `FAILURES` of the error that the actor raises."""
+        self._error = new((1,), np.dtype(f"S{ERROR_BYTES}"))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request has not been answered."""
+        return bool(self._asked[0] != self._answered[0])
+
+    def ask(self, requests: Sequence[ActingRows]) -> None:
+        """Write a request of one or more kinds of seat. The previous one must have been answered."""
+        by_kind = {rows.kind: rows for rows in requests}
+        for kind, area in enumerate(self.kinds):
+            area.write(by_kind.get(kind))
+        self._asked_at[0] = time.monotonic()
+        self._asked[0] += 1  # last, so that the policy worker sees complete requests
+
+    def answers(self, requests: Sequence[ActingRows]) -> list[InferenceResult]:
+        """Without copies: they are valid until the next request for the same kind of seat."""
+        if self._failure[0]:
+            raise FAILURES[int(self._failure[0]) - 1](bytes(self._error[0]).decode(errors="replace"))
+        return [self.kinds[rows.kind].answered.answer(rows.groups[-1].stop) for rows in requests]
+
+    @property
+    def asked_at(self) -> float:
+        """`time.monotonic` of the request, which all processes of a machine share."""
+        return float(self._asked_at[0])
+
+    def done(self, failure: Exception | None = None) -> None:
+        """Mark the request as answered or failed, after the answer is written."""
+        self._failure[0] = 0 if failure is None else 1 + isinstance(failure, ModelPoolError)
+        if failure is not None:
+            self._error[0] = f"{type(failure).__name__}: {failure}".encode()[:ERROR_BYTES]
+        self._answered[0] = self._asked[0]
+
+
+class KindArea:
+    """The rows of one actor and one kind of seat, their players, and the answer."""
+
+    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
+        self.capacity = capacity
+        self.asked = RowColumns(policy, capacity, new)
+        self.answered = AnswerColumns(policy, capacity, new)
+        self._num_groups = new((1,), np.int64)
+        self._players = new((capacity,), np.dtype(f"S{PLAYER_BYTES}"))
+        self._bounds = new((capacity, 3), np.int64)
+        """[groups, (start, stop, want_value)]"""
+        self._models = new((capacity, 2), np.int64)
+        """[groups, (incarnation, step)] of the weights that decided."""
+
+    def write(self, rows: ActingRows | None) -> None:
+        self._num_groups[0] = 0 if rows is None else len(rows.groups)
+        if rows is None:
+            return
+        used = slice(0, rows.groups[-1].stop)
+        put(self.asked.observation, used, rows.observation)
+        put(self.asked.legal, used, rows.legal)
+        put(self.asked.state, used, rows.state)
+        self.asked.uniforms[used] = rows.uniforms
+        for index, group in enumerate(rows.groups):
+            self._players[index] = group.player.encode()
+            self._bounds[index] = group.start, group.stop, group.want_value
+
+    def groups(self) -> tuple[Group, ...]:
+        count = int(self._num_groups[0])
+        players, bounds = self._players[:count].tolist(), self._bounds[:count].tolist()
+        return tuple(
+            Group(player.decode(), start, stop, bool(want_value))
+            for player, (start, stop, want_value) in zip(players, bounds, strict=True)
+        )
+
+    def note_models(self, models: Sequence[ModelId]) -> None:
+        self._models[: len(models)] = [(model.incarnation, model.step) for model in models]
+
+    def versions(self, num_groups: int) -> list[tuple[int, int]]:
+        """By group: (incarnation, step) of the weights that decided."""
+        return [(incarnation, step) for incarnation, step in self._models[:num_groups].tolist()]
+
+
+class RowColumns:
+    """Arrays for the inputs of decisions of one kind of seat."""
+
+    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
+        self.observation = allocate(policy.kind.observation.arrays, (capacity,), new)
+        self.legal = allocate(policy.kind.legal_arrays, (capacity,), new)
+        self.state = allocate(policy.state_arrays, (capacity,), new)
+        self.uniforms = new((capacity, policy.num_draws), np.dtype(np.float32))
+
+    def rows(self, kind: int, groups: tuple[Group, ...]) -> ActingRows:
+        """The first rows, without a copy."""
+        used = slice(0, groups[-1].stop)
+        return ActingRows(
+            kind=kind,
+            groups=groups,
+            observation=take(self.observation, used),
+            legal=take(self.legal, used),
+            state=take(self.state, used),
+            uniforms=self.uniforms[used],
+        )
+
+
+class AnswerColumns:
+    """Arrays for the outputs of decisions of one kind of seat."""
+
+    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
+        heads = policy.kind.action
+        self.action = allocate(heads.arrays, (capacity,), new)
+        self.state = allocate(policy.state_arrays, (capacity,), new)
+        self._numbers: Tree = allocate(
+            {
+                "log_prob": ArraySpec(shape=(len(heads.heads),), dtype=np.dtype(np.float32)),
+                "value": ArraySpec(shape=(), dtype=np.dtype(np.float32)),
+                "version": ArraySpec(shape=(), dtype=np.dtype(np.int64)),
+            },
+            (capacity,),
+            new,
+        )
+
+    def write(self, where: slice, answer: InferenceResult, source: slice) -> None:
+        acted = answer.acted
+        put(self.action, where, take(acted.action, source))
+        put(self.state, where, take(acted.state, source))
+        self._numbers["log_prob"][where] = acted.log_prob[source]
+        self._numbers["value"][where] = acted.value[source]
+        self._numbers["version"][where] = answer.version[source]
+
+    def answer(self, num_rows: int) -> InferenceResult:
+        """The first rows, without a copy: they are valid until the next request."""
+        used = slice(0, num_rows)
+        acted = Acted(
+            action=take(self.action, used),
+            log_prob=self._numbers["log_prob"][used],
+            value=self._numbers["value"][used],
+            state=take(self.state, used),
+        )
+        return InferenceResult(acted=acted, version=self._numbers["version"][used])
+
+
+class InferenceStatistics:
+    """Recent statistics of a policy worker, from its counters."""
+
+    def __init__(self, counters: Array) -> None:
+        self._counters = counters
+        self._before = counters.copy()
+        self.latest: dict[str, float] = {}
+
+    def update(self) -> dict[str, float]:
+        """Means since the last update; unchanged without new requests."""
+        batches, requests, rows, wait_s = (self._counters - self._before).tolist()
+        if requests:
+            self._before = self._counters.copy()
+            self.latest = {
+                "inference/rows_per_batch": rows / batches,
+                "inference/requests_per_batch": requests / batches,
+                "inference/wait_ms": 1000 * wait_s / requests,
+            }
+        return self.latest

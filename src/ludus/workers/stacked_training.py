@@ -32,6 +32,17 @@ LEAST_PLAYERS, LEAST_WITH_PLANES = 2, 8
 """Players from which on stacking is faster on a GPU; on a CPU it is not. Measured: docs/many-players.md."""
 
 
+def update_stacked(
+    players: Sequence[TrainedPlayer], batches: Sequence[Mapping[int, Batch]], progress: float
+) -> list[dict[str, float]]:
+    """`TrainedPlayer.update` of a group at once."""
+    prepared = [player.prepare(own, progress) for player, own in zip(players, batches, strict=True)]
+    steps = _descend(players, prepared, progress)
+    return [
+        player.finish(seen_in(own), taken, progress) for player, own, taken in zip(players, batches, steps, strict=True)
+    ]
+
+
 def groups(players: Sequence[TrainedPlayer]) -> list[list[TrainedPlayer]]:
     """Divide players into groups that are trained together: of one architecture, algorithm and optimiser, if their
     settings allow it."""
@@ -65,17 +76,6 @@ def _pays(group: Sequence[TrainedPlayer]) -> bool:
     modules = (module for policy in group[0].policies for module in _network(policy).modules())
     convolves = any(isinstance(module, Conv2d) for module in modules)
     return len(group) >= (LEAST_WITH_PLANES if convolves else LEAST_PLAYERS)
-
-
-def update_stacked(
-    players: Sequence[TrainedPlayer], batches: Sequence[Mapping[int, Batch]], progress: float
-) -> list[dict[str, float]]:
-    """`TrainedPlayer.update` of a group at once."""
-    prepared = [player.prepare(own, progress) for player, own in zip(players, batches, strict=True)]
-    steps = _descend(players, prepared, progress)
-    return [
-        player.finish(seen_in(own), taken, progress) for player, own, taken in zip(players, batches, steps, strict=True)
-    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,6 +50,8 @@ from ludus.workers.optimiser import (
 )
 from ludus.workers.ranks import ALONE, Ranks, UpdateShare, seen_by_all, seen_in
 
+_COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")
+
 
 class TrainedPlayer:
     """Learns from batches. Deterministic given its seed, the batches and the device.
@@ -308,9 +310,6 @@ class TrainedPlayer:
         for name in _COUNTERS:
             setattr(self, name, facts.get(name, 0))
         self.rng.bit_generator.state = facts["rng"]
-
-
-_COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")
 
 
 def _frozen_copy(policy: Policy) -> Policy:

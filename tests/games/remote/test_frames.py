@@ -3,8 +3,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ludus.games.catalog import resolve
 from ludus.games.game import TableView, allocate_actions

@@ -16,8 +16,7 @@ import grpc
 import numpy as np
 import pytest
 from game_servers import eventually, serving
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from test_remote_tables import play_beside
 from troubled_games import Trouble, TroubledKuhn
 
@@ -32,6 +31,7 @@ from ludus.games.remote.messages import (
     PROTOCOL,
     SERVICE,
     Act,
+    Actions as Chosen,
     Draw,
     Hello,
     Join,
@@ -41,7 +41,6 @@ from ludus.games.remote.messages import (
     View,
     Welcome,
 )
-from ludus.games.remote.messages import Actions as Chosen
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
 from ludus.system.arrays import Buffer

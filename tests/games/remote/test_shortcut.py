@@ -17,8 +17,7 @@ import grpc
 import numpy as np
 import pytest
 from game_servers import eventually, serving
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_remote_tables import play_beside
 from troubled_games import Trouble, TroubledKuhn
 
@@ -27,10 +26,19 @@ from ludus.games.game import allocate_actions
 from ludus.games.remote import shortcut
 from ludus.games.remote.batch import RemoteBatch, greet
 from ludus.games.remote.client import GameClient
-from ludus.games.remote.frames import TooLongError, pack, read_header, unpack
 from ludus.games.remote.connection import PlayStream, ServerAccess, ServerLost, ServerRefused
-from ludus.games.remote.messages import PROTOCOL, SERVICE, AnyAnswer, Hello, Reset, Shortcut, Switch, View
-from ludus.games.remote.messages import Actions as Chosen
+from ludus.games.remote.frames import TooLongError, pack, read_header, unpack
+from ludus.games.remote.messages import (
+    PROTOCOL,
+    SERVICE,
+    Actions as Chosen,
+    AnyAnswer,
+    Hello,
+    Reset,
+    Shortcut,
+    Switch,
+    View,
+)
 from ludus.games.remote.served_tables import ServedTables
 from ludus.games.remote.shortcut import FrameSocket, Shortcuts, reach
 from ludus.system.arrays import WireError
@@ -223,7 +231,7 @@ def test_refusals_come_by_the_stream() -> None:
             stream, _ = greet(ServerAccess(server=server), "kuhn", {}, 1)
             assert stream._shortcut is not None
             with pytest.raises(ServerRefused, match=said):
-                stream._ask_there(stream._shortcut, wrong)
+                stream._ask_by_shortcut(stream._shortcut, wrong)
             stream.close()
         batch = RemoteBatch(ServerAccess(server=server), "kuhn", {}, resolve("kuhn").spec, 1)  # others play on
         assert play_beside(resolve("kuhn").tables(1), batch, 10) > 0

@@ -1,4 +1,4 @@
-"""Where people play: starts games of a run against its players, and sees to it that each is recorded once."""
+"""Starts games of a person against players of a run, and records each game once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ludus.data.records import ModelId
 from ludus.data.specs import Choice
-from ludus.evaluation.play.session import Agent, Ended, GameSeats, PlaySession, WrongMove
+from ludus.evaluation.play.session import Ended, GameSeats, PlaySession, SeatedOpponent, WrongMove
 from ludus.evaluation.play.views import FindDrawing, GameView, find_view, has_own_view
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource, Seat
@@ -36,7 +36,7 @@ class Opponent:
 
 
 class Opponents:
-    """Of one run, which may be training meanwhile: every game gets the newest weights."""
+    """The opponents in a run, which may be training: every game uses the newest weights."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Opponents:
             return Opponent(name=name, listed=self._listed(name, seated.model), seated=seated)
 
     def is_taken(self, name: str) -> bool:
-        """Somebody else is called so."""
+        """Whether a player or a bot has this name."""
         with self._lock:
             self._follow()
             return name in self._league.players or name in self._experiment.grouped_game.bots()
@@ -106,7 +106,7 @@ class Opponents:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What has become of a game."""
+    """The result of recording a game."""
 
     text: str
     match_id: int | None = None
@@ -144,7 +144,7 @@ class PlayHost:
         if seat is not None and not 0 <= seat < num_seats:
             raise WrongMove(f"{self.source.spec.name} has seats 0 to {num_seats - 1}, not {seat}")
         opponent = self.opponents.seat(player)
-        agent = Agent(opponent.seated, seed=secrets.randbits(63))
+        agent = SeatedOpponent(opponent.seated, seed=secrets.randbits(63))
         chosen = secrets.randbelow(num_seats) if seat is None else seat
         session = PlaySession(self.source, self.view, agent, chosen, seed=secrets.randbits(63))
         line = GameSeats(person=self.person, opponent=opponent.listed, model=agent.model, seat=chosen)
@@ -175,12 +175,12 @@ class PersonsGame:
 
     @property
     def is_open(self) -> bool:
-        """It goes on."""
+        """Whether the game goes on."""
         return self.session.ended is None and not self._settled
 
     @property
     def must_be_settled(self) -> bool:
-        """It has ended, and nobody has seen to it yet."""
+        """Whether the game has ended and is not recorded yet."""
         return self.session.ended is not None and not self._settled
 
     def move(self, option: int) -> None:
@@ -202,7 +202,7 @@ class PersonsGame:
         self.kept = self._keep(self.line, ended, reason)
 
     def close(self, reason: str) -> None:
-        """Nobody looks at it any more; if it goes on, it is void for this reason."""
+        """Close the game; if it is still going on, it is void for this reason."""
         self.settle(reason)
         self.session.close()
 

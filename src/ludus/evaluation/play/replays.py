@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 MOST_STEPS = 2_000
-"""Of a longer game so many are shown, evenly spread."""
+"""Steps that are shown of a longer game, evenly spread."""
 MOST_PICTURES = 200
-"""The same, where each step is a picture."""
+"""The same for games whose steps are pictures."""
 
 
 def replay_document(replay: Replay, source: GameSource, drawing: FindDrawing | None = None) -> dict[str, Any]:

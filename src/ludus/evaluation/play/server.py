@@ -48,7 +48,7 @@ Answer = dict[str, Any]
 
 
 class PlayRefused(Exception):  # noqa: N818
-    """What the page asked for cannot be done; the person is told why."""
+    """A request of the page that cannot be fulfilled; the page shows the reason."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)
@@ -228,7 +228,7 @@ class _Held:
 
 
 async def _answered(ask: Callable[[Any], Answer], asked: Any) -> Response:
-    """What cannot be done is said in a sentence that the page shows."""
+    """Turn an error into a response that the page shows."""
     try:
         return JSONResponse(await run_in_threadpool(ask, asked))
     except PlayRefused as error:

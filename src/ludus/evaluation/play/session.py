@@ -35,12 +35,12 @@ from ludus.workers.player_cache import SeatedPlayer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyOutput:
-    """Of one decision."""
+    """Value and action probabilities of one decision."""
 
     value: float
     """In units of reward, seen from the seat."""
     probabilities: tuple[float, ...]
-    """Of every option of the first head; 0 for what is not legal."""
+    """Probability of every option of the first head; 0 for illegal ones."""
 
 
 def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, action: Tree) -> PolicyOutput:
@@ -81,8 +81,8 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
 TABLE = np.array([0])
 
 
-class Agent:
-    """Of one game. It remembers each seat apart, those that it only looks at included."""
+class SeatedOpponent:
+    """A player of a run in one game. It has a memory for each seat, also for those that it only looks at."""
 
     def __init__(self, seated: SeatedPlayer, *, seed: int) -> None:
         self._seated = seated
@@ -100,7 +100,7 @@ class Agent:
         return bool(self._seated.policies)
 
     def decide(self, tables: GameBatch, seats: Sequence[Seat]) -> dict[Seat, tuple[Tree, PolicyOutput | None]]:
-        """What the seats, which are to act at table 0, do: trees of one row."""
+        """Actions of the seats that are to act at table 0: trees of one row."""
         if self._seated.bot is None:
             return {seat: self._consider(tables, seat) for seat in seats}
         decided: dict[Seat, tuple[Tree, PolicyOutput | None]] = {}
@@ -112,7 +112,7 @@ class Agent:
         return decided
 
     def look(self, tables: GameBatch, seat: Seat) -> PolicyOutput | None:
-        """What it thinks of a decision that is another's. Once for each: it remembers what it sees."""
+        """Its evaluation of another player's decision. Call it once for each: it remembers what it sees."""
         return self._consider(tables, seat)[1] if self.thinks else None
 
     def _consider(self, tables: GameBatch, seat: Seat) -> tuple[Tree, PolicyOutput]:
@@ -133,7 +133,7 @@ class WrongMove(ValueError):  # noqa: N818
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a game came out."""
+    """The end of a game."""
 
     score: tuple[float, ...]
     """By team."""
@@ -147,17 +147,17 @@ class _Thoughts:
     """The newest of each kind."""
 
     of_person: PolicyOutput | None = None
-    """What the agent would think in the person's place."""
+    """The evaluation of the agent in the person's place."""
     of_agent: PolicyOutput | None = None
     agent_chose: int | None = None
     of_options: list[str] = field(default_factory=list)
-    """What the agent's options were called."""
+    """Names of the agent's options."""
 
 
 class PlaySession:
-    """The person has one seat, the agent has all others."""
+    """A game in which the person has one seat and the agent all others."""
 
-    def __init__(self, source: GameSource, view: GameView, agent: Agent, seat: Seat, *, seed: int) -> None:
+    def __init__(self, source: GameSource, view: GameView, agent: SeatedOpponent, seat: Seat, *, seed: int) -> None:
         self._view = view
         self._agent = agent
         self.seat = seat
@@ -203,7 +203,7 @@ class PlaySession:
         return {option: names[option] for option in np.flatnonzero(mask).tolist()}
 
     def move(self, option: int) -> None:
-        """Of a game with one choice a turn: the person's, then whatever the agent does until it is the
+        """In a game with one choice a turn: make the person's move, then the agent's moves until it is the
         person's turn again."""
         legal = self.options()
         if self.ended is not None:
@@ -213,7 +213,7 @@ class PlaySession:
         self._go_on({self._head: np.array([option], np.int32)})
 
     def tick(self, orders: Sequence[Any]) -> None:
-        """Of a game in real time: takes orders, and lets one tick pass."""
+        """In a real-time game: take orders, and let one tick pass."""
         if self._commander is None:
             raise WrongMove(f"{self.spec.name} is not played in real time")
         if self.ended is not None:
@@ -273,7 +273,7 @@ class PlaySession:
     # --- what is shown ---
 
     def show(self, *, thoughts: bool = False) -> dict[str, Any]:
-        """What the person may know, as plain values. After the end that is everything."""
+        """Everything that the person may know, as plain values. After the end the whole table is shown."""
         shown: dict[str, Any] = {
             "game": self.spec.name,
             "seat": self.seat,
@@ -296,13 +296,12 @@ class PlaySession:
 
     @property
     def _eyes(self) -> Seat | None:
-        """Whose eyes the person looks through."""
+        """The seat whose observation is shown; None: everything."""
         return self.seat if self.ended is None else None
 
     def _told_thoughts(self) -> dict[str, Any]:
-        """What the agent thinks, but nothing that would tell what only it can see: its opinion of its own
-        place waits for the end where seats may see different things, and so does a value that comes from a
-        critic that sees more than its seat."""
+        """The evaluations of the agent, without hidden information: its evaluation of its own position waits for
+        the end if seats see different things, and so does the value of a critic that sees more than its seat."""
         told: dict[str, Any] = {"thinks": self._agent.thinks, "yours": None, "its": None}
         mine, its = self._thoughts.of_person, self._thoughts
         if mine is not None and self.ended is None:
@@ -357,7 +356,7 @@ REPLAYS = "replays"
 
 @dataclass(frozen=True, kw_only=True)
 class GameSeats:
-    """Who sits where in a person's game."""
+    """The players on the seats of a person's game."""
 
     person: str
     opponent: str

@@ -94,7 +94,7 @@ def _patches(state: State, side: int | None, lit: NDArray[np.bool_] | None) -> l
 
 
 def _side(state: State, side: int) -> dict[str, Any]:
-    """What only the side itself knows."""
+    """Facts that only the side itself knows."""
     queue = [int(kind) for kind in state.queue[0, side] if kind]
     resources, units = int(state.resources[0, side]), int(state.alive[0, side].sum())
     room = len(queue) < rules.QUEUE and units + len(queue) < SLOTS
@@ -187,7 +187,7 @@ class Commander:
         return action
 
     def _things(self) -> IntArray:
-        """What each row of the entity list is, as the seat has just been shown it."""
+        """The unit of each row of the entity list in the seat's latest observation."""
         return self._tables.things(0, self._seat)
 
 

@@ -68,7 +68,7 @@ def _greeting(game: PersonsGame) -> str:
 
 
 def _next_option(game: PersonsGame, read: Read, say: Say, complain: Say) -> int | None:
-    """What the person chooses; None: to leave."""
+    """The option that the person chooses; None: the person leaves."""
     legal = game.session.options()
     say(f"your move ({_listed(legal)}):")
     while True:

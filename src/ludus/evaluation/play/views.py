@@ -1,4 +1,4 @@
-"""What a person is shown of a table: plain values that the page draws and the terminal writes.
+"""Views of a table for a person: plain values that the page draws and the terminal writes.
 
 A view shows what one seat may know. It shows everything when no seat is named, as after the end.
 """
@@ -25,7 +25,7 @@ from ludus.games.recording import innermost
 NAMES = {"rock_paper_scissors": ("rock", "paper", "scissors")}
 """Game -> what its options are called."""
 MOST_NUMBERS = 64
-"""Of a part of the observation; more say nothing to a person."""
+"""Numbers of an observation part that are shown; people cannot read more."""
 
 
 class PlainView:
@@ -63,7 +63,7 @@ class PlainView:
 
 
 def _parts(tables: GameBatch, seat: Seat) -> list[dict[str, Any]]:
-    """What the seat sees; not what only its critic does."""
+    """The observation of the seat, without the parts for its critic."""
     kind, column = tables.spec.seats[seat], tables.spec.column_of_seat[seat]
     return [
         {
@@ -226,7 +226,7 @@ def _kuhn_names(before: tuple[int, ...]) -> list[str]:
 
 
 def _leduc_names(before: tuple[int, ...]) -> list[str]:
-    """Of fold, call and raise."""
+    """Names of fold, call and raise."""
     return ["fold", "call" if before and before[-1] == RAISE else "check", "raise"]
 
 
@@ -263,7 +263,7 @@ Shown = dict[str, Any]
 
 
 class GameView(Protocol):
-    """Of one game. `tables` are the game's own, and the table that is shown is table 0."""
+    """Interface of the view of a game. `tables` are the game's own; table 0 is shown."""
 
     hides: bool
     """Seats may know different things: what the opponent thinks would tell what it sees."""
@@ -274,7 +274,7 @@ class GameView(Protocol):
         """`latest`: the option that was chosen last at the table, in a game of one choice a turn."""
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
-        """What each option of the seat's first head is called now."""
+        """Names of the options of the seat's first head."""
 
     def written(self, shown: Shown) -> str:
         """For a terminal."""
@@ -283,7 +283,7 @@ class GameView(Protocol):
 Draw = Callable[[GameBatch, Seat | None], str]
 """A picture of table 0, as the address of an image that holds it."""
 FindDrawing = Callable[[GameSource], Draw | None]
-"""What draws the tables of a game; None if nothing does."""
+"""Finds the drawing function for the tables of a game; None if there is none."""
 
 _VIEWS: Mapping[type, Callable[[], GameView]] = {
     ConnectFour: ConnectFourView,

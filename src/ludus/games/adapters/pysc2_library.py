@@ -74,7 +74,6 @@ __all__ = [
     "static_data",
 ]
 
-
 OUTPUT = "output.txt"
 _LAST_LINES = 5
 
@@ -82,6 +81,8 @@ WHERE_TO_GET_IT = (
     "On Linux, download it from https://github.com/Blizzard/s2client-proto#downloads, unpack it and set "
     "SC2PATH to its folder; on Windows and macOS install it with Battle.net, and start it once"
 )
+
+_local = threading.local()
 
 
 class EndedWithUsProcess(sc_process.StarcraftProcess):  # type: ignore[misc]
@@ -120,9 +121,6 @@ class LinuxEndedWithUs(platforms.Linux):  # type: ignore[misc]
         if not program.exists():
             raise GameError(f"there is no StarCraft II program {program}")
         return EndedWithUsProcess(self, exec_path=str(program), version=self.version, **options)
-
-
-_local = threading.local()
 
 
 def _started_here() -> list[EndedWithUsProcess]:

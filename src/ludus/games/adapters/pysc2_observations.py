@@ -20,61 +20,6 @@ FEW = 8
 VOCABULARIES = {"unit_type": sorted(static_data.UNIT_TYPES), "buffs": sorted(static_data.BUFFS)}
 """Layers with sparse numbers -> the known numbers in order."""
 
-
-class Layers:
-    """Chosen layers of the screen or minimap, in the given order."""
-
-    def __init__(self, known: Sequence[Any], chosen: Sequence[str], where: str) -> None:
-        by_name = {layer.name: layer for layer in known}
-        for name in chosen:
-            if name not in by_name:
-                raise GameError(f"{where} has no layer {name!r}{nearest(name, by_name)}")
-        self._encoders = [_Encoder(by_name[name]) for name in chosen]
-        self.names = tuple(name for encoder in self._encoders for name in encoder.names)
-
-    def write(self, layers: Array, planes: NDArray[np.uint8]) -> None:
-        """Write PySC2's [layers, height, width] into [planes, height, width]."""
-        layers = np.asarray(layers)
-        start = 0
-        for encoder in self._encoders:
-            stop = start + len(encoder.names)
-            encoder.write(layers[encoder.index], planes[start:stop])
-            start = stop
-
-
-class _Encoder:
-    def __init__(self, layer: Any) -> None:
-        self.index: int = layer.index
-        self._scale: int = layer.scale
-        self._is_scalar = layer.type is features.FeatureType.SCALAR
-        self._vocabulary = VOCABULARIES.get(layer.name)
-        self._code: NDArray[np.int64] | None = None
-        if self._vocabulary is not None:
-            # Code 0 is nothing, then come the known numbers; the last code is for all others.
-            self._scale = len(self._vocabulary) + 2
-            self._code = np.full(max(self._vocabulary) + 2, self._scale - 1, np.int64)
-            self._code[0] = 0
-            self._code[self._vocabulary] = np.arange(1, self._scale - 1)
-        self._bits = (self._scale - 1).bit_length()
-        if self._is_scalar:
-            self.names = [layer.name]
-        elif self._scale <= FEW:
-            self.names = [f"{layer.name}_{value}" for value in range(1, self._scale)]
-        else:
-            self.names = [f"{layer.name}_bit_{bit}" for bit in range(self._bits)]
-
-    def write(self, layer: Array, planes: NDArray[np.uint8]) -> None:
-        if self._code is not None:
-            layer = self._code[np.clip(layer, 0, len(self._code) - 1)]
-        layer = np.clip(layer, 0, self._scale - 1)
-        if self._is_scalar:
-            planes[0] = layer if self._scale == 256 else layer * 255 // (self._scale - 1)
-        elif self._scale <= FEW:
-            planes[:] = (layer == np.arange(1, self._scale)[:, None, None]) * np.uint8(255)
-        else:
-            planes[:] = (layer >> np.arange(self._bits)[:, None, None] & 1) * np.uint8(255)
-
-
 FUNCTION, DELAY, UNITS = "function", "delay", "units"
 NO_OP = 0
 """The option of the head `function`, and PySC2's number."""
@@ -93,148 +38,8 @@ _ORDER = (
 )  # fmt: skip
 """Arguments in the order in which they are decided."""
 
-
-class UnknownFunctionError(ValueError):
-    """A called function is not among the chosen ones, or an argument has no place in our heads."""
-
-
-class FunctionCodec:
-    """Converts the actions of a seat to PySC2's function calls and back."""
-
-    def __init__(
-        self,
-        *,
-        raw: bool,
-        names: Sequence[str] = (),
-        specific: bool = False,
-        max_delay: int = 0,
-        sizes: Mapping[str, int],
-        picks: int = 1,
-    ) -> None:
-        """`sizes`: lengths of the sides of `screen`, `minimap` and `world`, where these exist."""
-        table = actions.RAW_FUNCTIONS if raw else actions.FUNCTIONS
-        self.raw = raw
-        self.functions = _choose(table, names, specific)
-        """Functions by option of the head `function`."""
-        self.option_of = {int(function.id): option for option, function in enumerate(self.functions)}
-        self._sizes = {**sizes, "screen2": sizes.get("screen", 0)}
-        self._picks = picks
-        heads: dict[str, Head] = {FUNCTION: Choice(num=len(self.functions))}
-        if max_delay:
-            heads[DELAY] = Choice(num=max_delay, masked=False)
-        takes = {
-            name: tuple(
-                option
-                for option, function in enumerate(self.functions)
-                if name in [argument.name for argument in function.args]
-            )
-            for name in _ORDER
-        }
-        types = actions.RAW_TYPES if raw else actions.TYPES
-        for name, options in takes.items():
-            if options:
-                heads[name] = self._head(getattr(types, name), When(head=FUNCTION, values=options))
-        self.spec = ActionSpec(heads=heads)
-        self._takes = {name: list(options) for name, options in takes.items() if options}
-
-    def _head(self, argument: Any, when: When) -> Head:
-        if argument.name in _POINTS:
-            size = self._sizes[argument.name]
-            return Point(height=size, width=size, when=when)
-        if argument.name == "unit_tags":
-            return Pointer(into=UNITS, picks=self._picks, when=when)
-        if argument.name == "target_unit_tag":
-            return Pointer(into=UNITS, when=when)
-        return Choice(num=argument.sizes[0], when=when, masked=argument.name in _COUNTED)
-
-    def blank(self) -> dict[str, Any]:
-        """The action that does nothing; heads that do not count are 0, or -1 throughout."""
-        arrays = self.spec.arrays
-        return {name: [-1] * array.shape[0] if array.shape else 0 for name, array in arrays.items()}
-
-    def decode(self, action: Mapping[str, Any], unit_of_row: Sequence[int] | Array = ()) -> Any:
-        """PySC2's call. `unit_of_row`: for raw actions, PySC2's index of the unit in each row of `units`."""
-        function = self.functions[int(action[FUNCTION])]
-        arguments = []
-        for argument in function.args:
-            value = action[argument.name]
-            if argument.name in _POINTS:
-                arguments.append([int(value) % self._sizes[argument.name], int(value) // self._sizes[argument.name]])
-            elif argument.name == "unit_tags":
-                arguments.append([int(unit_of_row[row]) for row in np.atleast_1d(value) if row >= 0])
-            elif argument.name == "target_unit_tag":
-                arguments.append([int(unit_of_row[int(value)])])
-            else:
-                arguments.append([int(value)])
-        return actions.FunctionCall(function.id, arguments)
-
-    def encode(self, call: Any, row_of_unit: Mapping[int, int] | None = None) -> dict[str, Any]:
-        """Our action for a PySC2 call, with delay 0; units beyond the number of picks are left out."""
-        function = int(call.function)
-        if function not in self.option_of:
-            table = actions.RAW_FUNCTIONS if self.raw else actions.FUNCTIONS
-            raise UnknownFunctionError(f"{table[function].name} is not among the functions of this game")
-        action = self.blank()
-        action[FUNCTION] = self.option_of[function]
-        rows = row_of_unit or {}
-        for argument, values in zip(self.functions[action[FUNCTION]].args, call.arguments, strict=True):
-            name = argument.name
-            if name in _POINTS:
-                size = self._sizes[name]
-                x, y = (min(max(int(value), 0), size - 1) for value in values)
-                action[name] = y * size + x
-            elif name in ("unit_tags", "target_unit_tag"):
-                places = [rows[int(unit)] for unit in values if int(unit) in rows]
-                if not places:
-                    raise UnknownFunctionError(f"none of the units of its {name} is among those seen")
-                if name == "target_unit_tag" or self._picks == 1:
-                    action[name] = places[0]
-                else:
-                    places = list(dict.fromkeys(places))[: self._picks]
-                    action[name] = places + [-1] * (self._picks - len(places))
-            else:
-                action[name] = int(values[0])
-        return action
-
-    def write_legal(self, legal: Mapping[str, NDArray[np.bool_]], observation: Any, alliance: Array) -> None:
-        """Write the masks of one seat. `alliance`: PySC2's number for each row of `units`, 1 for its own."""
-        function = legal[FUNCTION]
-        if self.raw:
-            function[:] = True
-            for name, rows in (("unit_tags", alliance == OWN), ("target_unit_tag", alliance > 0)):
-                if name in self._takes:
-                    legal[name][:] = False
-                    legal[name][: len(rows)] = rows
-                    if not rows.any():
-                        function[self._takes[name]] = False
-            return
-        function[:] = False
-        options = [self.option_of.get(int(number), NO_OP) for number in observation["available_actions"]]
-        function[options] = True
-        function[NO_OP] = True
-        for name, lists in _COUNTED.items():
-            if name in self._takes:
-                count = max(len(observation[listed]) for listed in lists)
-                legal[name][:] = np.arange(len(legal[name])) < count
-                if not count:
-                    function[self._takes[name]] = False
-
-
 OWN = 1
 """PySC2's alliance of a seat's own units."""
-
-
-def _choose(table: Any, names: Sequence[str], specific: bool) -> list[Any]:
-    """The functions by option: `no_op` and the named ones, or all; `specific` includes special cases of general
-    functions, such as the cancelling of one certain building."""
-    if not names:
-        return [function for function in table if specific or not function.general_id]
-    known = {function.name: function for function in table}
-    for name in names:
-        if name not in known:
-            raise GameError(f"StarCraft II has no function {name!r}{nearest(name, known, cutoff=0.0)}")
-    return [table[NO_OP], *(known[name] for name in dict.fromkeys(names) if int(known[name].id) != NO_OP)]
-
 
 Unit = features.FeatureUnit
 
@@ -387,3 +192,195 @@ def write_units(rows: Array, units: Array, place_scale: int) -> None:
         column += len(categories)
     rows[:, column : column + 2] = units[:, [Unit.x, Unit.y]] / place_scale
     rows[:, column + 2 :] = units[:, _COLUMNS] / _LARGEST
+
+
+class Layers:
+    """Chosen layers of the screen or minimap, in the given order."""
+
+    def __init__(self, known: Sequence[Any], chosen: Sequence[str], where: str) -> None:
+        by_name = {layer.name: layer for layer in known}
+        for name in chosen:
+            if name not in by_name:
+                raise GameError(f"{where} has no layer {name!r}{nearest(name, by_name)}")
+        self._encoders = [_Encoder(by_name[name]) for name in chosen]
+        self.names = tuple(name for encoder in self._encoders for name in encoder.names)
+
+    def write(self, layers: Array, planes: NDArray[np.uint8]) -> None:
+        """Write PySC2's [layers, height, width] into [planes, height, width]."""
+        layers = np.asarray(layers)
+        start = 0
+        for encoder in self._encoders:
+            stop = start + len(encoder.names)
+            encoder.write(layers[encoder.index], planes[start:stop])
+            start = stop
+
+
+class _Encoder:
+    def __init__(self, layer: Any) -> None:
+        self.index: int = layer.index
+        self._scale: int = layer.scale
+        self._is_scalar = layer.type is features.FeatureType.SCALAR
+        self._vocabulary = VOCABULARIES.get(layer.name)
+        self._code: NDArray[np.int64] | None = None
+        if self._vocabulary is not None:
+            # Code 0 is nothing, then come the known numbers; the last code is for all others.
+            self._scale = len(self._vocabulary) + 2
+            self._code = np.full(max(self._vocabulary) + 2, self._scale - 1, np.int64)
+            self._code[0] = 0
+            self._code[self._vocabulary] = np.arange(1, self._scale - 1)
+        self._bits = (self._scale - 1).bit_length()
+        if self._is_scalar:
+            self.names = [layer.name]
+        elif self._scale <= FEW:
+            self.names = [f"{layer.name}_{value}" for value in range(1, self._scale)]
+        else:
+            self.names = [f"{layer.name}_bit_{bit}" for bit in range(self._bits)]
+
+    def write(self, layer: Array, planes: NDArray[np.uint8]) -> None:
+        if self._code is not None:
+            layer = self._code[np.clip(layer, 0, len(self._code) - 1)]
+        layer = np.clip(layer, 0, self._scale - 1)
+        if self._is_scalar:
+            planes[0] = layer if self._scale == 256 else layer * 255 // (self._scale - 1)
+        elif self._scale <= FEW:
+            planes[:] = (layer == np.arange(1, self._scale)[:, None, None]) * np.uint8(255)
+        else:
+            planes[:] = (layer >> np.arange(self._bits)[:, None, None] & 1) * np.uint8(255)
+
+
+class FunctionCodec:
+    """Converts the actions of a seat to PySC2's function calls and back."""
+
+    def __init__(
+        self,
+        *,
+        raw: bool,
+        names: Sequence[str] = (),
+        specific: bool = False,
+        max_delay: int = 0,
+        sizes: Mapping[str, int],
+        picks: int = 1,
+    ) -> None:
+        """`sizes`: lengths of the sides of `screen`, `minimap` and `world`, where these exist."""
+        table = actions.RAW_FUNCTIONS if raw else actions.FUNCTIONS
+        self.raw = raw
+        self.functions = _choose(table, names, specific)
+        """Functions by option of the head `function`."""
+        self.option_of = {int(function.id): option for option, function in enumerate(self.functions)}
+        self._sizes = {**sizes, "screen2": sizes.get("screen", 0)}
+        self._picks = picks
+        heads: dict[str, Head] = {FUNCTION: Choice(num=len(self.functions))}
+        if max_delay:
+            heads[DELAY] = Choice(num=max_delay, masked=False)
+        takes = {
+            name: tuple(
+                option
+                for option, function in enumerate(self.functions)
+                if name in [argument.name for argument in function.args]
+            )
+            for name in _ORDER
+        }
+        types = actions.RAW_TYPES if raw else actions.TYPES
+        for name, options in takes.items():
+            if options:
+                heads[name] = self._head(getattr(types, name), When(head=FUNCTION, values=options))
+        self.spec = ActionSpec(heads=heads)
+        self._takes = {name: list(options) for name, options in takes.items() if options}
+
+    def _head(self, argument: Any, when: When) -> Head:
+        if argument.name in _POINTS:
+            size = self._sizes[argument.name]
+            return Point(height=size, width=size, when=when)
+        if argument.name == "unit_tags":
+            return Pointer(into=UNITS, picks=self._picks, when=when)
+        if argument.name == "target_unit_tag":
+            return Pointer(into=UNITS, when=when)
+        return Choice(num=argument.sizes[0], when=when, masked=argument.name in _COUNTED)
+
+    def blank(self) -> dict[str, Any]:
+        """The action that does nothing; heads that do not count are 0, or -1 throughout."""
+        arrays = self.spec.arrays
+        return {name: [-1] * array.shape[0] if array.shape else 0 for name, array in arrays.items()}
+
+    def decode(self, action: Mapping[str, Any], unit_of_row: Sequence[int] | Array = ()) -> Any:
+        """PySC2's call. `unit_of_row`: for raw actions, PySC2's index of the unit in each row of `units`."""
+        function = self.functions[int(action[FUNCTION])]
+        arguments = []
+        for argument in function.args:
+            value = action[argument.name]
+            if argument.name in _POINTS:
+                arguments.append([int(value) % self._sizes[argument.name], int(value) // self._sizes[argument.name]])
+            elif argument.name == "unit_tags":
+                arguments.append([int(unit_of_row[row]) for row in np.atleast_1d(value) if row >= 0])
+            elif argument.name == "target_unit_tag":
+                arguments.append([int(unit_of_row[int(value)])])
+            else:
+                arguments.append([int(value)])
+        return actions.FunctionCall(function.id, arguments)
+
+    def encode(self, call: Any, row_of_unit: Mapping[int, int] | None = None) -> dict[str, Any]:
+        """Our action for a PySC2 call, with delay 0; units beyond the number of picks are left out."""
+        function = int(call.function)
+        if function not in self.option_of:
+            table = actions.RAW_FUNCTIONS if self.raw else actions.FUNCTIONS
+            raise UnknownFunctionError(f"{table[function].name} is not among the functions of this game")
+        action = self.blank()
+        action[FUNCTION] = self.option_of[function]
+        rows = row_of_unit or {}
+        for argument, values in zip(self.functions[action[FUNCTION]].args, call.arguments, strict=True):
+            name = argument.name
+            if name in _POINTS:
+                size = self._sizes[name]
+                x, y = (min(max(int(value), 0), size - 1) for value in values)
+                action[name] = y * size + x
+            elif name in ("unit_tags", "target_unit_tag"):
+                places = [rows[int(unit)] for unit in values if int(unit) in rows]
+                if not places:
+                    raise UnknownFunctionError(f"none of the units of its {name} is among those seen")
+                if name == "target_unit_tag" or self._picks == 1:
+                    action[name] = places[0]
+                else:
+                    places = list(dict.fromkeys(places))[: self._picks]
+                    action[name] = places + [-1] * (self._picks - len(places))
+            else:
+                action[name] = int(values[0])
+        return action
+
+    def write_legal(self, legal: Mapping[str, NDArray[np.bool_]], observation: Any, alliance: Array) -> None:
+        """Write the masks of one seat. `alliance`: PySC2's number for each row of `units`, 1 for its own."""
+        function = legal[FUNCTION]
+        if self.raw:
+            function[:] = True
+            for name, rows in (("unit_tags", alliance == OWN), ("target_unit_tag", alliance > 0)):
+                if name in self._takes:
+                    legal[name][:] = False
+                    legal[name][: len(rows)] = rows
+                    if not rows.any():
+                        function[self._takes[name]] = False
+            return
+        function[:] = False
+        options = [self.option_of.get(int(number), NO_OP) for number in observation["available_actions"]]
+        function[options] = True
+        function[NO_OP] = True
+        for name, lists in _COUNTED.items():
+            if name in self._takes:
+                count = max(len(observation[listed]) for listed in lists)
+                legal[name][:] = np.arange(len(legal[name])) < count
+                if not count:
+                    function[self._takes[name]] = False
+
+
+def _choose(table: Any, names: Sequence[str], specific: bool) -> list[Any]:
+    """The functions by option: `no_op` and the named ones, or all; `specific` includes special cases of general
+    functions, such as the cancelling of one certain building."""
+    if not names:
+        return [function for function in table if specific or not function.general_id]
+    known = {function.name: function for function in table}
+    for name in names:
+        if name not in known:
+            raise GameError(f"StarCraft II has no function {name!r}{nearest(name, known, cutoff=0.0)}")
+    return [table[NO_OP], *(known[name] for name in dict.fromkeys(names) if int(known[name].id) != NO_OP)]
+
+
+class UnknownFunctionError(ValueError):
+    """A called function is not among the chosen ones, or an argument has no place in our heads."""

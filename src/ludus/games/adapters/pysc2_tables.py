@@ -55,6 +55,9 @@ LOST = (
 )
 """Errors of PySC2 when the game process fails."""
 
+_SEEDS = np.uint64(2**31 - 1)
+"""Mask for seeds: the game takes 31 bits."""
+
 _log = logging.getLogger(__name__)
 
 _MINI_GAME_SECONDS = {
@@ -482,7 +485,3 @@ class SeededEnv(sc2_env.SC2Env):  # type: ignore[misc]
 
 class GameLostError(Exception):
     """The game process ended, hung or lost step during an episode."""
-
-
-_SEEDS = np.uint64(2**31 - 1)
-"""Mask for seeds: the game takes 31 bits."""

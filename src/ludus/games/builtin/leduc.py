@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,18 @@ INFORMATION_SIZE = _MOVES + 2 * 2 * MAX_MOVES
 class Leduc:
     """Ante 1, raises of 2 and then 4, at most two per round; a pair wins, else the higher card."""
 
-    @property
+    @cached_property
     def spec(self) -> GameSpec:
-        return _SPEC
+        return GameSpec.symmetric(
+            name="leduc",
+            num_seats=2,
+            observation=ObservationSpec(parts={"information": Vector(size=INFORMATION_SIZE)}),
+            action=ActionSpec(heads={"move": Choice(num=3)}),
+            max_length=2 * MAX_MOVES,
+        )
 
     def tables(self, num_tables: int) -> GameBatch:
-        return TreeBatch(_SPEC, _flat_tree(), LeducState(), num_tables)
+        return TreeBatch(self.spec, _flat_tree(), LeducState(), num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
         return {"random": RandomBot(), "rules": LeducRules()}
@@ -131,15 +137,6 @@ class LeducState:
             for turn, move in enumerate(moves):
                 information[_MOVES + 2 * (number * MAX_MOVES + turn) + move - CALL] = 1.0
         return {"information": information}
-
-
-_SPEC = GameSpec.symmetric(
-    name="leduc",
-    num_seats=2,
-    observation=ObservationSpec(parts={"information": Vector(size=INFORMATION_SIZE)}),
-    action=ActionSpec(heads={"move": Choice(num=3)}),
-    max_length=2 * MAX_MOVES,
-)
 
 
 @cache

@@ -13,6 +13,8 @@ from ludus.games.seeding import uniform
 
 Flags = NDArray[np.bool_]
 
+_HALF = rules.PATCHES // 2
+
 _PATCHES_AT = np.array([[-3.2, -2.8, -0.5, 1.8], [1.8, -0.7, -3.1, -2.9]])
 """[x and y, patch]: offsets from the base of side 0, behind and beside it."""
 
@@ -384,6 +386,3 @@ def _served(patch: IntArray, left: NDArray[np.int32]) -> Flags:
     served = np.empty(len(patch), np.bool_)
     served[order] = before * rules.LOAD < left.take(in_order)
     return served
-
-
-_HALF = rules.PATCHES // 2

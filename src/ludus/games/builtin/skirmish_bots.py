@@ -37,6 +37,14 @@ IDLE_TICKS = (3, 6)
 REINFORCEMENTS = 2
 """Idle fighters that follow an army together."""
 
+_HOME_CELL = int(rules.HOME / rules.CELL)
+_NEAR = 2.5
+"""A hero within this many cells of its goal, along each axis, stays."""
+_HEALED = 0.6
+"""A hero that heals at home stays until it has this share of its health."""
+LOOK_TICKS = (3, 8)
+"""Least and most ticks between two decisions of a hero."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
@@ -111,15 +119,6 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 CYCLE = ("rush", "boom", "spears", "horses", "bows")
 """Each strategy beats the next, and the last beats the first (measured by benchmarks/skirmish.py)."""
-
-
-_HOME_CELL = int(rules.HOME / rules.CELL)
-_NEAR = 2.5
-"""A hero within this many cells of its goal, along each axis, stays."""
-_HEALED = 0.6
-"""A hero that heals at home stays until it has this share of its health."""
-LOOK_TICKS = (3, 8)
-"""Least and most ticks between two decisions of a hero."""
 
 
 @dataclass(frozen=True, kw_only=True)

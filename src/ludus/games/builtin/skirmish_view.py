@@ -33,6 +33,23 @@ HERO_SCALARS = 3
 RESOURCE_UNIT, COUNT_UNIT = 200.0, 10.0
 WHOLE = rules.SIDES * (len(rules.TRAINED) + 3)
 
+PIXELS = 512
+SCALE = PIXELS / rules.MAP
+
+Picture = NDArray[np.uint8]
+Colour = tuple[int, int, int]
+
+GROUND: Colour = (46, 60, 44)
+GRID: Colour = (52, 67, 50)
+PATCH_COLOUR: Colour = (90, 200, 220)
+LOADED: Colour = (150, 240, 255)
+SIDE_COLOURS = (colour_of_team(0), colour_of_team(1))
+DARK: Colour = (16, 18, 20)
+LIGHT: Colour = (240, 240, 240)
+
+_RADIUS = {rules.BASE: 22, rules.WORKER: 5, rules.SPEAR: 8, rules.HORSE: 8, rules.BOW: 8}
+_Y, _X = np.mgrid[:PIXELS, :PIXELS]
+
 
 def _discs() -> NDArray[np.uint64]:
     """[unit, base or neither, cell, words]: the cells in sight of a unit in a cell, as bits."""
@@ -163,24 +180,6 @@ def _whole(state: State, tables: IntArray, both: IntArray) -> NDArray[np.float32
     numbers = [(alive & (kind == each)).sum(axis=2) / COUNT_UNIT for each in rules.TRAINED]
     numbers += [state.resources[at] / RESOURCE_UNIT, base, health / rules.HEALTH[rules.BASE]]
     return np.concatenate(numbers, axis=1).astype(np.float32)
-
-
-PIXELS = 512
-SCALE = PIXELS / rules.MAP
-
-Picture = NDArray[np.uint8]
-Colour = tuple[int, int, int]
-
-GROUND: Colour = (46, 60, 44)
-GRID: Colour = (52, 67, 50)
-PATCH_COLOUR: Colour = (90, 200, 220)
-LOADED: Colour = (150, 240, 255)
-SIDE_COLOURS = (colour_of_team(0), colour_of_team(1))
-DARK: Colour = (16, 18, 20)
-LIGHT: Colour = (240, 240, 240)
-
-_RADIUS = {rules.BASE: 22, rules.WORKER: 5, rules.SPEAR: 8, rules.HORSE: 8, rules.BOW: 8}
-_Y, _X = np.mgrid[:PIXELS, :PIXELS]
 
 
 def draw(state: State, table: int, side: int | None = None) -> Picture:

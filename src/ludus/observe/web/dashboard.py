@@ -38,7 +38,7 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html
 
 
 class Documents(Protocol):
-    """What is shown; `ludus.observe.view.RunView` is one."""
+    """Interface of a source of documents; `ludus.observe.view.RunView` is one."""
 
     def look(self) -> None:
         """At what is quick to see."""
@@ -81,7 +81,7 @@ class Dashboard:
         self._looked, self._followed = threading.Event(), threading.Event()
         """Not while nobody looks: what was seen before then is out of date."""
         self._failure = ""
-        """Why the last look has failed, if it has."""
+        """The reason that the last refresh failed; empty if it did not."""
         self._thread = threading.Thread(target=self._watch, name="dashboard reader", daemon=True)
         self._thread.start()
         self.app = Starlette(
@@ -96,7 +96,7 @@ class Dashboard:
         )
 
     def close(self) -> None:
-        """Who waits for a document is let go with what there is."""
+        """Answer the requests that wait for a document with the latest one."""
         with self._idling:
             self._closing.set()
             for event in (self._asked, self._looked, self._followed):
@@ -122,7 +122,7 @@ class Dashboard:
             self._followed.set()
 
     def _look(self) -> None:
-        """What fails now, as on a network's file system, may work the next time."""
+        """Refresh the view. A failure, as on a network file system, may be gone the next time."""
         try:
             self._documents.look()
             self._looked.set()

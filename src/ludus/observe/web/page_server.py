@@ -1,4 +1,4 @@
-"""Serves a page from a thread of its own, behind the guard of `security`."""
+"""Serves a page from a thread of its own. `PageGuard` rejects requests of other sites and without the token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 SIGN_IN = "/sign-in"
-"""Where the form of a page with a token sends it."""
+"""The path to which the login form sends the token."""
 WRONG_TOKEN_S = 0.5
 """An answer to a wrong token takes so long: guessing is slow."""
 _READS = ("GET", "HEAD")
@@ -37,18 +37,18 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-"""Of every answer."""
+"""Headers of every response."""
 _NO_STORE = "no-store"
 """Unless an answer says itself how long it may be kept."""
 
 
 class UnsafeAddressError(ValueError):
-    """A page was to be seen from other machines by anybody."""
+    """A page would be visible to other machines without a token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageAccess:
-    """Where a page listens, by which names it is known, and what who looks at it must know."""
+    """The host that a page listens on, the names that requests may use for it, and its access token."""
 
     host: str = "127.0.0.1"
     token: str | None = None
@@ -59,7 +59,7 @@ class PageAccess:
         if not self.is_local and not self.token:
             raise UnsafeAddressError(
                 f"--host {self.host} can be reached from other machines: give --token-file, a file with a "
-                "secret word that who looks at the page must know"
+                "secret token; the page asks for it"
             )
         if not self.is_local:
             _own_names()  # asks a name server, which must not hold up a request
@@ -160,10 +160,6 @@ class PageGuard:
         return answer
 
 
-def guarded(app: ASGIApp, access: PageAccess) -> PageGuard:
-    return PageGuard(app, access)
-
-
 def confined(root: Path, *parts: str) -> Path | None:
     """The file of these parts in `root`; None if there is none, or if it is elsewhere by `..` or a link."""
     try:
@@ -180,7 +176,7 @@ def known_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _from_this_page(headers: Headers) -> bool:
-    """A browser says where a script comes from; who says nothing is no browser's script of another site."""
+    """Whether a request comes from this page. Browsers name the origin of scripts; other clients send none."""
     origin = headers.get("origin")
     if origin is not None:
         return origin.lower().partition("://")[2] == headers.get("host", "").lower()
@@ -221,12 +217,12 @@ def _with_headers(send: Send) -> Send:
 
 @cache
 def _own_names() -> frozenset[str]:
-    """Of this machine, in small letters."""
+    """The names of this machine, in lower case."""
     return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
 def _host_of(header: str) -> str:
-    """Of NAME, NAME:PORT, [ADDRESS]:PORT or a bare address."""
+    """The name in NAME, NAME:PORT, [ADDRESS]:PORT or a bare address."""
     header = header.strip().lower()
     if header.startswith("["):
         return header[1:].partition("]")[0]
@@ -255,7 +251,7 @@ class PageServer:
         self.url = f"http://{_shown_host(access.host)}:{self.port}/"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                guarded(app, access),
+                PageGuard(app, access),
                 log_config=None,  # its own would replace every handler of the process, and close some of them
                 log_level="critical",
                 lifespan="off",

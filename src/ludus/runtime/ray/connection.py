@@ -61,7 +61,7 @@ class TemporaryHome:
 
 
 def _remove_if_dead(folder: Path) -> None:
-    """Raises if somebody lives there."""
+    """Raise if a process still uses the folder."""
     if time.time() - folder.stat().st_mtime < YOUNG_S:
         return
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
@@ -103,7 +103,7 @@ def join(
 
 
 def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Callable[[], None]:
-    """Bound to loopback, with a token of its own that nobody else can read."""
+    """Start a private cluster, bound to loopback, with a token that only this user can read."""
     home = TemporaryHome("ludus-ray-", SHORT)
     for variable in (RAY_TOKEN_VARIABLE, "RAY_ADDRESS"):
         os.environ.pop(variable, None)
@@ -192,7 +192,7 @@ ACTOR, LEARNER = "ludus_actor", "ludus_learner"
 
 
 Taken = Callable[[], Mapping[str, Sequence[Resources]]]
-"""What services have of the nodes now, by the id of the node; under "" what others need that wait for one."""
+"""Resources that services use now, by the id of the node; under "" those that wait for a node."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """For people: several nodes may be on one host."""
+        """A name for people: several nodes may be on one host."""
         return node_name(self.host, self.id)
 
     def places(self, *, with_learner: bool) -> int:
@@ -226,7 +226,7 @@ class Node:
         return any(one.cpus <= self.cores and one.gpus <= self.gpus for one in services)
 
     def bundle(self, *, with_learner: bool, with_gpus: bool) -> dict[str, float]:
-        """What a site takes of it, in Ray's words."""
+        """The resources of Ray that an agent with its workers takes."""
         places = self.places(with_learner=with_learner)
         wanted = {"CPU": min(self.cores, float(places + with_learner))}
         if self.actor_places:

@@ -1,4 +1,4 @@
-"""Starts the workers of a run on the nodes of a Ray cluster, for a controller that does not know."""
+"""The launcher of a Ray cluster: starts the workers of a run on its nodes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from ludus.workers.worker import TrainingFailed
 
 
 class ClusterStatistics(InferenceStatistics):
-    """Beside those of the policy workers: nodes, and what travels between them."""
+    """Statistics of the policy workers, the nodes and the traffic between them."""
 
     def __init__(self, counters: Array) -> None:
         super().__init__(counters)
         self.num_nodes = 0
         self.bytes = 0
-        """Of trajectories that were sent to the learner's node so far."""
+        """Bytes of trajectories sent to the learner's node so far."""
         self._last = (time.monotonic(), 0)
 
     def update(self) -> dict[str, float]:
@@ -60,11 +60,11 @@ TRIES = 3
 
 
 class ClusterLauncher(LocalLauncher):
-    """A `Launcher` whose workers are on several nodes. What it has of `parts` itself is only a copy of the
-    small numbers in there, for who looks on."""
+    """A `Launcher` of workers on several nodes. Its own `parts` hold only a copy of the small numbers, for
+    observers."""
 
     def __init__(self, experiment: Experiment, folder: RunFolder, taken: Taken) -> None:
-        """This process has joined the cluster already; `taken`: what services have of the nodes."""
+        """This process has joined the cluster already; `taken`: what services use of the nodes."""
         super().__init__(experiment, folder)
         self._silent_after_s = experiment.cluster.silent_after_s
         self._layout = 0
@@ -73,10 +73,10 @@ class ClusterLauncher(LocalLauncher):
         self._team: tuple[RemoteTeam, SpawnOrder] | None = None
         self._counted = Counters()
         self._closed = False
-        self._carrier = MessageRelay()
-        self._sites = NodePool(experiment, folder, self._take_in, taken)
+        self._relay = MessageRelay()
+        self._nodes = NodePool(experiment, folder, self._take_in, taken)
         try:
-            self._sites.open()
+            self._nodes.open()
         except BaseException:
             self.close()
             raise
@@ -84,7 +84,7 @@ class ClusterLauncher(LocalLauncher):
     # --- shared memory ---
 
     def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
-        with self._sites.lock:  # nobody writes into what is being replaced
+        with self._nodes.lock:  # no thread writes into what is being replaced
             self._layout += 1
             super().lay_out(players, num_slots, ())
             self.inference = ClusterStatistics(self.parts.inference_counters)
@@ -92,44 +92,44 @@ class ClusterLauncher(LocalLauncher):
         lost = ""
         for _ in range(TRIES):
             if self._learner is None or self._learner.lost is not None:
-                self._sites.start_learner()
+                self._nodes.start_learner()
             assert self._learner is not None
             self._order = LayOut(dict(players), num_slots, None, sorted(taken)[: self.room])
             try:
-                self._lay_out_site(self._learner)
-                self._settle_sites()
+                self._lay_out_node(self._learner)
+                self._lay_out_new_nodes()
                 return
             except NodeLost as error:
                 lost = str(error)
-        raise TrainingFailed(f"the learner's site was lost {TRIES} times, at last: {lost}")
+        raise TrainingFailed(f"the learner's node was lost {TRIES} times, at last: {lost}")
 
-    def _lay_out_site(self, line: NodeConnection) -> None:
+    def _lay_out_node(self, connection: NodeConnection) -> None:
         assert self._order is not None
         assert self._learner is not None
-        is_learner = line is self._learner
+        is_learner = connection is self._learner
         where = None if is_learner else self._learner.name
-        line.call("lay_out", ENCODE(msgspec.structs.replace(self._order, learner_site=where)))
+        connection.call("lay_out", ENCODE(msgspec.structs.replace(self._order, learner_node=where)))
         if not is_learner:
-            self._learner.call("know", line.name)
+            self._learner.call("know", connection.name)
         if self.parts.paused[0]:
-            line.call("pause", True)
-        line.layout = self._layout
+            connection.call("pause", True)
+        connection.layout = self._layout
 
-    def _settle_sites(self) -> None:
-        """Sites that have come since are laid out like the others."""
+    def _lay_out_new_nodes(self) -> None:
+        """Lay out the nodes that have joined since as the others."""
         if self._order is None:
             return
-        for line in self._sites.lines:
-            if line.layout == self._layout or line.lost is not None:
+        for connection in self._nodes.connections:
+            if connection.layout == self._layout or connection.lost is not None:
                 continue
             try:
-                self._lay_out_site(line)
+                self._lay_out_node(connection)
                 if self._team is not None:
-                    self._join_team(line)
+                    self._join_team(connection)
             except (NodeLost, PeerLost):
                 continue  # this one or the learner's is gone, which will be heard soon
             except (MemoryError, OSError, RuntimeError) as error:
-                self._drop(line, f"node {line.node.name} cannot take part: {error}")
+                self._drop(connection, f"node {connection.node.name} cannot take part: {error}")
 
     def reserve(self, places: Iterable[int]) -> None:
         if self._learner is not None:
@@ -142,42 +142,50 @@ class ClusterLauncher(LocalLauncher):
 
     def pause(self, paused: bool) -> None:
         super().pause(paused)
-        for line in self._ready():
-            self._ask(line, "pause", paused)
+        for connection in self._ready():
+            self._ask(connection, "pause", paused)
 
-    def _ask(self, line: NodeConnection, method: str, *arguments: Any) -> None:
-        """What a site that fails over it has had is dealt with as a lost node, now or once it is heard."""
+    def _ask(self, connection: NodeConnection, method: str, *arguments: Any) -> None:
+        """Call a method of a node; one that fails at it is treated as lost, now or when its thread notices."""
         try:
-            line.call(method, *arguments)
+            connection.call(method, *arguments)
         except NodeLost:
             pass
         except (MemoryError, OSError, RuntimeError) as error:
-            self._drop(line, f"node {line.node.name} has failed: {error}")
+            self._drop(connection, f"node {connection.node.name} has failed: {error}")
 
-    # --- places ---
+    # --- room ---
 
     @property
     def _learner(self) -> NodeConnection | None:
-        return self._sites.learner
+        return self._nodes.learner
 
     @property
     def room(self) -> int:
-        return self._sites.room
+        return self._nodes.room
 
     def has_room(self, index: int) -> bool:
         if index >= self.parts.num_places:
             return True
-        self._settle_sites()
-        return self._find_place() is not None
+        self._lay_out_new_nodes()
+        return self._find_room() is not None
 
     def _ready(self) -> list[NodeConnection]:
-        """Sites on which workers can be started now."""
-        return [line for line in self._sites.lines if line.layout == self._layout and line.lost is None]
+        """Nodes on which workers can be started now."""
+        return [
+            connection
+            for connection in self._nodes.connections
+            if connection.layout == self._layout and connection.lost is None
+        ]
 
-    def _find_place(self) -> NodeConnection | None:
+    def _find_room(self) -> NodeConnection | None:
         """The learner's node first, since nothing has to travel there, then the emptiest."""
-        free = [line for line in self._ready() if len(line.actors) < line.places]
-        return max(free, key=lambda line: (line is self._learner, line.places - len(line.actors)), default=None)
+        free = [connection for connection in self._ready() if len(connection.actors) < connection.num_slots]
+        return max(
+            free,
+            key=lambda connection: (connection is self._learner, connection.num_slots - len(connection.actors)),
+            default=None,
+        )
 
     # --- workers ---
 
@@ -185,107 +193,114 @@ class ClusterLauncher(LocalLauncher):
         self.heartbeats.started(order.index)
         if order.index == self.parts.num_places:
             self._team = RemoteTeam(order.name), order
-            for site in self._ready():
-                self._join_team(site)
+            for connection in self._ready():
+                self._join_team(connection)
             return self._team[0]
-        line = self._learner if order.index > self.parts.num_places else self._find_place()
-        return self._start(line, order)
+        return self._start(self._learner if order.index > self.parts.num_places else self._find_room(), order)
 
-    def _join_team(self, line: NodeConnection) -> None:
+    def _join_team(self, connection: NodeConnection) -> None:
         assert self._team is not None
         team, order = self._team
-        line.policy_heart = None
-        team.join(self._start(line, order))
+        connection.policy_heartbeat = None
+        team.join(self._start(connection, order))
 
-    def _start(self, line: NodeConnection | None, order: SpawnOrder) -> RemoteProcess:
-        """Start a worker on a site. If that fails, it is a worker that has ended with its node."""
+    def _start(self, connection: NodeConnection | None, order: SpawnOrder) -> RemoteProcess:
+        """Start a worker on a node. If that fails, it is a worker that has ended with its node."""
         self._epoch += 1
         epoch = self._epoch
-        if line is None:
+        if connection is None:
             process = RemoteProcess(order.name, "nowhere", epoch, lambda _: None)
             process.has_ended(1, "no node has room for it")
             return process
         is_actor = order.index < self.parts.num_places
-        process = RemoteProcess(order.name, line.node.name, epoch, lambda one: self._end(line, order.index, one))
-        with self._sites.lock:
-            line.processes[order.name, epoch] = process
-        self._carrier.add(line, process, uses_models=order.index <= self.parts.num_places)
+        process = RemoteProcess(
+            order.name, connection.node.name, epoch, lambda one: self._end(connection, order.index, one)
+        )
+        with self._nodes.lock:
+            connection.processes[order.name, epoch] = process
+        self._relay.add(connection, process, uses_models=order.index <= self.parts.num_places)
         if is_actor:
-            line.actors.add(order.index)
+            connection.actors.add(order.index)
         try:
-            if is_actor and line is not self._learner:
+            if is_actor and connection is not self._learner:
                 assert self._learner is not None
-                self._learner.call("admit", order.index, epoch, line.name)
+                self._learner.call("admit", order.index, epoch, connection.name)
             patience_s = 2 * self._silent_after_s + 60
-            process.started(line.call("spawn", ENCODE(order), epoch, patience_s=patience_s))
+            process.started(connection.call("spawn", ENCODE(order), epoch, patience_s=patience_s))
         except (NodeLost, PeerLost) as lost:
             process.has_ended(1, str(lost))
         except (MemoryError, OSError, RuntimeError) as error:
-            self._drop(line, f"node {line.node.name} cannot start {order.name}: {error}")
+            self._drop(connection, f"node {connection.node.name} cannot start {order.name}: {error}")
         return process
 
-    def _end(self, line: NodeConnection, index: int, process: RemoteProcess) -> None:
+    def _end(self, connection: NodeConnection, index: int, process: RemoteProcess) -> None:
         """End a worker. Nothing that an actor has sent comes in after this, however late."""
-        with self._sites.lock:
-            line.processes.pop((process.name, process.epoch), None)
-        self._ask(line, "kill", process.name, process.epoch)
+        with self._nodes.lock:
+            connection.processes.pop((process.name, process.epoch), None)
+        self._ask(connection, "kill", process.name, process.epoch)
         if index < self.parts.num_places:
-            line.actors.discard(index)
-            if line is not self._learner and self._learner is not None:
+            connection.actors.discard(index)
+            if connection is not self._learner and self._learner is not None:
                 self._ask(self._learner, "refuse", index)
 
     def look(self) -> Sequence[tuple[str, Fault]]:
         super().look()
-        return [(line.node.name, Fault("model_not_kept", why)) for line in self._sites.lines for why in line.troubles()]
+        return [
+            (connection.node.name, Fault("model_not_kept", why))
+            for connection in self._nodes.connections
+            for why in connection.troubles()
+        ]
 
-    def _drop(self, line: NodeConnection, why: str) -> None:
-        line.give_up(why)
-        self._sites.lose(line)
+    def _drop(self, connection: NodeConnection, why: str) -> None:
+        connection.give_up(why)
+        self._nodes.lose(connection)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._sites.close()
-        self._carrier.close()
+        self._nodes.close()
+        self._relay.close()
         super().close()
 
-    # --- what sites tell, in threads ---
+    # --- news of the nodes, in their threads ---
 
-    def _take_in(self, line: NodeConnection, news: News) -> None:
+    def _take_in(self, connection: NodeConnection, news: News) -> None:
         for said in news.said:
-            process = line.processes.get((said.name, said.epoch))
+            process = connection.processes.get((said.name, said.epoch))
             if process is None:
                 continue
             if said.content is not None:
                 process.said(said.content)
             else:
                 process.has_ended(said.exit_code or 0)
-        with self._sites.lock:
-            if line.layout == self._layout:
-                self._note_numbers(line, news)
+        with self._nodes.lock:
+            if connection.layout == self._layout:
+                self._note_numbers(connection, news)
 
-    def _note_numbers(self, line: NodeConnection, news: News) -> None:
+    def _note_numbers(self, connection: NodeConnection, news: News) -> None:
         now, parts = time.monotonic(), self.parts
         for index, age in news.ages.items():
             if index == parts.num_places:  # one on each node: the most silent one counts
-                line.policy_heart = now - age
-                hearts = [one.policy_heart for one in self._sites.lines if one.policy_heart is not None]
-                parts.heartbeats[index] = min(hearts, default=line.policy_heart)
+                connection.policy_heartbeat = now - age
+                heartbeats = [
+                    one.policy_heartbeat for one in self._nodes.connections if one.policy_heartbeat is not None
+                ]
+                parts.heartbeats[index] = min(heartbeats, default=connection.policy_heartbeat)
             else:
                 parts.heartbeats[index] = now - age
         for actor, times in news.times.items():
-            parts.actor_times[actor] += self._counted.since((line.name, actor, "times"), times)
-            dropped = self._counted.since((line.name, actor, "dropped"), [news.dropped_reward[actor]])
+            parts.actor_times[actor] += self._counted.since((connection.name, actor, "times"), times)
+            dropped = self._counted.since((connection.name, actor, "dropped"), [news.dropped_reward[actor]])
             parts.dropped_reward[actor] += dropped[0]
             parts.present[actor] = news.present[actor]
         if news.learner_times:
             parts.learner_times[...] = news.learner_times
             parts.buffer_times[...] = news.buffer_times
-        parts.inference_counters += self._counted.since((line.name, "inference"), news.inference)
+        parts.inference_counters += self._counted.since((connection.name, "inference"), news.inference)
         if isinstance(self.inference, ClusterStatistics):
-            self.inference.num_nodes = len(self._sites.lines)
-            self.inference.bytes += int(self._counted.since((line.name, "bytes"), [news.bytes])[0])
+            self.inference.num_nodes = len(self._nodes.connections)
+            self.inference.bytes += int(self._counted.since((connection.name, "bytes"), [news.bytes])[0])
 
 
 def ray_training(

@@ -1,11 +1,10 @@
-"""One node's part of a run: its shared memory and the worker processes on it, as in the local runtime. The
-controller is elsewhere; what workers tell it is collected here until it asks."""
+"""The agent of a node: its shared memory and worker processes, as in the local runtime. The controller is on another
+node; messages of workers are collected here until it asks for them."""
 
 from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
 from collections import deque
@@ -32,19 +31,19 @@ from ludus.runtime.ray.transfer import (
     TrajectorySender,
     Update,
 )
-from ludus.runtime.ray.user_code import CodeArchive, Mirror, ludus_digest, sees
+from ludus.runtime.ray.user_code import CodeArchive, Mirror, NodeFacts
 from ludus.runtime.shared_parts import WAIT_S
 from ludus.store.model_pool import Variant
 from ludus.system.process import WorkerProcess
 from ludus.system.shared_memory import Signal
-from ludus.workers.messages import CODE, HostedPlayer
+from ludus.workers.messages import HostedPlayer
 
 T = TypeVar("T")
 
 
 class OwnThread:
-    """Goes its rounds (`wait`, then `step`), and in between does what other threads ask for; they wait for
-    it. If a round fails, that is the end, and whoever asks is told why."""
+    """A thread that loops (`wait`, then `step`) and in between runs calls of other threads, which wait for them.
+    If a round fails, the thread ends, and later calls raise its error."""
 
     def __init__(self, name: str, wait: Callable[[], None], step: Callable[[], None]) -> None:
         """`wait`: returns at the latest when there is a signal in `wake`."""
@@ -61,7 +60,7 @@ class OwnThread:
         self._thread.start()
 
     def do(self, call: Callable[[], T]) -> T:
-        """What the call gives, or raises, in that thread."""
+        """Run the call in that thread; returns its result or raises its error."""
         done: Future[T] = Future()
         with self._calling:
             if self.closed:
@@ -71,7 +70,7 @@ class OwnThread:
         return done.result()
 
     def close(self) -> None:
-        """In that thread: this round is the last."""
+        """Called in that thread: this round is the last."""
         self.closed = True
 
     def join(self) -> None:
@@ -87,7 +86,7 @@ class OwnThread:
         except Exception as error:
             self._why = f"{type(error).__name__}: {error}"
             raise
-        finally:  # whoever still waits for an answer must not do so for ever
+        finally:  # a caller that still waits must not do so for ever
             with self._calling:
                 self.closed = True
             while self._calls:
@@ -102,37 +101,13 @@ class OwnThread:
                 done.set_exception(error)
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
-    """Of the node, before anything is started on it."""
-
-    host: str
-    pid: int
-    code: str
-    digest: str
-    sees_run: bool
-
-    @classmethod
-    def here(cls, run: str, facts: bytes) -> NodeFacts:
-        return cls(socket.gethostname(), os.getpid(), CODE, ludus_digest(), sees(run, facts))
-
-    def other_code(self, node: str) -> str | None:
-        """Why the node cannot take part, if it has other code than this process."""
-        ours = (CODE, ludus_digest())
-        if (self.code, self.digest) == ours:
-            return None
-        return (
-            f"node {node} has {self.code} (digest {self.digest}), the controller has {ours[0]} "
-            f"(digest {ours[1]}): install the same version on it"
-        )
-
-
 class NodeOrder(msgspec.Struct, frozen=True):
-    """What a site is to be."""
+    """What an agent starts with."""
 
     run: str
     facts: bytes
     """The content of run.json."""
-    luggage: list[CodeArchive]
+    code: list[CodeArchive]
     shared: bool
     """Workers use the run folder itself."""
     environment: dict[str, str]
@@ -140,15 +115,15 @@ class NodeOrder(msgspec.Struct, frozen=True):
 
 class LayOut(msgspec.Struct, frozen=True):
     players: dict[str, HostedPlayer]
-    num_places: int
-    learner_site: str | None
-    """Where the learner is; None: here."""
+    num_slots: int
+    learner_node: str | None
+    """The agent of the learner's node; None: this one."""
     taken: list[int]
-    """Places whose actors are about to start, here or elsewhere."""
+    """Slots whose actors are about to start, on any node."""
 
 
 class WorkerNews(msgspec.Struct, frozen=True, array_like=True):
-    """A worker has said something, or has ended."""
+    """A worker has sent a message, or has ended."""
 
     name: str
     epoch: int
@@ -165,21 +140,21 @@ class News(msgspec.Struct, frozen=True):
     present: dict[int, bool]
     dropped_reward: dict[int, float]
     learner_times: list[float]
-    """Of the learner, and of its buffer worker; empty where they are not."""
+    """Of the learner, and of its buffer worker; empty on other nodes."""
     buffer_times: list[float]
     inference: list[float]
     bytes: int
-    """Of trajectories sent to another node so far."""
+    """Bytes of trajectories sent to another node so far."""
     cut_off: bool = False
     """It cannot send to the learner's node any more."""
 
 
 POLL_S = 0.5
-"""The longest that the controller waits for news; an answer without any says that the site lives."""
+"""The longest that the controller waits for news; an empty answer shows that the agent lives."""
 LONELY_S = 120.0
-"""Without a question of the controller for so long, nobody will ever ask: the site ends its workers."""
+"""The controller has not asked for so long that it is gone: the agent ends its workers."""
 FULL_WAIT_S = 0.01
-"""Between looks whether what was sent has arrived, while more waits for that."""
+"""Wait between two checks whether what was sent has arrived, while more waits to be sent."""
 START_S = 60.0
 
 
@@ -193,20 +168,20 @@ class _Worker:
 
 
 class NodeAgent:
-    """All of it happens in one thread, which lives as long as the process: workers end with it."""
+    """Runs everything in one thread, which lives as long as the process: workers end with it."""
 
     def __init__(self, order: NodeOrder, find_peer: Callable[[str], Peer]) -> None:
         os.environ.update(order.environment)
-        self._mirror = Mirror(order.run, order.facts, order.luggage, shared=order.shared)
+        self._mirror = Mirror(order.run, order.facts, order.code, shared=order.shared)
         self._find_peer = find_peer
         self._experiment = load_experiment(self._mirror.folder)
         self._workers: dict[str, _Worker] = {}
-        self._outlet: TrajectorySender | None = None
-        self._inlet: TrajectoryReceiver | None = None
+        self._sender: TrajectorySender | None = None
+        self._receiver: TrajectoryReceiver | None = None
         self._said: list[WorkerNews] = []
         self._news_there = threading.Condition()
         self._asked_at = time.monotonic()
-        self._thread = OwnThread("site", self._wait, self._step)
+        self._thread = OwnThread("node agent", self._wait, self._step)
         self._do = self._thread.do
         self._thread.start()
         self._launcher = self._do(lambda: LocalLauncher(self._experiment, self._mirror.folder))
@@ -216,11 +191,11 @@ class NodeAgent:
     def lay_out(self, order: LayOut) -> None:
         self._do(lambda: self._lay_out(order))
 
-    def reserve(self, places: list[int]) -> None:
-        self._do(lambda: self._launcher.reserve(places))
+    def reserve(self, slots: list[int]) -> None:
+        self._do(lambda: self._launcher.reserve(slots))
 
     def spawn(self, order: SpawnOrder, epoch: int) -> int:
-        """The process id of a new worker, once there are weights for it."""
+        """Start a worker once there are weights for it; returns its process id."""
         deadline = time.monotonic() + START_S
         while not self._do(self._has_weights):
             if time.monotonic() > deadline:
@@ -234,27 +209,27 @@ class NodeAgent:
     def tell(self, name: str, epoch: int, content: bytes) -> None:
         self._do(lambda: self._tell(name, epoch, content))
 
-    def keep_model(self, model: str, variant: Variant, parcel: ArrayMessage | None, most: int) -> None:
-        """Before a worker is told to use it; without a parcel, it was sent before."""
-        self._do(lambda: self._mirror.keep_model(ModelId.parse(model), variant, parcel, most))
+    def keep_model(self, model: str, variant: Variant, message: ArrayMessage | None, most: int) -> None:
+        """Keep a model before a worker is told to use it; without a message, it was sent before."""
+        self._do(lambda: self._mirror.keep_model(ModelId.parse(model), variant, message, most))
 
     def pause(self, paused: bool) -> None:
         self._do(lambda: self._launcher.pause(paused))
 
-    def admit(self, actor: int, epoch: int, site: str) -> None:
-        self._do(lambda: self._admit(actor, epoch, site))
+    def admit(self, actor: int, epoch: int, node: str) -> None:
+        self._do(lambda: self._admit(actor, epoch, node))
 
     def refuse(self, actor: int) -> None:
-        self._do(lambda: self._at_inlet().refuse(actor))
+        self._do(lambda: self._require_receiver().refuse(actor))
 
     def absent(self, actor: int) -> None:
-        self._do(lambda: self._at_inlet().absent(actor))
+        self._do(lambda: self._require_receiver().absent(actor))
 
-    def know(self, site: str) -> None:
-        self._do(lambda: self._at_inlet().know(site))
+    def know(self, node: str) -> None:
+        self._do(lambda: self._require_receiver().know(node))
 
     def poll(self) -> News:
-        """What is new; waits a moment for something to be."""
+        """The news since the last call; waits a moment for some."""
         with self._news_there:
             self._asked_at = time.monotonic()
             self._news_there.wait_for(lambda: self._said or self._thread.closed, POLL_S)
@@ -265,33 +240,33 @@ class NodeAgent:
         self._do(self._end)
         self._thread.join()
 
-    # --- for other sites ---
+    # --- for other nodes ---
 
-    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> bool:
-        return self._do(lambda: self._inlet is not None and self._inlet.deliver(delivery, parcel))
+    def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> bool:
+        return self._do(lambda: self._receiver is not None and self._receiver.deliver(delivery, message))
 
     def update(self, update: Update, weights: ArrayMessage | None) -> bool:
-        return self._do(lambda: self._outlet is None or self._outlet.take_in(update, weights))
+        return self._do(lambda: self._sender is None or self._sender.take_in(update, weights))
 
-    # --- in the site's thread ---
+    # --- in the agent's thread ---
 
     def _step(self) -> None:
-        if self._inlet is None and self._outlet is None:
+        if self._receiver is None and self._sender is None:
             return
         self._launcher.look()
         self._listen()
-        if self._inlet is not None:
-            self._inlet.step()
-        if self._outlet is not None:
-            self._outlet.step()
+        if self._receiver is not None:
+            self._receiver.step()
+        if self._sender is not None:
+            self._sender.step()
         if time.monotonic() - self._asked_at > LONELY_S:
             self._end()
             os._exit(1)
 
     def _wait(self) -> None:
-        """Until somebody has something to say, or a moment has passed."""
+        """Wait until there is a message or a signal, or a moment has passed."""
         signals = [self._thread.wake]
-        for part in (self._inlet, self._outlet):
+        for part in (self._receiver, self._sender):
             signals += part.woken_by if part is not None else ()
         by_fd = {signal.fds[0]: signal for signal in signals}
         poll = select.poll()
@@ -300,13 +275,13 @@ class NodeAgent:
         for worker in self._workers.values():
             if not worker.is_silent:
                 poll.register(worker.process.control.fileno(), select.POLLIN)
-        is_full = any(part is not None and part.is_full for part in (self._inlet, self._outlet))
+        is_full = any(part is not None and part.is_full for part in (self._receiver, self._sender))
         for fd, _ in poll.poll(1000 * (FULL_WAIT_S if is_full else WAIT_S)):
             if fd in by_fd:
                 by_fd[fd].wait(0)
 
     def _listen(self) -> None:
-        """To what workers say, and whether they live."""
+        """Collect messages of workers, and notice those that have ended."""
         for name, worker in list(self._workers.items()):
             control = worker.process.control
             try:
@@ -336,42 +311,42 @@ class NodeAgent:
             times={actor: parts.actor_times[actor].tolist() for actor in actors},
             present={actor: bool(parts.present[actor]) for actor in actors},
             dropped_reward={actor: float(parts.dropped_reward[actor]) for actor in actors},
-            learner_times=[] if self._inlet is None else parts.learner_times.tolist(),
-            buffer_times=[] if self._inlet is None else parts.buffer_times.tolist(),
+            learner_times=[] if self._receiver is None else parts.learner_times.tolist(),
+            buffer_times=[] if self._receiver is None else parts.buffer_times.tolist(),
             inference=parts.inference_counters.tolist(),
-            bytes=0 if self._outlet is None else self._outlet.bytes,
-            cut_off=self._outlet is not None and self._outlet.cut_off,
+            bytes=0 if self._sender is None else self._sender.bytes,
+            cut_off=self._sender is not None and self._sender.cut_off,
         )
 
     def _lay_out(self, order: LayOut) -> None:
         for name, worker in list(self._workers.items()):
             self._kill(name, worker.epoch)
-        here = order.learner_site is None
-        self._launcher.lay_out(order.players, order.num_places, order.taken if here else ())
+        here = order.learner_node is None
+        self._launcher.lay_out(order.players, order.num_slots, order.taken if here else ())
         parts, signals = self._launcher.parts, self._launcher.signals
-        self._inlet = self._outlet = None
+        self._receiver = self._sender = None
         if here:
-            self._inlet = TrajectoryReceiver(parts, signals, parts.learner_of, self._find_peer)
+            self._receiver = TrajectoryReceiver(parts, signals, parts.learner_of, self._find_peer)
         else:
             cluster = self._experiment.cluster
-            self._outlet = TrajectorySender(
+            self._sender = TrajectorySender(
                 parts,
                 signals,
-                self._find_peer(order.learner_site or ""),
+                self._find_peer(order.learner_node or ""),
                 compress=cluster.compress,
                 in_flight=cluster.in_flight,
             )
 
     def _has_weights(self) -> bool:
         """An actor that starts finds weights of every player."""
-        board = self._launcher.parts.weights
-        return self._inlet is not None or all(map(board.newest, self._launcher.parts.players))
+        weights = self._launcher.parts.weights
+        return self._receiver is not None or all(map(weights.newest, self._launcher.parts.players))
 
     def _spawn(self, order: SpawnOrder, epoch: int) -> int:
         if order.index < self._launcher.parts.num_places:
             self._launcher.reserve([order.index])
-            if self._outlet is not None:
-                self._outlet.open(order.index, epoch)
+            if self._sender is not None:
+                self._sender.open(order.index, epoch)
         process = self._launcher.spawn(order)
         self._workers[order.name] = _Worker(process, order.index, epoch)
         return process.pid
@@ -382,8 +357,8 @@ class NodeAgent:
             return
         del self._workers[name]
         worker.process.kill()
-        if self._outlet is not None:
-            self._outlet.shut(worker.index)
+        if self._sender is not None:
+            self._sender.shut(worker.index)
 
     def _tell(self, name: str, epoch: int, content: bytes) -> None:
         worker = self._workers.get(name)
@@ -391,14 +366,14 @@ class NodeAgent:
             with suppress(OSError):  # it has died meanwhile, which is told on its own
                 worker.process.control.send_bytes(content)
 
-    def _admit(self, actor: int, epoch: int, site: str) -> None:
+    def _admit(self, actor: int, epoch: int, node: str) -> None:
         self._launcher.reserve([actor])
-        self._at_inlet().admit(actor, epoch, site)
+        self._require_receiver().admit(actor, epoch, node)
 
-    def _at_inlet(self) -> TrajectoryReceiver:
-        if self._inlet is None:
+    def _require_receiver(self) -> TrajectoryReceiver:
+        if self._receiver is None:
             raise RuntimeError("the learner is not here")
-        return self._inlet
+        return self._receiver
 
     def _end(self) -> None:
         for name, worker in list(self._workers.items()):
@@ -420,77 +395,77 @@ GROUPS = {"poll": "news", "deliver": "traffic", "update": "traffic"}
 
 
 class NodeActor:
-    """What Ray calls."""
+    """The Ray actor of a node: passes calls on to its `NodeAgent`."""
 
     def __init__(self) -> None:
-        self._site: NodeAgent | None = None
+        self._agent: NodeAgent | None = None
 
     @property
-    def site(self) -> NodeAgent:
-        if self._site is None:
-            raise RuntimeError("the site has not begun")
-        return self._site
+    def agent(self) -> NodeAgent:
+        if self._agent is None:
+            raise RuntimeError("the agent has not begun")
+        return self._agent
 
     def facts(self, run: str, facts: bytes) -> tuple[str, bytes]:
-        """The node that it is on, and what is there."""
+        """The id of the node, and its facts."""
         return ray.get_runtime_context().get_node_id(), ENCODE(NodeFacts.here(run, facts))
 
     def begin(self, order: bytes) -> None:
-        self._site = NodeAgent(DECODE(order, type=NodeOrder), RayPeer)
+        self._agent = NodeAgent(DECODE(order, type=NodeOrder), RayPeer)
 
     def lay_out(self, order: bytes) -> None:
-        self.site.lay_out(DECODE(order, type=LayOut))
+        self.agent.lay_out(DECODE(order, type=LayOut))
 
-    def reserve(self, places: list[int]) -> None:
-        self.site.reserve(places)
+    def reserve(self, slots: list[int]) -> None:
+        self.agent.reserve(slots)
 
     def spawn(self, order: bytes, epoch: int) -> int:
-        return self.site.spawn(DECODE(order, type=SpawnOrder), epoch)
+        return self.agent.spawn(DECODE(order, type=SpawnOrder), epoch)
 
     def kill(self, name: str, epoch: int) -> None:
-        self.site.kill(name, epoch)
+        self.agent.kill(name, epoch)
 
     def tell(self, name: str, epoch: int, content: bytes) -> None:
-        self.site.tell(name, epoch, content)
+        self.agent.tell(name, epoch, content)
 
     def keep_model(self, model: str, variant: Any, head: bytes | None, body: Any, most: int) -> None:
-        self.site.keep_model(model, variant, None if head is None else ArrayMessage(head, body), most)
+        self.agent.keep_model(model, variant, None if head is None else ArrayMessage(head, body), most)
 
     def pause(self, paused: bool) -> None:
-        self.site.pause(paused)
+        self.agent.pause(paused)
 
-    def admit(self, actor: int, epoch: int, site: str) -> None:
-        self.site.admit(actor, epoch, site)
+    def admit(self, actor: int, epoch: int, node: str) -> None:
+        self.agent.admit(actor, epoch, node)
 
     def refuse(self, actor: int) -> None:
-        self.site.refuse(actor)
+        self.agent.refuse(actor)
 
     def absent(self, actor: int) -> None:
-        self.site.absent(actor)
+        self.agent.absent(actor)
 
-    def know(self, site: str) -> None:
-        self.site.know(site)
+    def know(self, node: str) -> None:
+        self.agent.know(node)
 
     def close(self) -> None:
-        if self._site is not None:
-            self._site.close()
+        if self._agent is not None:
+            self._agent.close()
 
     def poll(self) -> bytes:
-        return ENCODE(self.site.poll())
+        return ENCODE(self.agent.poll())
 
     def deliver(self, delivery: bytes, head: bytes, body: Any) -> bool:
-        return self.site.deliver(DECODE(delivery, type=TrajectoryDelivery), ArrayMessage(head, body))
+        return self.agent.deliver(DECODE(delivery, type=TrajectoryDelivery), ArrayMessage(head, body))
 
     def update(self, update: bytes, head: bytes | None, body: Any) -> bool:
         weights = None if head is None else ArrayMessage(head, body)
-        return self.site.update(DECODE(update, type=Update), weights)
+        return self.agent.update(DECODE(update, type=Update), weights)
 
 
-SITE: Any = ray.remote(max_restarts=0, concurrency_groups={"news": 1, "traffic": 1})(NodeActor)
+NODE_ACTOR: Any = ray.remote(max_restarts=0, concurrency_groups={"news": 1, "traffic": 1})(NodeActor)
 
 
 class RayTicket:
-    """A call of Ray's."""
+    """A call of a Ray actor that is under way."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -510,7 +485,7 @@ def _in_order(method: Any) -> Any:
 
 
 class RayPeer(Peer):
-    """Another site, by its name."""
+    """The agent of another node, by its name."""
 
     def __init__(self, name: str) -> None:
         try:
@@ -518,12 +493,12 @@ class RayPeer(Peer):
         except ValueError as error:
             raise PeerLost(str(error)) from error
 
-    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> Ticket:
-        return RayTicket(_in_order(self._actor.deliver).remote(ENCODE(delivery), parcel.head, parcel.body))
+    def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> Ticket:
+        return RayTicket(_in_order(self._actor.deliver).remote(ENCODE(delivery), message.head, message.body))
 
     def update(self, update: Update, weights: Any) -> Ticket:
         head, body = (None, None) if weights is None else weights
         return RayTicket(_in_order(self._actor.update).remote(ENCODE(update), head, body))
 
-    def share(self, parcel: ArrayMessage) -> Any:
-        return parcel.head, ray.put(parcel.body)
+    def share(self, message: ArrayMessage) -> Any:
+        return message.head, ray.put(message.body)

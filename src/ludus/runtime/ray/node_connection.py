@@ -1,4 +1,4 @@
-"""The controller's line to one site."""
+"""The controller's connection to one node: its agent, its worker processes, and messages to them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ludus.data.records import ModelId
 from ludus.runtime.ray.connection import Node
-from ludus.runtime.ray.node_agent import DECODE, ENCODE, GROUPS, NAMESPACE, SITE, News, NodeFacts, NodeOrder
+from ludus.runtime.ray.node_agent import DECODE, ENCODE, GROUPS, NAMESPACE, NODE_ACTOR, News, NodeOrder
 from ludus.runtime.ray.transfer import pack
+from ludus.runtime.ray.user_code import NodeFacts
 from ludus.runtime.shared_parts import WAIT_S
 from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
 from ludus.system.process import WorkerProcess
@@ -31,7 +32,8 @@ from ludus.workers.messages import FrozenFound, ToActor
 
 
 class RemoteProcess(WorkerProcess):
-    """`control` is the controller's end; `wire` is the other one, for who carries messages."""
+    """A worker process on another node. `control` is the controller's end of its connection; `wire` is the other
+    end, for the relay of messages."""
 
     def __init__(self, name: str, node: str, epoch: int, end: Callable[[RemoteProcess], None]) -> None:
         """`end`: ends the process where it is."""
@@ -67,10 +69,10 @@ class RemoteProcess(WorkerProcess):
         self._has_ended.wait(most_s)
         return self._exit_code
 
-    # --- for who carries messages ---
+    # --- for the relay of messages ---
 
     def said(self, content: bytes) -> None:
-        """The worker has said this."""
+        """The worker has sent this."""
         with suppress(OSError):  # it was given up meanwhile
             self.wire.send_bytes(content)
 
@@ -83,15 +85,15 @@ class RemoteProcess(WorkerProcess):
         self.hang_up()
 
     def hang_up(self) -> None:
-        """The controller hears what was said before, then that nobody is there any more."""
+        """The controller receives what was sent before, then the end of the connection."""
         with suppress(OSError):
             self._far.shutdown(socket.SHUT_RDWR)
         self._far.close()
 
 
 class RemoteTeam(WorkerProcess):
-    """Several processes in one place, one on each node: the policy workers. Their questions come in on one
-    connection, and each gets its own answer."""
+    """The policy workers, one on each node, as one process. Their requests arrive on one connection, and each
+    gets its own answer."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -102,7 +104,7 @@ class RemoteTeam(WorkerProcess):
         ours, far = socket.socketpair()
         self.control, self._far = Connection(ours.detach()), Connection(far.detach())
         self._closed = False
-        self._thread = threading.Thread(target=self._carry, name="policy workers", daemon=True)
+        self._thread = threading.Thread(target=self._relay, name="policy workers", daemon=True)
         self._thread.start()
 
     def join(self, member: RemoteProcess) -> None:
@@ -132,7 +134,7 @@ class RemoteTeam(WorkerProcess):
         self.control.close()
         self._far.close()
 
-    def _carry(self) -> None:
+    def _relay(self) -> None:
         while not self._closed:
             members = {one.control: one for one in self._members if one.exit_code is None}
             try:
@@ -149,7 +151,7 @@ class RemoteTeam(WorkerProcess):
 
 
 START_UP_S = 120.0
-"""How long a node may take until its site answers: a placement group, a process, imports."""
+"""How long a node may take until its agent answers: a placement group, a process, imports."""
 
 
 LOOK_S = 1.0
@@ -157,7 +159,7 @@ LOOK_S = 1.0
 
 
 class NodeLost(Exception):  # noqa: N818
-    """The site does not answer any more."""
+    """The node does not answer any more."""
 
 
 class NodeRefused(Exception):  # noqa: N818
@@ -165,12 +167,12 @@ class NodeRefused(Exception):  # noqa: N818
 
 
 class NodeNotReady(NodeRefused):
-    """It may be able to later."""
+    """The node may be able to take part later."""
 
 
 @dataclass(frozen=True)
 class RunAtHand:
-    """What every site is told about the run."""
+    """What every node needs to know of the run."""
 
     order: NodeOrder
     models: ModelPool
@@ -180,28 +182,28 @@ class RunAtHand:
 
 
 class NodeConnection:
-    """To one site, from its beginning to its loss. `places`: for actors."""
+    """A connection to the agent of one node, from its start to its loss. `num_slots`: for actors."""
 
     def __init__(self, name: str, node: Node, *, with_learner: bool, with_gpus: bool, run: RunAtHand) -> None:
-        """Starts the site; takes a while."""
+        """Starts the agent, which takes a while."""
         self.name = name
         self.node = node
         self.with_learner = with_learner
-        self.places = node.places(with_learner=with_learner)
+        self.num_slots = node.places(with_learner=with_learner)
         self.actors: set[int] = set()
-        """Numbers of those that are here."""
+        """Numbers of the actors on this node."""
         self.lost: str | None = None
         self.processes: dict[tuple[str, int], RemoteProcess] = {}
         self.layout = -1
-        """Number of the layout that the site has now."""
-        self.policy_heart: float | None = None
+        """Number of the layout that the node has now."""
+        self.policy_heartbeat: float | None = None
         """When its policy worker last showed life (monotonic)."""
         self._cut_off_since: float | None = None
         self._run = run
         self._sent: OrderedDict[ModelId, set[str]] = OrderedDict()
-        # From here to `_troubles`: between threads, of which one puts in and another takes out.
+        # From here to `_troubles`: queues between two threads.
         self._sending: deque[tuple[Any, ModelId, Variant]] = deque()
-        """Calls for models that the site has not answered yet."""
+        """Models that were sent, and calls that the node has not answered yet."""
         self._not_kept: deque[ModelId] = deque()
         """Models that it could not keep: they count as not sent."""
         self._troubles: deque[str] = deque()
@@ -218,7 +220,7 @@ class NodeConnection:
         run, node = self._run, self.node
         try:
             ray.get(self._group.ready(), timeout=START_UP_S)
-            self._actor = SITE.options(
+            self._actor = NODE_ACTOR.options(
                 name=self.name,
                 namespace=NAMESPACE,
                 num_cpus=0,
@@ -230,11 +232,11 @@ class NodeConnection:
             where, content = ray.get(asked, timeout=START_UP_S)
         except GetTimeoutError:
             raise NodeNotReady(
-                f"node {node.name} has no room, or did not start a site within {START_UP_S:.0f} s"
+                f"node {node.name} has no room, or did not start its agent within {START_UP_S:.0f} s"
             ) from None
         except RayError as error:
-            raise NodeNotReady(f"node {node.name} cannot start a site: {_short(error)}") from error
-        if where != node.id:  # Ray promises nothing about the place
+            raise NodeNotReady(f"node {node.name} cannot start its agent: {_short(error)}") from error
+        if where != node.id:  # Ray treats the target node as a wish
             raise NodeNotReady(f"node {node.name} has no room now")
         facts = DECODE(content, type=NodeFacts)
         if (other := facts.other_code(node.name)) is not None:
@@ -245,7 +247,7 @@ class NodeConnection:
         self.call("begin", ENCODE(order), patience_s=START_UP_S)
 
     def listen(self, take_in: Callable[[NodeConnection, News], None], lose: Callable[[NodeConnection], None]) -> None:
-        """From now on, in a thread of its own, until the site is lost or closed."""
+        """Take news of the node in a thread of its own, until it is lost or closed."""
 
         def ask() -> None:
             while not self._closed:
@@ -256,8 +258,8 @@ class NodeConnection:
                     take_in(self, news)
                 except NodeLost:
                     break
-                except Exception as error:  # of the site's own making
-                    self.give_up(f"the site on node {self.node.name} has failed: {_short(error)}")
+                except Exception as error:  # an error of the agent itself
+                    self.give_up(f"node {self.node.name} has failed: {_short(error)}")
                     break
             if not self._closed:
                 lose(self)
@@ -265,8 +267,8 @@ class NodeConnection:
         threading.Thread(target=ask, name=self.name, daemon=True).start()
 
     def _note_way(self, cut_off: bool) -> None:
-        """If it is the learner's site that is gone, all sites soon get another layout. But one that stays
-        without a way to a learner that lives is of no use."""
+        """Give up a node that cannot send to a learner that lives. (If the learner's node is gone, all nodes soon
+        get another layout.)"""
         now = time.monotonic()
         self._cut_off_since = (self._cut_off_since or now) if cut_off else None
         if self._cut_off_since is not None and now - self._cut_off_since > self._run.silent_after_s:
@@ -275,7 +277,7 @@ class NodeConnection:
     # --- calls ---
 
     def call(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
-        """Waits for the answer. Raises `NodeLost`, or what the site has raised."""
+        """Wait for the answer. Raises `NodeLost`, or what the agent has raised."""
         if self.lost is not None:
             raise NodeLost(self.lost)
         patience = self._run.silent_after_s if patience_s is None else patience_s
@@ -293,11 +295,11 @@ class NodeConnection:
         raise NodeLost(self.lost)
 
     def tell(self, process: RemoteProcess, content: bytes) -> None:
-        """Carry a message to a worker; does not wait."""
+        """Send a message to a worker without waiting."""
         self._actor.tell.remote(process.name, process.epoch, content)
 
     def send_model(self, model: ModelId, variant: Variant) -> None:
-        """Before a worker is told to use it. Nothing to do where the run folder is seen."""
+        """Send a model before a worker is told to use it, unless the node sees the run folder."""
         if self.is_shared:
             return
         while self._not_kept:
@@ -305,10 +307,10 @@ class NodeConnection:
         head = body = None
         if variant not in self._sent.get(model, ()):
             try:
-                parcel = pack(self._run.models.fetch(model, variant))
+                message = pack(self._run.models.fetch(model, variant))
             except ModelPoolError:
                 return  # the worker will not find it either, and says so
-            head, body = parcel.head, parcel.body
+            head, body = message.head, message.body
         self._sent.setdefault(model, set()).add(variant)
         self._sent.move_to_end(model)
         while len(self._sent) > self._run.models_kept:
@@ -317,8 +319,8 @@ class NodeConnection:
         self._sending.append((call, model, variant))
 
     def _note_models(self) -> None:
-        """What has become of those that were sent. One that the site could not keep is sent again when a
-        worker next asks for it."""
+        """Check the models that were sent. One that the node could not keep is sent again when a worker next
+        asks for it."""
         for _ in range(len(self._sending)):
             call, model, variant = self._sending.popleft()
             try:
@@ -326,26 +328,26 @@ class NodeConnection:
             except GetTimeoutError:
                 self._sending.append((call, model, variant))
             except RayActorError:
-                continue  # the site is lost, which is told on its own
+                continue  # the node is lost, which is noticed elsewhere
             except Exception as error:
                 why = f"node {self.node.name} cannot keep {model} ({variant}): {_short(_cause(error))}"
                 self._troubles.append(why)
                 self._not_kept.append(model)
 
     def troubles(self) -> list[str]:
-        """Models that the site could not keep, in words; each is told once."""
+        """Messages about models that the node could not keep, each returned once."""
         return [self._troubles.popleft() for _ in range(len(self._troubles))]
 
     # --- the end ---
 
     def give_up(self, why: str) -> None:
-        """It is dead or does not answer: whatever it may still do, nobody listens."""
+        """It is dead or does not answer: whatever it still sends is ignored."""
         if self.lost is None:
             self.lost = why
             self._let_go()
 
     def close(self) -> None:
-        """End the site and all its workers in good order."""
+        """End the agent and all its workers in good order."""
         self._closed = True
         if self.lost is None:
             with suppress(Exception):  # whatever is wrong with it, it ends now
@@ -360,7 +362,7 @@ class NodeConnection:
 
 
 def _cause(error: Exception) -> Exception:
-    """What the site has raised, if it is that."""
+    """The error that the agent has raised, if it is one."""
     cause = error.cause if isinstance(error, RayTaskError) else None
     return cause if isinstance(cause, Exception) else error
 
@@ -371,20 +373,20 @@ def _short(error: BaseException) -> str:
 
 
 class MessageRelay:
-    """From the wires of the processes to their sites, in a thread of its own."""
+    """Relays messages of the controller to the processes on their nodes, in a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wires: dict[Connection, tuple[NodeConnection, RemoteProcess, bool]] = {}
         self._bell, self._ringer = Pipe(duplex=False)
         self._closed = False
-        self._thread = threading.Thread(target=self._carry, name="carrier", daemon=True)
+        self._thread = threading.Thread(target=self._relay, name="message relay", daemon=True)
         self._thread.start()
 
-    def add(self, line: NodeConnection, process: RemoteProcess, *, uses_models: bool) -> None:
+    def add(self, connection: NodeConnection, process: RemoteProcess, *, uses_models: bool) -> None:
         """`uses_models`: it is told which frozen models to use, and may not see the folder they are in."""
         with self._lock:
-            self._wires[process.wire] = line, process, uses_models
+            self._wires[process.wire] = connection, process, uses_models
         self._ringer.send_bytes(b"!")
 
     def close(self) -> None:
@@ -393,7 +395,7 @@ class MessageRelay:
         for connection in (self._bell, self._ringer, *self._wires):
             connection.close()
 
-    def _carry(self) -> None:
+    def _relay(self) -> None:
         while not self._closed:
             with self._lock:
                 wires = dict(self._wires)
@@ -407,17 +409,17 @@ class MessageRelay:
                     ready.close()
                     continue
                 if ready is not self._bell:
-                    self._carry_one(*wires[ready], content)
+                    self._relay_one(*wires[ready], content)
 
-    def _carry_one(self, line: NodeConnection, process: RemoteProcess, uses_models: bool, content: bytes) -> None:
-        if line.lost is not None:
+    def _relay_one(self, connection: NodeConnection, process: RemoteProcess, uses_models: bool, content: bytes) -> None:
+        if connection.lost is not None:
             return
         try:
             if uses_models:
                 answer: Any = msgspec.msgpack.decode(content, type=ToActor)
                 if isinstance(answer, FrozenFound) and answer.model:
                     variant: Variant = "average" if answer.variant == "average" else "live"
-                    line.send_model(ModelId.parse(answer.model), variant)
-            line.tell(process, content)
-        except Exception as error:  # nobody must wait for ever for an answer that did not go out
-            line.give_up(f"node {line.node.name} cannot be told anything: {type(error).__name__}: {error}")
+                    connection.send_model(ModelId.parse(answer.model), variant)
+            connection.tell(process, content)
+        except Exception as error:  # a worker must not wait for ever for an answer that was not sent
+            connection.give_up(f"node {connection.node.name} cannot be told anything: {type(error).__name__}: {error}")

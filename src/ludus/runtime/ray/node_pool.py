@@ -1,4 +1,4 @@
-"""The sites of a run: one on every node of the cluster that can take part. Nodes come and go."""
+"""The nodes of a run: an agent on every node of the cluster that can take part. Nodes come and go."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from ludus.workers.worker import TrainingFailed
 SCOUT_EVERY_S = 2.0
 RETRY_S = 60.0
 SERVICES_FIRST_S = 30.0
-"""So long a node that has joined is left to services that wait for one like it: actors would take all of it.
-"""
+"""Seconds that a new node is reserved for services waiting for its resources: actors would take all of it."""
 PASSED_ON = ("LUDUS_SERVICES", "LUDUS_SERVICES_TOKEN")
-"""Of the controller's environment, what workers elsewhere need too."""
+"""Variables of the controller's environment that workers on other nodes need too."""
 
 
 class NodePool:
-    """Finds nodes, starts a site on each and gives up those that are lost, in threads of its own."""
+    """Finds nodes, starts an agent on each and gives up those that are lost, in threads of its own."""
 
     def __init__(
         self,
@@ -38,8 +37,8 @@ class NodePool:
         take_in: Callable[[NodeConnection, News], None],
         taken: Taken,
     ) -> None:
-        """`take_in`: called with what sites tell, in a thread for each of them; `taken`: what services have
-        of the nodes."""
+        """`take_in`: called with the news of each node, in a thread of its own; `taken`: what services use of the
+        nodes."""
         cluster = experiment.cluster
         self._experiment = experiment
         self._take_in = take_in
@@ -49,30 +48,30 @@ class NodePool:
         order = NodeOrder(
             run=str(folder.path.absolute()),
             facts=(folder.path / "run.json").read_bytes(),
-            luggage=pack_code(msgspec.json.decode(folder.facts.experiment)),
+            code=pack_code(msgspec.json.decode(folder.facts.experiment)),
             shared=False,
             environment={name: os.environ[name] for name in PASSED_ON if name in os.environ},
         )
         self._run = RunAtHand(order, folder.models, cluster.models_kept, cluster.silent_after_s, cluster.shared_folder)
         self.lock = threading.RLock()
         self.learner: NodeConnection | None = None
-        """To the site of the learner; it may be lost."""
-        self._lines: dict[str, NodeConnection] = {}
+        """To the learner's node; it may be lost."""
+        self._connections: dict[str, NodeConnection] = {}
         """By the id of the node."""
         self._busy: set[str] = set()
-        """Nodes that have a site, or that one is being started on, or that were refused."""
+        """Nodes that have an agent, or on which one is being started, or that were refused."""
         self._not_before: dict[str, float] = {}
         """When a node that was lost, or not ready, is tried again (monotonic): Ray takes a while to notice
         that one is dead."""
         self._seen: dict[str, float] = {}
         """When each node was first seen (monotonic)."""
         self._refused: dict[str, str] = {}
-        """By the id of the node, why it takes no part."""
+        """By the id of the node, why it does not take part."""
         self._num_started = 0
         self._closed = threading.Event()
 
     def open(self) -> None:
-        """Returns once all nodes of now have their sites or were refused. Others may join from then on."""
+        """Returns once all present nodes have their agents or were refused. Others may join from then on."""
         self.start_learner()
         self._scout()
         self._wait_for_starting()
@@ -81,52 +80,52 @@ class NodePool:
         threading.Thread(target=self._keep_scouting, name="scout", daemon=True).start()
 
     @property
-    def lines(self) -> list[NodeConnection]:
+    def connections(self) -> list[NodeConnection]:
         with self.lock:
-            return list(self._lines.values())
+            return list(self._connections.values())
 
     @property
     def room(self) -> int:
-        """Actors that the nodes of now can have."""
-        return sum(line.places for line in self.lines)
+        """Actors that the present nodes can run."""
+        return sum(connection.num_slots for connection in self.connections)
 
     def close(self) -> None:
-        """End all sites in good order."""
+        """End all agents in good order."""
         with self.lock:
             self._closed.set()
-        closing = [threading.Thread(target=line.close) for line in self.lines]
+        closing = [threading.Thread(target=connection.close) for connection in self.connections]
         for thread in closing:
             thread.start()
         for thread in closing:
             thread.join()
         self._notes.close()
 
-    # --- who joins ---
+    # --- joining ---
 
     def start_learner(self) -> None:
-        """The learner's site, on the best node that sees the run folder."""
+        """Start the learner's agent, on the best node that sees the run folder."""
         blind = []
         self._wait_for_starting()
         nodes, now = alive_nodes(self._taken()), time.monotonic()
         trusted = [node for node in nodes if self._not_before.get(node.id, 0.0) <= now]
         for node in learner_first(trusted or nodes):
             with self.lock:
-                old = self._lines.get(node.id)
+                old = self._connections.get(node.id)
             if old is not None:  # one for actors alone
                 old.give_up(f"the learner comes to node {node.name}")
                 self.lose(old)
             with self.lock:
                 self._busy.add(node.id)
-            line = self._new_line(node, with_learner=True)
-            if line is not None and line.sees_run:
-                self.learner = line
+            connection = self._connect(node, with_learner=True)
+            if connection is not None and connection.sees_run:
+                self.learner = connection
                 return
-            if line is not None:
+            if connection is not None:
                 blind.append(node.name)
                 with self.lock:
-                    self._lines.pop(node.id, None)
+                    self._connections.pop(node.id, None)
                     self._busy.discard(node.id)
-                line.close()
+                connection.close()
         raise TrainingFailed(
             "there is no node for the learner: "
             + "; ".join([*self._refused.values(), *(f"{name} does not see the run folder" for name in blind)])
@@ -134,7 +133,7 @@ class NodePool:
         )
 
     def _scout(self) -> None:
-        """Look for nodes that have joined or left; their sites start in threads of their own."""
+        """Look for nodes that have joined or left; their agents start in threads of their own."""
         taken = self._taken()
         nodes = {node.id: node for node in alive_nodes(taken)}
         alive = {node.id for node in alive_nodes()}  # those included of which services leave nothing
@@ -150,27 +149,27 @@ class NodePool:
                 and not (now - self._seen[node.id] < SERVICES_FIRST_S and node.suits(taken.get("", ())))
             ]
             self._busy |= {node.id for node in joined}
-            left = [line for line in self._lines.values() if line.node.id not in alive]
-        for line in left:
-            line.give_up(f"node {line.node.name} has left the cluster")
-            self.lose(line)
+            left = [connection for connection in self._connections.values() if connection.node.id not in alive]
+        for connection in left:
+            connection.give_up(f"node {connection.node.name} has left the cluster")
+            self.lose(connection)
         for node in joined:
-            threading.Thread(target=self._new_line, args=(node,), name=node.name, daemon=True).start()
+            threading.Thread(target=self._connect, args=(node,), name=node.name, daemon=True).start()
 
     def _keep_scouting(self) -> None:
         while not self._closed.wait(SCOUT_EVERY_S):
-            with suppress(RayError, ConnectionError, RuntimeError):  # the cluster is gone: lines say so
+            with suppress(RayError, ConnectionError, RuntimeError):  # the cluster is gone: the connections notice
                 self._scout()
 
     def _wait_for_starting(self) -> None:
-        """Until no site is being started."""
+        """Wait until no agent is being started."""
         while True:
             with self.lock:
-                if not self._busy - self._refused.keys() - self._lines.keys():
+                if not self._busy - self._refused.keys() - self._connections.keys():
                     return
             time.sleep(0.05)
 
-    def _new_line(self, node: Node, *, with_learner: bool = False) -> NodeConnection | None:
+    def _connect(self, node: Node, *, with_learner: bool = False) -> NodeConnection | None:
         with self.lock:
             self._num_started += 1
             name = f"{self._label}-{self._num_started}"
@@ -179,7 +178,7 @@ class NodePool:
         device += (asked.inference_device,) * (asked.inference == "worker")
         with_gpus = node.gpus > 0 and any(one != "cpu" for one in device)
         try:
-            line = NodeConnection(name, node, with_learner=with_learner, with_gpus=with_gpus, run=self._run)
+            connection = NodeConnection(name, node, with_learner=with_learner, with_gpus=with_gpus, run=self._run)
         except Exception as error:  # whatever is wrong with one node, the others go on
             with self.lock:
                 self._refused[node.id] = str(error)
@@ -191,28 +190,28 @@ class NodePool:
             closed = self._closed.is_set()
             if not closed:
                 self._refused.pop(node.id, None)
-                self._lines[node.id] = line
+                self._connections[node.id] = connection
         if closed:
-            line.close()
+            connection.close()
             return None
-        self._note(node, "joined", f"{line.places} places for actors")
-        line.listen(self._take_in, self.lose)
-        return line
+        self._note(node, "joined", f"{connection.num_slots} places for actors")
+        connection.listen(self._take_in, self.lose)
+        return connection
 
-    # --- who leaves ---
+    # --- leaving ---
 
-    def lose(self, line: NodeConnection) -> None:
-        """The site is gone: so are its workers, and the controller hears it as their end."""
-        line.give_up(f"the site on node {line.node.name} was given up")
+    def lose(self, connection: NodeConnection) -> None:
+        """The node is gone, and so are its workers: the controller is told that they have ended."""
+        connection.give_up(f"node {connection.node.name} was given up")
         with self.lock:
-            if self._lines.get(line.node.id) is not line:
+            if self._connections.get(connection.node.id) is not connection:
                 return
-            del self._lines[line.node.id]
-            self._try_again_later(line.node)
-            processes = list(line.processes.values())
-        self._note(line.node, "lost", line.lost or "")
+            del self._connections[connection.node.id]
+            self._try_again_later(connection.node)
+            processes = list(connection.processes.values())
+        self._note(connection.node, "lost", connection.lost or "")
         for process in processes:
-            process.has_ended(1, line.lost)
+            process.has_ended(1, connection.lost)
 
     def _try_again_later(self, node: Node) -> None:
         self._busy.discard(node.id)

@@ -15,8 +15,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from ludus.runtime.ray.connection import NAMESPACE, node_name
-from ludus.runtime.ray.node_agent import NodeFacts
-from ludus.runtime.ray.user_code import CodeArchive, Mirror, pack_code
+from ludus.runtime.ray.user_code import CodeArchive, Mirror, NodeFacts, pack_code
 from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE
 from ludus.services.resources import NotEnough, Resources, UserService
 from ludus.services.starter import RUN_VARIABLE, ServiceLaunch, ServiceNews, ServiceProcess, threads_of
@@ -32,15 +31,15 @@ DECODE = msgspec.msgpack.decode
 
 
 class ServiceOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a post is to keep."""
+    """A service process that a node is to keep running."""
 
     run: str
     facts: bytes
     """The content of run.json."""
-    luggage: list[CodeArchive]
+    code: list[CodeArchive]
     environment: dict[str, str]
     launch: ServiceLaunch
-    """As it is on the controller's node."""
+    """The launch as it would be on the controller's node."""
 
 
 class ServiceActorNews(msgspec.Struct, frozen=True):
@@ -64,7 +63,7 @@ class ServiceActor:
         order = DECODE(content, type=ServiceOrder)
         os.environ.update(order.environment)
         self._shared = shared
-        self._mirror = Mirror(order.run, order.facts, order.luggage, shared=shared)
+        self._mirror = Mirror(order.run, order.facts, order.code, shared=shared)
         os.environ[RUN_VARIABLE] = order.run if shared else str(self._mirror.path)
         here = msgspec.json.decode(self._mirror.folder.facts.experiment)
         registry = order.launch.registry.partition(":")[2].rpartition(":")[0]
@@ -290,7 +289,7 @@ class RayServiceStarter:
         require_nodes(services, [node for node in ray.nodes() if node["Alive"]])
         run = self._folder.path.absolute()
         self._facts = (run / "run.json").read_bytes()
-        self._luggage = pack_code(msgspec.json.decode(self._folder.facts.experiment))
+        self._code = pack_code(msgspec.json.decode(self._folder.facts.experiment))
         self._told = {name: os.environ[name] for name in (REGISTRY_VARIABLE, TOKEN_VARIABLE)}
 
     def start(self, service: str, name: str, described: UserService) -> RayServiceProcess:
@@ -309,7 +308,7 @@ class RayServiceStarter:
         order = ServiceOrder(
             run=str(run),
             facts=self._facts,
-            luggage=self._luggage,
+            code=self._code,
             environment={**self._told, **threads_of(described, {})},
             launch=launch,
         )

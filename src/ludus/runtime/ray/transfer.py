@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
-from ludus.experiment import Compression
-from ludus.runtime.shared_parts import SharedParts
 from ludus.system.arrays import ArrayDecoder, Bytes, WireError, encode, stand_in
 from ludus.system.machine import install_command
 from ludus.system.shared_memory import Signal
+
+if TYPE_CHECKING:  # service processes read models from here and must not load torch
+    from ludus.experiment import Compression
+    from ludus.runtime.shared_parts import SharedParts
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -181,7 +183,7 @@ class Counters:
 
 
 class PeerLost(Exception):  # noqa: N818
-    """A site that something was sent to is gone."""
+    """The node that something was sent to is gone."""
 
 
 class Ticket(Protocol):
@@ -192,14 +194,14 @@ class Ticket(Protocol):
 
 
 class Peer(Protocol):
-    """Another site, wherever it is. Calls return at once and arrive in order."""
+    """Another node, wherever it is. Calls return at once and arrive in order."""
 
     def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> Ticket: ...
     def update(self, update: Update, weights: Any) -> Ticket:
         """`weights`: what `share` gave, or None."""
 
     def share(self, parcel: ArrayMessage) -> Any:
-        """Something that many sites will be sent."""
+        """Put a message where many nodes can get it."""
 
 
 class TrajectoryDelivery(msgspec.Struct, frozen=True):
@@ -223,7 +225,7 @@ class UsedUp(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """From the learner's site to another one."""
+    """From the learner's node to another one."""
 
     actors: list[UsedUp]
     models: list[str]
@@ -240,7 +242,7 @@ class _Lane:
 
 
 class TrajectorySender:
-    """Of a site without the learner: takes its part towards the actors."""
+    """On a node without the learner: takes the learner's part towards the actors."""
 
     def __init__(
         self,
@@ -258,11 +260,11 @@ class TrajectorySender:
         self._in_flight = in_flight
         self._lanes: dict[int, _Lane] = {}
         self.bytes = 0
-        """Of trajectories sent."""
+        """Bytes of trajectories sent."""
         self.is_full = False
         """An actor has more to send than may be on its way."""
         self.cut_off = False
-        """The learner's site is gone, or does not want what comes from here. The controller will say what
+        """The learner's node is gone, or does not want what comes from here. The controller will say what
         comes now."""
 
     def open(self, actor: int, epoch: int) -> None:
@@ -278,7 +280,7 @@ class TrajectorySender:
 
     @property
     def woken_by(self) -> Sequence[Signal]:
-        """Those by which actors wake a learner."""
+        """Signals by which actors wake a learner."""
         return self._signals[self._parts.num_places + 1 :]
 
     def step(self) -> None:
@@ -329,7 +331,7 @@ class TrajectorySender:
 
 @dataclass
 class _Far:
-    """Another site, as the learner's one sees it."""
+    """Another node, as the learner's one sees it."""
 
     peer: Peer
     actors: dict[int, int] = field(default_factory=dict)
@@ -340,7 +342,7 @@ class _Far:
 
 
 class TrajectoryReceiver:
-    """Of the learner's site: takes the part of actors that are elsewhere."""
+    """On the learner's node: takes the part of the actors on other nodes."""
 
     def __init__(
         self,
@@ -354,43 +356,43 @@ class TrajectoryReceiver:
         self._signals = signals
         self._learner_of = learner_of
         self._find_peer = find_peer
-        self._sites: dict[str, _Far] = {}
+        self._nodes: dict[str, _Far] = {}
         self._clocks = Counters()
         self._shared: tuple[list[ModelId], Any] | None = None
         """The weights that were sent last."""
         self.is_full = False
-        """A site has not taken yet what it was told last."""
+        """A node has not taken the last message yet."""
 
-    def know(self, site: str) -> None:
-        """It gets weights from now on: nobody can start there without."""
-        if site not in self._sites:
-            self._sites[site] = _Far(self._find_peer(site))
+    def know(self, node: str) -> None:
+        """The node gets weights from now on: no actor can start there without."""
+        if node not in self._nodes:
+            self._nodes[node] = _Far(self._find_peer(node))
 
-    def admit(self, actor: int, epoch: int, site: str) -> None:
-        """An actor is about to start at this site."""
+    def admit(self, actor: int, epoch: int, node: str) -> None:
+        """An actor is about to start on this node."""
         self.refuse(actor)
-        self.know(site)
-        self._sites[site].actors[actor] = epoch
+        self.know(node)
+        self._nodes[node].actors[actor] = epoch
 
     def refuse(self, actor: int) -> None:
         """It is dead, or given up: nothing more of it comes in, however late."""
-        for far in self._sites.values():
+        for far in self._nodes.values():
             far.actors.pop(actor, None)
             far.used.pop(actor, None)
 
     def absent(self, actor: int) -> None:
-        """It has left in good order: nobody waits for it, whether its last word came in or not."""
+        """The actor has left in good order: the learner waits no longer, whether its last message arrived or not."""
         self._parts.present[actor] = False
         self._signals[self._learner_of(actor)].notify()
 
     @property
     def woken_by(self) -> Sequence[Signal]:
-        """Those by which the learner wakes actors that are elsewhere."""
-        return [self._signals[actor] for far in self._sites.values() for actor in far.actors]
+        """Signals by which the learner wakes actors on other nodes."""
+        return [self._signals[actor] for far in self._nodes.values() for actor in far.actors]
 
     def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> bool:
         actor = delivery.actor
-        if not any(far.actors.get(actor) == delivery.epoch for far in self._sites.values()):
+        if not any(far.actors.get(actor) == delivery.epoch for far in self._nodes.values()):
             return False
         self._parts.ready[actor].put(put_slots(self._parts, parcel))
         self._parts.actor_times[actor] += self._clocks.since(actor, delivery.times)
@@ -399,9 +401,9 @@ class TrajectoryReceiver:
         return True
 
     def step(self) -> None:
-        """Tell every site what is new, one message at a time."""
+        """Send every node its news, one message at a time."""
         self.is_full = False
-        for name, far in list(self._sites.items()):
+        for name, far in list(self._nodes.items()):
             try:
                 answer = True if far.ticket is None else far.ticket.answer()
                 if answer is False:
@@ -411,7 +413,7 @@ class TrajectoryReceiver:
                 else:
                     far.ticket = self._tell(far)
             except PeerLost:  # what it sends is refused from now on: if it lives, it tells the controller
-                del self._sites[name]
+                del self._nodes[name]
 
     def _tell(self, far: _Far) -> Ticket | None:
         done = []
@@ -433,7 +435,7 @@ class TrajectoryReceiver:
         return far.peer.update(Update(done, [str(model) for model in models]), weights)
 
     def _weights(self, peer: Peer, fresh: dict[str, ModelId]) -> tuple[list[ModelId], Any]:
-        """Shared with all sites that have fallen behind by the same."""
+        """Weights to send, shared by all nodes that lack the same models."""
         wanted = list(fresh.values())
         if self._shared is None or self._shared[0] != wanted:
             models: list[ModelId] = []

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import io
 import os
+import socket
 import sys
 import sysconfig
 import zipfile
@@ -25,6 +26,7 @@ from ludus.runtime.ray.transfer import ArrayMessage, unpack
 from ludus.store.files import safe_name
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFacts, RunFolder
+from ludus.workers.messages import CODE
 
 MOST_BYTES = 64 * 2**20
 _INSTALLED = tuple(sysconfig.get_path(place) for place in ("stdlib", "purelib", "platlib"))
@@ -41,7 +43,7 @@ class CodeArchive(msgspec.Struct, frozen=True):
 
 @cache
 def ludus_digest() -> str:
-    """Of the source of this installation of Ludus."""
+    """The digest of the source of this installation of Ludus."""
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(_LUDUS.rglob("*.py")):
         digest.update(file.relative_to(_LUDUS).as_posix().encode())
@@ -61,10 +63,10 @@ def pack_code(experiment: Any) -> list[CodeArchive]:
     return [CodeArchive(str(folder), _zip(folder, sorted(set(paths)))) for folder, paths in found.items()]
 
 
-def unpack_code(luggage: list[CodeArchive], place: Path) -> dict[str, str]:
+def unpack_code(code: list[CodeArchive], place: Path) -> dict[str, str]:
     """Puts the folders below `place`; gives where each is now."""
     places = {}
-    for number, one in enumerate(luggage):
+    for number, one in enumerate(code):
         target = place / str(number)
         target.mkdir(parents=True)
         with zipfile.ZipFile(io.BytesIO(one.content)) as packed:
@@ -161,7 +163,7 @@ class Mirror:
     """What the workers of a node take for their run folder. Where the run folder can be seen, models,
     checkpoints and logs are its own; where not, models are a cache that is filled before anybody asks."""
 
-    def __init__(self, run: str, facts: bytes, luggage: list[CodeArchive], *, shared: bool) -> None:
+    def __init__(self, run: str, facts: bytes, code: list[CodeArchive], *, shared: bool) -> None:
         self._home = TemporaryHome(f"ludus-site-{safe_name(Path(run).name, 'run')}-")
         self.path = self._home.path
         self._models: OrderedDict[ModelId, None] = OrderedDict()
@@ -170,7 +172,7 @@ class Mirror:
                 (self.path / part).symlink_to(Path(run).absolute() / part)
             else:
                 (self.path / part).mkdir()
-        places = unpack_code(luggage, self.path / "code")
+        places = unpack_code(code, self.path / "code")
         written = msgspec.json.decode(facts, type=RunFacts)
         here = moved(msgspec.json.decode(written.experiment), places)
         written = msgspec.structs.replace(written, experiment=msgspec.Raw(msgspec.json.encode(here)))
@@ -195,3 +197,27 @@ class Mirror:
 
     def close(self) -> None:
         self._home.close()
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """Facts of a node, before anything is started on it."""
+
+    host: str
+    pid: int
+    code: str
+    digest: str
+    sees_run: bool
+
+    @classmethod
+    def here(cls, run: str, facts: bytes) -> NodeFacts:
+        return cls(socket.gethostname(), os.getpid(), CODE, ludus_digest(), sees(run, facts))
+
+    def other_code(self, node: str) -> str | None:
+        """Why the node cannot take part, if it has other code than this process."""
+        ours = (CODE, ludus_digest())
+        if (self.code, self.digest) == ours:
+            return None
+        return (
+            f"node {node} has {self.code} (digest {self.digest}), the controller has {ours[0]} "
+            f"(digest {ours[1]}): install the same version on it"
+        )
