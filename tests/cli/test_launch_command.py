@@ -88,7 +88,7 @@ def test_what_could_not_train_is_refused_before_it_waits(ludus: Ludus, launcher:
     [
         (("somewhere:port",), "'somewhere:port' is not HOST or HOST:PORT"),
         (("somewhere:70000",), "is not HOST or HOST:PORT"),
-        (("127.0.0.1",), "no token: a cluster lets in only who knows it"),
+        (("127.0.0.1",), "no token: a cluster rejects nodes without it"),
         (("127.0.0.1", "--token-file", "nowhere"), "token file nowhere: No such file"),
         (("127.0.0.1", "--token-file", "token", "--workers", "0"), "--workers 0 is for --role learner"),
     ],

@@ -1,4 +1,4 @@
-"""`ludus doctor`: what this machine has, what is installed, and what to change."""
+"""`ludus doctor`: resources of this machine, installed packages, and advice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Finding:
 
 
 def look_around() -> Iterator[Finding]:
-    """All about this machine that matters to training."""
+    """Facts of this machine that matter to training."""
     yield _cores()
     yield from _threads()
     yield from _memory()
@@ -231,7 +231,7 @@ PROGRAMS = {
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
-    """Explain the machine as training sees it, what is installed, and what to change."""
+    """Show the resources of this machine, what is installed, and what to change."""
     machine, packages, programs = list(look_around()), list(_packages()), list(_programs())
     if as_json:
         click.echo(json.dumps(_facts(machine, packages, programs)))

@@ -1,4 +1,4 @@
-"""`ludus launch slurm|kubernetes|hosts`: writes the job for other machines, and sends it if asked."""
+"""`ludus launch slurm|kubernetes|hosts` writes and submits jobs; `ludus join` adds a machine to a cluster."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 import click
 
-from ludus.cli.main import FAILED, INTERRUPTED
+from ludus.cli.main import FAILED, EndSignals
 from ludus.config import ConfigError
 from ludus.launch.hosts import SshTraining, read_host_file
 from ludus.launch.kubernetes import KubernetesJob, as_yaml
@@ -49,8 +48,8 @@ recipe_argument = click.argument("experiment", metavar="RECIPE|FILE.py:NAME|FILE
 
 @click.group("launch")
 def launch_command() -> None:
-    """Train on other machines. Each launcher checks the experiment first; a job that is preempted or dies
-    goes on with its run folder when it starts again."""
+    """Train on other machines. Each launcher checks the experiment first. A job that was preempted or died
+    resumes its run when it starts again."""
 
 
 @launch_command.command("slurm")
@@ -231,11 +230,11 @@ def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...]
 
 
 def _training(experiment: str, run: str | None, settings: tuple[str, ...]) -> TrainingCommand:
-    """Refuses what could not be trained, before anything waits in a queue for it."""
+    """Check the experiment before a job for it waits in a queue."""
     found = find_experiment(experiment, settings)
     place = Path(run or f"runs/{found.name}").absolute()
     if (place / "run.json").exists():
-        click.echo(f"{place} is a run already: the job goes on with it, as it is", err=True)
+        click.echo(f"{place} is a run already: the job resumes it with its own settings", err=True)
     return TrainingCommand(experiment=experiment, run=str(place), settings=settings)
 
 
@@ -293,15 +292,8 @@ def join_cluster_command(
     programs = Path(sys.executable).parent
     if not (programs / "ray").exists():
         raise ConfigError(f"Ray is not installed here; {install_command('ray')} adds it")
-    leaving = threading.Event()
-    received: list[int] = []
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        leaving.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
+    signals = EndSignals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    leaving = signals.ended
     if token_file == "-":
         threading.Thread(target=_leave_at_end_of_input, args=(leaving,), daemon=True).start()
     try:
@@ -321,7 +313,7 @@ def join_cluster_command(
             click.echo(f"the cluster at {head} has ended")
     finally:
         node.end()
-    return INTERRUPTED if signal.SIGINT in received else 0
+    return signals.exit_code
 
 
 def _with_port(head: str) -> str:
@@ -342,7 +334,7 @@ def _token(file: str | None) -> str:
     except TokenError as error:
         raise ConfigError(str(error)) from error
     if not token:
-        raise ConfigError(f"no token: a cluster lets in only who knows it. Give --token-file, or set {TOKEN_VARIABLE}")
+        raise ConfigError(f"no token: a cluster rejects nodes without it. Give --token-file, or set {TOKEN_VARIABLE}")
     return token
 
 

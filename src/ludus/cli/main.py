@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
+from types import FrameType
 
 import click
 
@@ -69,6 +72,29 @@ PLACES = {
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 OUT_OF_TIME = 75
 """The time limit of a run was reached: it is saved, and goes on with --resume (EX_TEMPFAIL of sysexits)."""
+
+
+class EndSignals:
+    """The signals that end a command which runs until then. The first one lets it end in good order."""
+
+    def __init__(self, *numbers: int) -> None:
+        """Listen to these signals; without any, to SIGINT and SIGTERM."""
+        self.ended = threading.Event()
+        self._first: int | None = None
+        for number in numbers or (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._receive)
+
+    def wait(self) -> None:
+        while not self.ended.wait(1.0):
+            pass
+
+    @property
+    def exit_code(self) -> int:
+        return INTERRUPTED if self._first == signal.SIGINT else 0
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        self._first = number if self._first is None else self._first
+        self.ended.set()
 
 
 class LazyCommands(click.Group):

@@ -1,20 +1,17 @@
-"""`ludus serve`: a game server for remote actors. Needs neither torch nor, for the trainer, the game."""
+"""`ludus serve`: a game server for remote actors. The server needs no torch, and the trainer does not need the game."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import signal
 import ssl
 import sys
-import threading
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ludus.cli.main import INTERRUPTED
+from ludus.cli.main import EndSignals
 from ludus.config import ConfigError
 from ludus.config.conversion import MAX_BYTES, build_from, read_yaml
 from ludus.games.game import GameSource
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
               help="0: any that is free.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True,
-              help="Where to listen. Other machines are let in with a token only.")  # fmt: skip
+              help="Address to listen on. Other machines need a token.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True,
               help="Processes for the tables of each client. 0: the game runs in the server itself, which is "
               "quickest, but a crash of the game ends all.")  # fmt: skip
@@ -63,7 +60,7 @@ def command(
     program: str | None,
     settings: tuple[str, ...],
 ) -> int:
-    """Host tables of GAME (a name from `ludus games`, or FILE.py:CLASS) for actors elsewhere.
+    """Serve tables of GAME (a name from `ludus games`, or FILE.py:CLASS) to actors on other machines.
 
     \b
     ludus serve connect_four
@@ -106,33 +103,23 @@ def command(
         why_not_ready=lambda: None if outside is None else outside.why_not_ready(),
         tell=_tell,
     )
-    ended = threading.Event()
-    received: list[int] = []
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        ended.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+    signals = EndSignals()
     try:
         if outside is not None:
             outside.start()
         bound = server.start()
         _announce(game, name, host, bound, workers, token is not None, tls is not None)
-        while not ended.wait(1.0):
-            pass
+        signals.wait()
         _tell("ending")
     finally:
         quiet = server.stop()
         if outside is not None:
             outside.close()
-    code = INTERRUPTED if received[0] == signal.SIGINT else 0
     if not quiet:
         _tell("a game hangs in this process and is abandoned")
         sys.stdout.flush()
-        os._exit(code)  # the interpreter would wait for its thread for ever
-    return code
+        os._exit(signals.exit_code)  # the interpreter would wait for its thread for ever
+    return signals.exit_code
 
 
 def _hosted(source: GameSource, how: Isolation | None) -> GameSource:
@@ -151,8 +138,8 @@ def _require_safe(host: str, token: str | None) -> None:
         local = False
     if not local and token is None:
         raise ConfigError(
-            f"--host {host} can be reached from other machines: give --token-file, a file with a secret word "
-            "that clients must know"
+            f"--host {host} can be reached from other machines: give --token-file, a file with a secret token "
+            "that clients send"
         )
 
 

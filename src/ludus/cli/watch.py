@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from pathlib import Path
-from types import FrameType
 
 import click
 
-from ludus.cli.main import INTERRUPTED
+from ludus.cli.main import EndSignals
 from ludus.cli.page_options import page_options, read_access, show_in_browser
 from ludus.config import ConfigError
 from ludus.lookup import open_run
@@ -29,7 +26,7 @@ def watch_command(
     names: tuple[str, ...],
     open_browser: bool | None,
 ) -> int:
-    """Show RUN (default: the newest under runs/) in a browser: how it goes, its league, players and matches.
+    """Show RUN (default: the newest under runs/) in a browser: its progress, league, players and matches.
 
     Reads only, while the run trains or long after, also from a copy or a read-only disk. On another machine:
     `ssh -L 8000:localhost:8000 MACHINE`, there `ludus watch RUN --port 8000`, here http://localhost:8000.
@@ -41,15 +38,7 @@ def watch_command(
     from ludus.observe.web.page_server import PageServer
 
     folder = open_run(run)
-    ended = threading.Event()
-    received: list[int] = []
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        ended.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+    signals = EndSignals()
     view = RunView(folder)
     dashboard = Dashboard(view, ViewError, replay_reader(folder, trusted=trust))
     try:
@@ -61,15 +50,14 @@ def watch_command(
                 click.echo("  it asks for the token; what it shows travels in the clear, `ssh -L` hides it")
             sys.stdout.flush()
             show_in_browser(server.url, open_browser)
-            while not ended.wait(1.0):
-                pass
+            signals.wait()
         finally:
             dashboard.close()
             server.close()
     finally:
         dashboard.close()
         view.close()
-    return INTERRUPTED if received[0] == signal.SIGINT else 0
+    return signals.exit_code
 
 
 @click.command("report")

@@ -57,7 +57,7 @@ class Documents(Protocol):
 
 
 class Dashboard:
-    """An app to be served behind `security.guarded`. `close` ends its streams and its thread."""
+    """An app to be served behind `page_server.PageGuard`. `close` ends its streams and its thread."""
 
     def __init__(
         self,
