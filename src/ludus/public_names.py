@@ -131,7 +131,7 @@ _MORE_GAMES = _table(
     RecordedTables ludus.games.recording Tables that record every episode.
     game_version ludus.games.recording A digest of the code of a game.
     Environment ludus.games.environments The Python environment of a game library.
-    SeatPlayer ludus.data.replay Who played a seat in a replay.
+    SeatPlayer ludus.data.replay The player of a seat in a replay.
     DecodedReplay ludus.data.replay What was taken from one replay.
     Episode ludus.data.replay One seat's part in one recorded game.
     EpisodeFacts ludus.data.replay Facts of an episode without its observations.
@@ -185,7 +185,7 @@ _LEAGUE = _table(
     Mixture ludus.league.matchmaking Opponents: one of several rules at random.
     MetaStrategy ludus.league.psro Opponents: the meta-strategy of all snapshots (PSRO).
     Candidates ludus.league.matchmaking The players that a rule may choose from.
-    Payoff ludus.league.payoff Who beats whom, from results.
+    Payoff ludus.league.payoff Win rates and scores between players, from results.
     BySteps ludus.league.promotion A snapshot every so many decisions.
     ByWinRate ludus.league.promotion A snapshot once opponents are beaten often enough.
     ByScore ludus.league.promotion A snapshot when the mean score has grown.
@@ -211,7 +211,7 @@ _MORE_LEAGUE = _table(
     FromStart ludus.league.promotion A reset player starts from what it began with.
     AfterReset ludus.league.promotion What happens to a player after a reset.
     PayoffRules ludus.league.payoff How fast old games fade.
-    Selection ludus.league.population Interface of a rule that chooses whom a member takes over from.
+    Selection ludus.league.population Interface of a rule that chooses the donor of a member.
     Truncation ludus.league.population The worst members take over from the best.
     BinaryTournament ludus.league.population A member takes over from one that beats it.
     SearchSpace ludus.league.population Interface of the values that a setting may have.

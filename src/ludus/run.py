@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,7 @@ from ludus.data.records import Stop
 from ludus.league.league import League
 from ludus.league.summary import LeagueSummary
 from ludus.observe.league_reader import LeaguePlayer, LeagueReader, league_players
+from ludus.observe.progress import ProgressLines
 from ludus.observe.report import write_report
 from ludus.observe.run_state import status_document
 from ludus.observe.terminal import league_table, payoff_table
@@ -221,13 +223,12 @@ class Run:
             overrides: settings of the exploiter's training, by path.
         """
         from ludus.evaluation.measures import exploit
-        from ludus.runtime.start import ProgressLines
 
         return exploit(
             self.folder,
             player,
             watching=lambda training: ProgressLines(training, quiet=quiet),
-            tell=_silent if quiet else print,
+            tell=_silent if quiet else partial(print, flush=True),
             mixture=mixture,
             method=method,
             weights=weights,

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
 from ludus.lookup import explained_experiment, find_experiment, fix_bots, open_run
+from ludus.observe.progress import ProgressLines
 from ludus.replays.cloning_plan import is_cloned
 from ludus.run import Run
 from ludus.runtime.assemble import (
@@ -39,7 +41,6 @@ from ludus.runtime.services import fix_services
 from ludus.runtime.settings import checked_settings, effective, is_live, require_trainable
 from ludus.runtime.start import (
     InitialModels,
-    ProgressLines,
     edit_stopped,
     find_initial_models,
     models_named,
@@ -95,7 +96,7 @@ def train(
     named = {"budget": budget, "runtime": runtime, "actors": actors}
     settings = {**overrides, **{name: value for name, value in named.items() if value is not None}}
     plan = Plan.make(what, run=run, resume=resume, settings=settings, actors=actors, address=address)
-    say = _silent if quiet else print
+    say = _silent if quiet else partial(print, flush=True)
     with plan.open([f"ludus.train({what!r})"]) as (folder, experiment):
         path = folder.path
         say(f"run folder: {path}")
@@ -134,7 +135,7 @@ class Plan:
     live: Mapping[str, str]
     """Settings that are changed in the ledger of the run."""
     actors: int | None
-    """Actor processes that somebody asked for, now or before."""
+    """Number of actor processes that was requested, now or before."""
     address: str | None
     defaults: str | None = None
     """The defaults that were chosen for a game that is trained by its address, with reasons."""

@@ -12,7 +12,7 @@ import pytest
 from command_line import LUDUS
 from terminals import Terminal, running
 
-from ludus.cli.train_view import Pace
+from ludus.observe.progress import Pace
 from ludus.observe.terminal import can_redraw
 
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")

@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.cli.main import INTERRUPTED
-from ludus.cli.train_view import UNREAD, ProgressView, Style, progress_line, style_of, time_left
+from ludus.cli.train_view import UNREAD, ProgressView, Style, progress_line, style_of
 from ludus.config import ConfigError
 from ludus.data.replay import Outcome
 from ludus.models.policy import use_threads
+from ludus.observe.progress import time_left
 from ludus.observe.terminal import add_numbers, flow, new_console, new_table
 from ludus.replays.cloned_run import ClonedRun
 from ludus.replays.cloning_plan import EPOCHS, OWN, CloningFacts, CloningRequest, plan_new, plan_resumed

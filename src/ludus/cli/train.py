@@ -125,7 +125,7 @@ def _show_start(plan: Plan, folder: RunFolder, chosen: Experiment, console: Cons
         console.print(f"services:   {named}")
     for output in chosen.metrics:
         console.print(f"metrics:    {output.where(folder)}", soft_wrap=True)
-    for role in _taught_by_nobody(chosen):
+    for role in _without_teacher(chosen):
         console.print(
             f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
             f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
@@ -137,7 +137,7 @@ def _service(name: str, described: UserService) -> str:
     return f"{name} ({described.count}{needs})"
 
 
-def _taught_by_nobody(experiment: Experiment) -> list[str]:
+def _without_teacher(experiment: Experiment) -> list[str]:
     """Roles whose players would be held near the weights that they start from, which are fresh ones."""
     if not any(reference.fixed for reference in experiment.algorithm.references.values()):
         return []

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.league.summary import LeagueSummary, summarise
+from ludus.observe.progress import EVERY_S, FIRST_S, TrainingProgress, time_left, troubles
 from ludus.observe.terminal import can_redraw, flow, league_table, short
 from ludus.runtime.coordinator import Training
 from ludus.workers.worker import StopTraining
@@ -27,9 +27,7 @@ Style = Literal["live", "lines", "json", "quiet"]
 
 UNREAD = "nobody reads the output any more"
 """The reason that ends a run whose output pipe was closed, as in `ludus train --json | head`."""
-REDRAW_S = {"live": 1.0, "lines": 5.0, "json": 1.0}
-FIRST_S = 1.0
-"""A sign of life comes early."""
+REDRAW_S = {"live": 1.0, "lines": EVERY_S, "json": 1.0}
 LEAGUE_S = 5.0
 """The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
 LOW = 10
@@ -48,31 +46,11 @@ LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
 LAG_SHARE = "lag_share."
 """Shares of decisions by their age: for curves, not for the live table."""
-NOT_FINITE = (("refused", "decisions"), ("skipped", "updates"))
 
 
 def style_of(*, as_json: bool, quiet: bool) -> Style:
     """The form of progress on standard output."""
     return "json" if as_json else "quiet" if quiet else "live" if can_redraw(sys.stdout) else "lines"
-
-
-class Pace:
-    """The rate of a count: over the last minute, or over the last few steps where those take longer."""
-
-    WINDOW_S = 60.0
-    STEPS = 3
-
-    def __init__(self, now: float, count: float) -> None:
-        self._seen = deque([(now, count)])
-
-    def __call__(self, now: float, count: float) -> float:
-        """Per second. Falls while nothing happens."""
-        if count != self._seen[-1][1]:
-            self._seen.append((now, count))
-        while len(self._seen) > self.STEPS and now - self._seen[1][0] > self.WINDOW_S:
-            self._seen.popleft()
-        began, first = self._seen[0]
-        return (count - first) / max(now - began, 1e-9)
 
 
 class ProgressView(ABC):
@@ -126,32 +104,16 @@ class TrainView(ProgressView):
     def __init__(self, training: Training, style: Style, console: Console) -> None:
         super().__init__(style, console)
         self._training = training
-        started = self._rated = time.monotonic()
-        self._drawn = started + FIRST_S - REDRAW_S.get(style, 0.0)
-        self._pace = Pace(started, training.numbers()["decisions"])
+        self._rated = time.monotonic()
+        self._drawn = self._rated + FIRST_S - REDRAW_S.get(style, 0.0)
+        self._progress = TrainingProgress(training)
         self._summary: LeagueSummary | None = None
 
     def _numbers(self, now: float) -> dict[str, float]:
-        numbers = self._training.numbers()
-        budget = self._training.experiment.budget
-        rate = self._pace(now, numbers["decisions"])
-        left = max(budget - numbers["decisions"], 0)
-        return {
-            "progress": min(numbers["decisions"] / budget, 1.0),
-            "decisions_per_s": rate,
-            **({"left_s": left / rate} if rate else {}),
-            **numbers,
-        }
+        return self._progress.numbers(now)
 
     def _line(self, now: float) -> str:
-        numbers = self._numbers(now)
-        entropy = next((value for name, value in numbers.items() if name.endswith("/entropy")), None)
-        return (
-            f"{numbers['progress']:6.1%}  {numbers['decisions']:>12,.0f} decisions  "
-            f"{numbers['decisions_per_s']:>8,.0f}/s  {numbers['matches']:>6,.0f} matches  "
-            + (f"entropy {entropy:.3f}  " if entropy is not None else "")
-            + "  ".join([time_left(numbers), *_troubles(numbers)])
-        )
+        return self._progress.line(now)
 
     def _picture(self, now: float) -> Group:
         """As much as the terminal has room for: what tells most comes first."""
@@ -177,7 +139,7 @@ class TrainView(ProgressView):
         ]
         above = [
             *(Text(line) for line in flow(figures, width)),
-            *(Text(line, style="bold red") for line in flow(_troubles(numbers), width)),
+            *(Text(line, style="bold red") for line in flow(troubles(numbers), width)),
             *_losses(numbers, width, most=height // 4),
             Text(),
         ]
@@ -230,21 +192,3 @@ def _losses(numbers: Mapping[str, float], width: int, most: int) -> list[Text]:
 def _in_order(figures: Mapping[str, str]) -> Sequence[str]:
     order = [*(what for what in FIRST if what in figures), *(what for what in figures if what not in FIRST)]
     return [figures[what] for what in order]
-
-
-def _troubles(numbers: Mapping[str, float]) -> list[str]:
-    """A run that learns nothing because of a NaN must not look like one that is slow."""
-    shown = []
-    for what, things in NOT_FINITE:
-        count = sum(value for name, value in numbers.items() if name.endswith(f"/{what}"))
-        if count:
-            shown.append(f"{count:,.0f} {things} not finite!")
-    return shown
-
-
-def time_left(numbers: Mapping[str, float]) -> str:
-    if "left_s" not in numbers:
-        return "? left"
-    minutes, rest = divmod(int(numbers["left_s"]), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m left" if hours else f"{minutes}m {rest:02d}s left"

@@ -95,7 +95,7 @@ def report_command(run: str | None, out: str | None, export: str | None, trust: 
     except OSError as error:
         where = "; write it elsewhere with --out FILE.html" if out is None else ""
         raise ConfigError(f"{path}: {error.strerror}{where}") from error
-    click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser, or send it to somebody")
+    click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser, or send it")
     if export is not None:
         from ludus.observe.export import export_run
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -247,12 +248,9 @@ def exploit(
         f"training {seeds} exploiter{'s' * (seeds > 1)} {f'from {start}' if start else 'with fresh weights'} on "
         f"{trained_with.budget:,} decisions{' each' * (seeds > 1)} (--budget N)"
     )
-
-    def training(described: Experiment, exploiter: RunFolder) -> AbstractContextManager[Training]:
-        return _training(described, exploiter, address)
-
+    starting = partial(_training, address=address)
     try:
-        trained = attempt.run(command or sys.argv, training, watching, tell)
+        trained = attempt.run(command or sys.argv, starting, watching, tell)
     except KeyboardInterrupt:
         trained = None
     finally:

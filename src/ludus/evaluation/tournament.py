@@ -1,4 +1,4 @@
-"""Plays given pairs of players against each other and adds up the results: what `ludus eval` does."""
+"""Plays given line-ups of players and adds up the results, as for `ludus eval`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ludus.workers.player_cache import Players
 from ludus.workers.seating import Seating
 
 MOST_TRIES = 5
-"""A match whose tables were lost is played again, but not for ever."""
+"""Attempts at a match whose tables are lost."""
 
 
 class Tournament:
@@ -90,7 +90,7 @@ class Tournament:
                 self._actor.step()
         return self.results
 
-    # --- the desk of the actor ---
+    # --- the client of the actor ---
 
     def next_match(self, tables: int) -> Match:
         """The next line-up; when none is left, tables that are done go on with the last one unrecorded."""
@@ -157,7 +157,7 @@ class EvaluationMatch:
     def _watch(self, tables: GameBatch, seating: Seating) -> None:
         played = len(self._tournament.results)
         if played == self._num_line_ups or lost_tables(tables):
-            return  # an episode that nobody asked for, or one that will be played again
+            return  # a surplus episode, or one that will be played again
         view, spec, step = tables.view, tables.spec, int(seating.steps[0])
         if step == 0:
             self._score[:] = 0.0

@@ -18,12 +18,12 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ludus.games.pictures import Moment, colour_of_team, written_score
 from ludus.observe.pictures import png_address, state_of_play
-from ludus.observe.web.page_server import PageAccess, PageServer
+from ludus.observe.web.page_server import PageAccess, PageServer, file_route
 
 WEB = Path(__file__).parent / "web"
 FILES = {"/": "live.html", "/theme.css": "static/theme.css", "/live.css": "live.css", "/live.js": "live.js"}
@@ -64,7 +64,7 @@ class LivePage:
         self._seconds = 1 / moments_per_second
         self._changed = threading.Condition()
         self._events: dict[str, tuple[int, str]] = {}
-        """The newest event of each kind, with its number: a spectator who is slow or late misses only
+        """The newest event of each kind, with its number: a slow or late spectator misses only
         what is out of date."""
         self._number = 0
         self._spectators = 0
@@ -135,7 +135,7 @@ class LivePage:
     # --- serving ---
 
     def _app(self) -> Starlette:
-        files = [Route(path, _file(name)) for path, name in FILES.items()]
+        files = [Route(path, file_route(WEB / name)) for path, name in FILES.items()]
         return Starlette(
             routes=[
                 *files,
@@ -204,10 +204,3 @@ def _told(moment: Moment) -> dict[str, Any]:
         "ended": moment.ended,
         "picture": png_address(moment.draw()),
     }
-
-
-def _file(name: str) -> Any:
-    async def give(_: Request) -> Response:
-        return FileResponse(WEB / name)
-
-    return give

@@ -113,7 +113,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def find_metric(name: str) -> Found:
-    """What is known of a name. One that nobody has declared, such as a statistic of your own algorithm, is
+    """The metric with this name. A name that is not declared, such as a statistic of your own algorithm, is
     described by its name alone."""
     for metric in METRICS:
         if match := _pattern(metric.name).fullmatch(name):

@@ -69,7 +69,7 @@ def require_library(output: str, library: str, extra: str) -> None:
 
 
 def _tell(line: str) -> None:
-    with suppress(OSError, ValueError):  # nobody reads the terminal any more
+    with suppress(OSError, ValueError):  # the terminal is closed
         print(line, file=sys.stderr, flush=True)
 
 

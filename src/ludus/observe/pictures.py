@@ -1,4 +1,4 @@
-"""Pictures for people: a moment of an episode with a caption of who plays and how it stands."""
+"""Pictures of play: a moment of an episode with a caption of players and score."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class WandBSink:
 
 
 def begin_run(output: WandB, folder: RunFolder) -> tuple[Any, str | None]:
-    """The library's run, and why it is offline though nobody asked for that."""
+    """The library's run, and the reason if it is offline against the settings."""
     import wandb
 
     experiment = msgspec.json.decode(folder.facts.experiment)
@@ -220,7 +220,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 def known_hosts_only(app: WSGIApplication) -> WSGIApplication:
-    """A page of somebody else's, whose name is made to point to this machine, gets no answer."""
+    """Reject requests under other host names: another site's name may be made to point to this machine."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ.get("HTTP_HOST", "").partition(":")[0] in HOSTS:

@@ -36,7 +36,7 @@ class FittingTable(Table):
     """A table that leaves out columns, and says which, before it breaks words or numbers.
 
     The first column always stays. Of the others go those named in `least` first, then from the right. In a
-    file nothing is left out: it has no width, and somebody may look for what is missing.
+    file nothing is left out.
     """
 
     least: tuple[str, ...] = ()
@@ -129,8 +129,8 @@ def new_console() -> Console:
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether somebody looks on whose terminal can draw over what it shows: not in a file, a pipe, a dumb
-    terminal or the log of a CI job, which may give its programs a terminal and keep all that they draw."""
+    """Whether the stream is a terminal that can be redrawn: no file, pipe, dumb terminal or log of a CI job,
+    which may offer a terminal and keep everything that is drawn."""
     dumb = os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown")
     return stream.isatty() and not dumb and not os.environ.get("CI")
 
@@ -197,7 +197,7 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
 
 
 def _most_important(rows: Sequence[tuple[Player, Rating]], most: int | None) -> list[tuple[Player, Rating]]:
-    """All but the weakest frozen players, where there are very many. With room for few: those who learn, the
+    """All but the weakest frozen players, where there are very many. With room for few: learning players, the
     best frozen ones, the scripted ones, then further frozen ones."""
     frozen = [player.id for player, _ in rows if player.frozen]
     if most is None:

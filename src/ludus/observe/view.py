@@ -96,8 +96,8 @@ class RunView:
         self.follow()
 
     def look(self) -> None:
-        """At what the run says of itself and has measured: a few milliseconds, and where there are GPUs now
-        and then what nvidia-smi takes. Nobody who wants a document waits for that."""
+        """Read status and metrics: a few milliseconds. With GPUs, nvidia-smi is called now and then, and no
+        request for a document waits for it."""
         if self.folder.holder() is not None:
             self._gpus.look()
         with self._front:
@@ -206,7 +206,7 @@ class RunView:
             return made.encoded, "-".join(map(str, made.version))
 
     def due(self) -> list[str]:
-        """Documents that somebody has seen, or has asked for too early, and that can be made anew."""
+        """Documents that were requested before and can be made anew."""
         now = time.monotonic()
         early = [name for name, was in list(self._missing.items()) if was != self._version(name)]
         return early + [
@@ -238,7 +238,7 @@ class RunView:
             try:
                 saved = read_league(self.folder)
                 self._ledger = self.folder.ledger(read_only=True)
-            except Exception as error:  # code of the user's runs here, and libraries of games may be missing
+            except Exception as error:  # run.json may hold anything
                 self._why_no_league = f"{type(error).__name__}: {error}"
                 return None
             self._why_no_league = ""
@@ -279,8 +279,7 @@ class RunView:
                 Concern(
                     what="the league cannot be shown",
                     why=self._why_no_league,
-                    advice="`ludus league` on the machine that trains it shows it; a game or code of your "
-                    "own must be installed here too",
+                    advice=f"`ludus league {self._run}` shows the whole error",
                 )
             )
         return found

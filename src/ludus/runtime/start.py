@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from types import TracebackType
-from typing import Self, TextIO
 
 from ludus.config import ConfigError
 from ludus.data.records import AnyEdit, LearnerProgress, ModelId, PlayerReset, Settings
@@ -269,43 +266,3 @@ def edit_stopped(folder: RunFolder, edit: AnyEdit) -> EditAnswer:
             return EditAnswer(done=Editor(controller, edit_context(written, folder)).do(edit))
         except REFUSALS as error:
             return EditAnswer(refused=str(error))
-
-
-FIRST_LINE_S, LINE_EVERY_S = 1.0, 5.0
-"""Seconds until the first line of progress, and between two lines."""
-
-
-class ProgressLines:
-    """Prints a line about a training now and then; call it after every round."""
-
-    def __init__(self, training: Training, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        self._training = training
-        self._quiet = quiet
-        self._stream = stream
-        self._began = time.monotonic()
-        self._first = training.numbers()["decisions"]
-        self._due = self._began + FIRST_LINE_S
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing to release."""
-
-    def __call__(self, training: Training) -> None:
-        now = time.monotonic()
-        if not self._quiet and now >= self._due:
-            self._due = now + LINE_EVERY_S
-            print(self._line(now), file=self._stream, flush=True)
-
-    def _line(self, now: float) -> str:
-        numbers, budget = self._training.numbers(), self._training.experiment.budget
-        decisions = numbers["decisions"]
-        rate = (decisions - self._first) / max(now - self._began, 1e-9)
-        left = f"{max(budget - decisions, 0) / rate / 60:,.1f} min left" if rate else "? left"
-        return (
-            f"{min(decisions / budget, 1.0):6.1%}  {decisions:>12,.0f} decisions  {rate:>8,.0f}/s  "
-            f"{numbers['matches']:>6,.0f} matches  {left}"
-        )

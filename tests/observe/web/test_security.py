@@ -17,10 +17,10 @@ from starlette.routing import Route
 from ludus.observe.web import page_server as security
 from ludus.observe.web.page_server import (
     PageAccess,
+    PageGuard,
     PageServer,
     UnsafeAddressError,
     confined,
-    guarded,
     known_names,
 )
 
@@ -201,7 +201,7 @@ def test_web_sockets_are_not_ours() -> None:
     async def never(*_: object) -> None:
         raise AssertionError("the app was asked")
 
-    asyncio.run(guarded(never, PageAccess())({"type": "websocket"}, never, never))
+    asyncio.run(PageGuard(never, PageAccess())({"type": "websocket"}, never, never))
 
 
 # --- files ---

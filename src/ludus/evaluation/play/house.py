@@ -116,7 +116,7 @@ class Kept:
 
 
 Keep = Callable[[GameSeats, Ended | None, str], Kept]
-"""Records a game: who played, how it ended (None: it did not) and, if it did not, why. Called once a game."""
+"""Records a game from its players, its end (None: it was abandoned) and the reason. Called once per game."""
 
 
 class PlayHost:
@@ -207,7 +207,7 @@ class PersonsGame:
         self.session.close()
 
     def show(self, *, thoughts: bool = False) -> dict[str, Any]:
-        """For the page: what the person may know, who plays, and what has become of the game."""
+        """For the page: everything that the person may know, the players, and whether the game was recorded."""
         shown = self.session.show(thoughts=thoughts)
         kept = self.kept
         return shown | {

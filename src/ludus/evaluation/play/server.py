@@ -1,7 +1,7 @@
-"""The page on which a person plays: its files, and what it asks for.
+"""The page on which a person plays: its files and its requests.
 
-Every page that is open has a key of its own, so that two tabs play two games. The page keeps the time: a game
-in real time stands still while nobody asks for its next tick.
+Every open page has a key of its own, so that two tabs play two games. The page keeps the time: a real-time game
+stands still until the page asks for its next tick.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ludus.config import ConfigError
@@ -28,6 +29,7 @@ from ludus.evaluation.play.house import PersonsGame, PlayHost
 from ludus.evaluation.play.session import WrongMove
 from ludus.games.seat_rows import GameError
 from ludus.observe import web
+from ludus.observe.web.page_server import file_route
 from ludus.store.files import StoreError
 
 OWN_FILES = Path(__file__).parent / "static"
@@ -41,7 +43,7 @@ FILES: Mapping[str, Path] = {
     },
 }
 MOST_GAMES = 32
-"""That go on at the same time; the one that nobody has touched for longest makes room."""
+"""Games at the same time; the one that was idle for longest makes room for a new one."""
 MOST_BYTES = 64_000
 
 Answer = dict[str, Any]
@@ -68,7 +70,7 @@ class PlayPage:
     """The app of the page, and the games that are played on it."""
 
     def __init__(self, house: PlayHost, player: str, seat: int | None, *, read_replay: Callable[[str], Answer]) -> None:
-        """`player` and `seat` are what the page begins with."""
+        """`player` and `seat` are the first choice of the page."""
         self._house = house
         self._player, self._seat = player, seat
         self._read_replay = read_replay
@@ -80,7 +82,7 @@ class PlayPage:
         asked = {"/game": self._new_game, "/move": self._move, "/tick": self._tick, "/leave": self._leave}
         self.app = Starlette(
             routes=[
-                *(Route(path, _file(file)) for path, file in FILES.items()),
+                *(Route(path, file_route(file)) for path, file in FILES.items()),
                 Route("/start", self._get(self._begin)),
                 Route("/state", self._get(self._state)),
                 Route("/replays/{name}", self._get(self._replay)),
@@ -89,7 +91,7 @@ class PlayPage:
         )
 
     def close(self) -> None:
-        """Games that go on are void; all that was to be recorded is when this returns."""
+        """End all games; those that are still going on are void. Everything is recorded when this returns."""
         with self._lock:
             places, self._places = list(self._places.values()), {}
         for place in places:
@@ -181,12 +183,16 @@ class PlayPage:
             self._written = [one for one in self._written if not one.done() or one.exception()]
             self._written.append(self._writer.submit(write))
 
-    def _at(self, key: object) -> _Held:
+    @contextmanager
+    def _at(self, key: object) -> Iterator[_Place]:
+        """The open page with this key; requests for it wait for each other."""
         with self._lock:
             place = self._places.get(str(key))
         if place is None:
             raise PlayRefused("this game is not known any more; begin a new one", 404)
-        return _Held(place)
+        with place.lock:
+            place.touched = time.monotonic()
+            yield place
 
     def _get(self, ask: Callable[[Mapping[str, str]], Answer]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -212,21 +218,6 @@ class PlayPage:
         return answer
 
 
-class _Held:
-    """A place while something happens at it: one thing at a time."""
-
-    def __init__(self, place: _Place) -> None:
-        self._place = place
-
-    def __enter__(self) -> _Place:
-        self._place.lock.acquire()
-        self._place.touched = time.monotonic()
-        return self._place
-
-    def __exit__(self, *_: object) -> None:
-        self._place.lock.release()
-
-
 async def _answered(ask: Callable[[Any], Answer], asked: Any) -> Response:
     """Turn an error into a response that the page shows."""
     try:
@@ -240,10 +231,3 @@ async def _answered(ask: Callable[[Any], Answer], asked: Any) -> Response:
     except Exception as error:  # the page must not be left without an answer
         traceback.print_exc()
         return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500)
-
-
-def _file(path: Path) -> Callable[[Request], Awaitable[Response]]:
-    async def give(_: Request) -> Response:
-        return FileResponse(path)
-
-    return give

@@ -29,7 +29,7 @@ MOST_NUMBERS = 64
 
 
 class PlainView:
-    hides = True  # nobody says whether it does
+    hides = True  # unknown, so assume that it does
     real_time = False
 
     def __init__(self, draw: Callable[[GameBatch, Seat | None], str] | None) -> None:

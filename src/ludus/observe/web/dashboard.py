@@ -31,7 +31,7 @@ from ludus.observe.web.page_server import confined
 STATIC = Path(__file__).parent / "static"
 LOOK_EVERY_S = 2.0
 IDLE_AFTER_S = 10.0
-"""Without a viewer for so long, nobody looks at the folder."""
+"""Seconds without a viewer after which the folder is no longer read."""
 TELL_EVERY_S = 0.5
 KEEP_ALIVE_S = 15.0
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
@@ -79,7 +79,7 @@ class Dashboard:
         self._changed: dict[str, int] = {}
         """Document -> number of its last change."""
         self._looked, self._followed = threading.Event(), threading.Event()
-        """Not while nobody looks: what was seen before then is out of date."""
+        """Cleared while there is no viewer: what was read before is out of date."""
         self._failure = ""
         """The reason that the last refresh failed; empty if it did not."""
         self._thread = threading.Thread(target=self._watch, name="dashboard reader", daemon=True)
@@ -106,18 +106,18 @@ class Dashboard:
     # --- the reader ---
 
     def _watch(self) -> None:
-        """Looks again and again while somebody is there."""
+        """Refresh the documents as long as there are viewers."""
         try:
             while not self._closing.is_set():
                 self._look()
                 self._closing.wait(LOOK_EVERY_S)
                 with self._idling:
-                    # Nobody has asked since the last look: who comes next waits for a fresh one.
+                    # No request since the last look: the next one waits for a fresh look.
                     if self._is_idle() or not self._asked.is_set():
                         for event in (self._asked, self._looked, self._followed):
                             event.clear()
                 self._asked.wait()
-        finally:  # nobody waits for a thread that has ended, however it did
+        finally:  # no request may wait for a thread that has ended
             self._looked.set()
             self._followed.set()
 

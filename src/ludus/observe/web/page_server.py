@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -95,7 +95,7 @@ class PageAccess:
 
     @property
     def cookie_value(self) -> str:
-        """Shows that somebody knew the token, and does not show the token."""
+        """A proof that the visitor knew the token, which does not reveal the token."""
         return self._digest("value")
 
     def _digest(self, of: str) -> str:
@@ -158,6 +158,15 @@ class PageGuard:
             secure=request.url.scheme == "https",
         )
         return answer
+
+
+def file_route(path: Path) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that sends a file."""
+
+    async def give(_: Request) -> Response:
+        return FileResponse(path)
+
+    return give
 
 
 def confined(root: Path, *parts: str) -> Path | None:
