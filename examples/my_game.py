@@ -55,6 +55,7 @@ class Doubter(StrategyBot):
 class LiarsDice:
     spec = GameSpec.symmetric(
         name="liars_dice",
+        hidden_information=True,  # a seat does not see the other die; `ludus train` picks its algorithm by it
         num_seats=2,
         observation=ObservationSpec(parts={"die": Vector(size=FACES), "last_bid": Vector(size=BIDS + 1)}),
         action=ActionSpec(heads={"bid": Choice(num=BIDS + 1)}),

@@ -168,7 +168,8 @@ def test_a_player_and_its_opponents(
     page = shown(open_page(address), "player")
     page.get_by_role("link", name="main.3", exact=True).click()
     wait_until(page, "document.querySelector('h2')?.textContent === 'main.3'")
-    page.locator("caption", has_text="Opponents of main.3").wait_for(state="attached")
+    opponents = page.locator("table", has=page.locator("caption", has_text="Opponents of main.3"))
+    opponents.locator("tbody tr").first.wait_for()
     place = {one["id"]: at for at, one in enumerate(expected["players"])}
     rows = table(page, "Opponents of main.3")
     assert rows

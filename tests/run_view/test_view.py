@@ -232,7 +232,7 @@ def test_without_its_game_a_run_still_has_an_overview(tmp_path: Path) -> None:
     assert one["decisions"] == 6000
     concern = one["warnings"][-1]
     assert concern["what"] == "the league cannot be shown"
-    assert "installed here too" in concern["advice"]
+    assert f"`ludus league {folder.path}` shows the whole error" in concern["advice"]
     with pytest.raises(ViewError, match="the league cannot be shown"):
         shown(folder).document("league")
 

@@ -18,8 +18,8 @@ from ludus.runtime.assemble import (
     build_policies,
     edit_context,
     load_experiment,
-    load_league,
     new_controller,
+    new_league,
 )
 from ludus.runtime.coordinator import Training
 from ludus.runtime.edits import REFUSALS, Editor
@@ -258,9 +258,11 @@ class StoppedLearner:
 def edit_stopped(folder: RunFolder, edit: AnyEdit) -> EditAnswer:
     """Do an edit, or say why not; the caller holds the lock of the run."""
     written = load_experiment(folder)
-    league = load_league(folder, written)
-    now = effective(written, league)
-    with folder.ledger() as ledger:
+    league = new_league(written)
+    with folder.ledger() as ledger:  # a run that has never started gets its ledger here
+        for _, event in ledger.replay():
+            league.apply(event)
+        now = effective(written, league)
         controller = new_controller(now, folder, league, ledger, StoppedLearner(now, folder, league))
         try:
             return EditAnswer(done=Editor(controller, edit_context(written, folder)).do(edit))
