@@ -21,8 +21,7 @@ import click
 
 import ludus.recipes
 from ludus.cli.games import shown
-from ludus.cli.main import COMMANDS
-from ludus.cli.main import ludus as command_line
+from ludus.cli.main import COMMANDS, ludus as command_line
 from ludus.config.annotations import (
     describe,
     field_hints,

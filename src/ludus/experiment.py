@@ -31,11 +31,10 @@ from ludus.models.policy import ChecksKind, ModelConfig
 from ludus.observe.metrics import MetricsOutput
 from ludus.services.resources import UserService, check_services
 from ludus.store.model_storage import ModelStorage
+from ludus.system.arrays import Compression
 from ludus.workers.actor import ActorConfig
 from ludus.workers.config import LearnerConfig, Supervision
 from ludus.workers.worker import Middleware
-
-Compression = Literal["none", "lz4", "zstd"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,13 +12,16 @@ import math
 import mmap
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.trees import Array
+
+Compression = Literal["none", "lz4", "zstd"]
+"""How the body of a message between nodes is compressed."""
 
 Bytes = NDArray[np.uint8]
 Buffer = bytes | Array

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
-from ludus.system.arrays import ArrayDecoder, Bytes, WireError, encode, stand_in
+from ludus.system.arrays import ArrayDecoder, Bytes, Compression, WireError, encode, stand_in
 from ludus.system.machine import install_command
 from ludus.system.shared_memory import Signal
 
 if TYPE_CHECKING:  # service processes read models from here and must not load torch
-    from ludus.experiment import Compression
     from ludus.runtime.shared_parts import SharedParts
 
 
