@@ -53,12 +53,7 @@ ALL = (
         ("ludus_cartpole.py", "--environments", "single"),
         f"{_OUR_CARTPOLE}; 128 envs one after the other; {_SERIAL}",
     ),
-    Program(
-        "CartPole, SB3",
-        "sb3",
-        ("sb3_cartpole.py",),
-        f"{_SB3}; DummyVecEnv of 8",
-    ),
+    Program("CartPole, SB3", "sb3", ("sb3_cartpole.py",), f"{_SB3}; DummyVecEnv of 8"),
     Program(
         "CartPole, SB3 with 128 envs",
         "sb3",

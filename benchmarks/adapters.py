@@ -39,11 +39,7 @@ def main() -> None:
     options.add_argument("--no-report", action="store_true", help="print, write nothing")
     keep = not options.parse_args().no_report
     tables: list[Table] = [
-        (
-            "PettingZoo connect four",
-            ("loop", "steps/s", "of `env()`", "of `raw_env()`"),
-            connect_four_rates(),
-        ),
+        ("PettingZoo connect four", ("loop", "steps/s", "of `env()`", "of `raw_env()`"), connect_four_rates()),
         ("Lifting a plain Python `Game`", ("what", "us a step"), lift_costs()),
     ]
     write("adapters", "Adapters", tables, keep=keep)

@@ -55,11 +55,7 @@ def update_row(case: Case, updates: int) -> list[str]:
     found = []
     for what, is_here in (((), False), (("advantages",), False), (("advantages",), True)):
         config = LearnerConfig(
-            batch_size=case.batch,
-            minibatch_size=case.minibatch,
-            epochs=EPOCHS,
-            device="cpu",
-            recompute=what,
+            batch_size=case.batch, minibatch_size=case.minibatch, epochs=EPOCHS, device="cpu", recompute=what
         )
         player = TrainedPlayer("main", (case.model.build(case.kind, 0),), PPO(), config, seed=0)
         batch = played(case, 0)[0]
@@ -168,14 +164,7 @@ def tables(chosen: Any) -> list[Table]:
         heading = f"One update of the learner, CPU milliseconds ({EPOCHS} epochs, one core)"
         found.append((heading, columns, rows))
     if "training" in chosen.parts:
-        columns = [
-            "connect_four, one actor",
-            "decisions/s",
-            "learner waits, s",
-            "lag",
-            "recompute lag",
-            "reused",
-        ]
+        columns = ["connect_four, one actor", "decisions/s", "learner waits, s", "lag", "recompute lag", "reused"]
         settings = {
             "plain": {},
             "recomputed by the learner": BY_LEARNER,

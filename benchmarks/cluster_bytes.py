@@ -155,7 +155,7 @@ def main() -> None:
         [("By recipe and compression", columns, rows)],
         notes=[
             "Processor time of one core, per decision. The last column: on a network that gives a node less "
-            "than this, the time saved in sending is more than the processor time it costs.",
+            "than this, the time saved in sending is more than the processor time it costs."
         ],
         keep=arguments.seconds >= QUOTED_SECONDS,
     )

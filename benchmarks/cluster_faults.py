@@ -138,11 +138,7 @@ def measure(nodes: LoopbackCluster, meter: Meter, seconds: float) -> tuple[list[
         ["killed: the run says that it has two nodes", f"{noticed - killed:.1f} s", ""],
         [f"killed: {BACK:.0%} of what two nodes can do", f"{after_kill:.1f} s", _verdict(after_kill)],
         ["asked to join: the run says that it has three nodes", f"{took_part - joined:.1f} s", ""],
-        [
-            f"asked to join: {BACK:.0%} of what three nodes can do",
-            f"{after_join:.1f} s",
-            _verdict(after_join),
-        ],
+        [f"asked to join: {BACK:.0%} of what three nodes can do", f"{after_join:.1f} s", _verdict(after_join)],
     ]
     return rates, times
 

@@ -86,13 +86,7 @@ def draw(curves: dict[str, list[Point]], label: str, picture: Path) -> None:
         millions = [point.decisions / 1e6 for point in points]
         errors = [point.error for point in points]
         axes.errorbar(
-            millions,
-            [point.value for point in points],
-            errors,
-            label=name,
-            marker="o",
-            markersize=4,
-            capsize=2,
+            millions, [point.value for point in points], errors, label=name, marker="o", markersize=4, capsize=2
         )
     axes.set_xlabel("decisions trained on, millions")
     axes.set_ylabel(label)

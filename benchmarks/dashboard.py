@@ -145,12 +145,7 @@ def in_browser(port: int) -> list[list[str]]:
         program = None
     if program is None:
         return [["page in Chromium", "not measured: no Chromium, or no playwright"]]
-    shown = {
-        "overview": ".facts dt",
-        "league": "tbody tr:nth-child(20)",
-        "top": ".layers li",
-        "matches": "tbody tr",
-    }
+    shown = {"overview": ".facts dt", "league": "tbody tr:nth-child(20)", "top": ".layers li", "matches": "tbody tr"}
     rows = []
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -244,11 +239,7 @@ def main() -> None:
         "dashboard",
         "The dashboard",
         [
-            (
-                f"A league of {chosen.players} players and {chosen.results:,} matches is shown",
-                ["what", "s"],
-                loads,
-            ),
+            (f"A league of {chosen.players} players and {chosen.results:,} matches is shown", ["what", "s"], loads),
             (
                 f"The same with {RESULTS_PER_S} new results a second",
                 ["viewers", "cores of `ludus watch`", "documents asked for", "median, ms", "99 %, ms"],
@@ -256,14 +247,7 @@ def main() -> None:
             ),
             (
                 "Beside a training of connect_four",
-                [
-                    "viewers",
-                    "cores of the training",
-                    "cores of `ludus watch`",
-                    "added",
-                    "median, ms",
-                    "99 %, ms",
-                ],
+                ["viewers", "cores of the training", "cores of `ludus watch`", "added", "median, ms", "99 %, ms"],
                 trained,
             ),
         ],

@@ -111,11 +111,7 @@ def measure(turn: Turn, tables: int, seconds: float, server: int | None) -> Figu
             resets.append(reset)
     own, theirs = time.process_time() - own, processor_s(server) - before
     return Figures(
-        steps=steps,
-        resets=resets,
-        client_us=own / len(steps) * 1e6,
-        server_us=theirs / len(steps) * 1e6,
-        tables=tables,
+        steps=steps, resets=resets, client_us=own / len(steps) * 1e6, server_us=theirs / len(steps) * 1e6, tables=tables
     )
 
 
@@ -132,17 +128,7 @@ def processor_s(pid: int | None) -> float:
 
 @contextmanager
 def server(game: str, workers: int) -> Iterator[tuple[str, int]]:
-    command = [
-        sys.executable,
-        "-m",
-        "ludus.cli.main",
-        "serve",
-        game,
-        "--port",
-        "0",
-        "--workers",
-        str(workers),
-    ]
+    command = [sys.executable, "-m", "ludus.cli.main", "serve", game, "--port", "0", "--workers", str(workers)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -26,7 +26,7 @@ from _league_run import BUDGETS, GAMES
 from _report import REPORTS, parser, write
 from numpy.typing import NDArray
 
-from ludus.data.tree import FlatTree
+from ludus.data.game_tree import FlatTree
 from ludus.league.equilibrium import nash, zero_sum_value
 from ludus.league.ratings import fit_elo
 from ludus.workers.evaluator import ExactGame

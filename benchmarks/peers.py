@@ -158,14 +158,7 @@ def main() -> None:
         **peer_versions(),
         "windows": f"{chosen.repeat} rounds of {chosen.windows} x {chosen.seconds:g} s after {warm_up} s",
     }
-    write(
-        "peers",
-        "Ludus and its peers",
-        tables,
-        facts=facts,
-        notes=NOTES,
-        keep=not (chosen.quick or chosen.only),
-    )
+    write("peers", "Ludus and its peers", tables, facts=facts, notes=NOTES, keep=not (chosen.quick or chosen.only))
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def main() -> None:
             "Read: every column of the rows of each window is copied into one batch as it is stored (masks "
             "as bits, planes as bits or codes, entity lists without padding). The limit is one copy of as "
             "many bytes that lie side by side. Expanded: the same, and then bits, codes and lists made into "
-            "the dense arrays that a network reads. One thread: by its CPU time; two: by the clock.",
+            "the dense arrays that a network reads. One thread: by its CPU time; two: by the clock."
         ],
         keep=episodes == QUOTED_EPISODES,
     )

@@ -234,11 +234,7 @@ def main() -> None:
     name = f"{large.recipe}, if a decision took {SLOW_US / 1e3:g} ms"
     units.append(replace(large, recipe=name, actor_us=SLOW_US))
     tables: list[Table] = [
-        (
-            f"The controller, {FROZEN} frozen players",
-            ["what", "figure"],
-            [list(row) for row in controller.rows()],
-        ),
+        (f"The controller, {FROZEN} frozen players", ["what", "figure"], [list(row) for row in controller.rows()]),
         (
             "Units of a recipe, one core",
             [
@@ -259,11 +255,7 @@ def main() -> None:
         (
             "What gives out first",
             [
-                *(
-                    "recipe",
-                    f"nodes that keep the controller {BUSY:.0%} busy",
-                    "longer matches for 100 nodes",
-                ),
+                *("recipe", f"nodes that keep the controller {BUSY:.0%} busy", "longer matches for 100 nodes"),
                 *("nodes that fill 10 Gbit/s", "cores of a learner for each node"),
             ],
             [one.limits(controller) for one in units],

@@ -141,10 +141,7 @@ def topics(registry: FileRegistry, seconds: float) -> list[Row]:
     rows = []
     for name, size in SIZES[1:]:
         value = np.zeros(size, np.uint8)
-        with (
-            Publisher(name, registry=registry) as publisher,
-            Subscriber(name, registry=registry) as subscriber,
-        ):
+        with Publisher(name, registry=registry) as publisher, Subscriber(name, registry=registry) as subscriber:
 
             def there(value: Any = value, publisher: Any = publisher, subscriber: Any = subscriber) -> None:
                 version = publisher.publish(value)
@@ -245,10 +242,7 @@ def main() -> None:
                 published,
             ),
         ],
-        facts={
-            "one empty call": ", ".join(medians),
-            "wanted": f"below {WANTED_SYNC_US:,} us, a call of a Ray actor",
-        },
+        facts={"one empty call": ", ".join(medians), "wanted": f"below {WANTED_SYNC_US:,} us, a call of a Ray actor"},
         keep=seconds >= QUOTED_SECONDS,
     )
 

@@ -142,11 +142,7 @@ def main() -> None:
         ("Other pairs of 1v1", pair, rows(sources["1v1"], others, games)),
     ]
     tables += [
-        (
-            f"Heroes, {mode}",
-            pair,
-            rows(sources[mode], [*itertools.combinations(sources[mode].bots(), 2)], games),
-        )
+        (f"Heroes, {mode}", pair, rows(sources[mode], [*itertools.combinations(sources[mode].bots(), 2)], games))
         for mode in modes[1:]
     ]
     fair = [
@@ -157,11 +153,7 @@ def main() -> None:
     columns = ("game", "strategy against itself", "wins of side 0 (a draw counts half)", *COLUMNS[1:])
     tables += [
         ("Are the sides alike?", columns, fair),
-        (
-            "Random play in one process",
-            ("mode", "tables", "decisions / CPU second", "of the game alone"),
-            speed,
-        ),
+        ("Random play in one process", ("mode", "tables", "decisions / CPU second", "of the game alone"), speed),
     ]
     write("skirmish", "Skirmish", tables, facts={"games per pair": str(games)}, keep=games >= QUOTED_GAMES)
 

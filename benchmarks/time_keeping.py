@@ -80,13 +80,7 @@ def main() -> None:
         step = step_seconds(experiment)
         tables = experiment.actor.num_tables
         rows.append(
-            [
-                experiment.name,
-                str(tables),
-                f"{step * 1e6:,.0f} us",
-                f"{note * 1e6:.1f} us",
-                f"{note / step:.2%}",
-            ]
+            [experiment.name, str(tables), f"{step * 1e6:,.0f} us", f"{note * 1e6:.1f} us", f"{note / step:.2%}"]
         )
     columns = ["recipe", "tables", "a step of the actor", "keeping time", "share"]
     write("time-keeping", "Where actors spend their time", [("Cost", columns, rows)], keep=keep)

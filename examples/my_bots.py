@@ -50,10 +50,7 @@ def experiment() -> Experiment:
         name="my_bots",
         game=TicTacToe(),
         budget=40_000,
-        bots={
-            "blocker": f"{__file__}:Blocker",
-            "centre": f"program:{HERE / 'bots' / 'centre.py'}",
-        },
+        bots={"blocker": f"{__file__}:Blocker", "centre": f"program:{HERE / 'bots' / 'centre.py'}"},
         actor=ActorConfig(num_tables=32, matches=2, episodes_per_table=8),
         learner=LearnerConfig(batch_size=1024, learning_rate=2e-3),
         league=LeagueRules(

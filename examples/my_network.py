@@ -13,17 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ludus import (
-    ActorConfig,
-    BySteps,
-    Experiment,
-    LeagueRules,
-    LearnerConfig,
-    ModulePolicy,
-    Role,
-    SeatKind,
-    SelfPlay,
-)
+from ludus import ActorConfig, BySteps, Experiment, LeagueRules, LearnerConfig, ModulePolicy, Role, SeatKind, SelfPlay
 from ludus.games import TicTacToe
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))

@@ -46,11 +46,7 @@ class Advised:
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         rows = Rows.of(game, tables, seats)
-        request = {
-            "board": rows.observation["board"],
-            "legal": rows.mask("move"),
-            "seed": int(rng.integers(2**31)),
-        }
+        request = {"board": rows.observation["board"], "legal": rows.mask("move"), "seed": int(rng.integers(2**31))}
         return {"move": adviser().solve("choose", request).astype(np.int32)}
 
 

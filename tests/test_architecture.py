@@ -81,17 +81,7 @@ FENCED: dict[str, tuple[str, ...]] = {
 """Library -> how the paths of the only files begin that import it."""
 
 DATA_LIBRARIES = {"numpy", "msgspec"}
-NOT_PURE = {
-    "time",
-    "datetime",
-    "os",
-    "pathlib",
-    "socket",
-    "random",
-    "subprocess",
-    "threading",
-    "multiprocessing",
-}
+NOT_PURE = {"time", "datetime", "os", "pathlib", "socket", "random", "subprocess", "threading", "multiprocessing"}
 """What a fold over the ledger must not look at: clock, disk, network, chance of its own."""
 
 LAZY = {"lookup.py", "run.py", "runtime/start.py", "evaluation/play/replays.py"}
@@ -173,11 +163,7 @@ def test_imports_follow_the_layers(file: str) -> None:
         ("data/batch.py", "import scipy", "data imports scipy"),
         ("config/changes.py", "from ludus.experiment import Experiment", "it may import data"),
         ("observe/report.py", "from ludus.runtime.assemble import new_league", "it may import config, data, games"),
-        (
-            "experiment.py",
-            "from ludus.runtime.assemble import assemble",
-            "experiment imports ludus.runtime.assemble",
-        ),
+        ("experiment.py", "from ludus.runtime.assemble import assemble", "experiment imports ludus.runtime.assemble"),
         ("runtime/assemble.py", "from ludus.recipes import connect_four", "runtime imports ludus.recipes"),
         ("recipes/kuhn.py", "from ludus.cli import train", "recipes imports ludus.cli"),
         ("agent.py", "from ludus.run import Run", "agent imports ludus.run"),

@@ -11,25 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from whole_runs import (
-    EXPERIMENTS,
-    LEAGUE_PLAY,
-    assert_same,
-    check_ledger,
-    events_of,
-    open_training,
-    run_whole,
-    tiny,
-)
+from whole_runs import EXPERIMENTS, LEAGUE_PLAY, assert_same, check_ledger, events_of, open_training, run_whole, tiny
 
 from ludus.config import encode
-from ludus.data.records import (
-    LearnerProgress,
-    MatchVoid,
-    ModelId,
-    PlayerAdded,
-    PlayerReset,
-)
+from ludus.data.records import LearnerProgress, MatchVoid, ModelId, PlayerAdded, PlayerReset
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.experiment import Experiment
 from ludus.games.builtin.connect_four import ConnectFour
@@ -248,8 +233,7 @@ def test_a_reset_that_a_checkpoint_has_not_seen_is_done_again(tmp_path: Path) ->
 
 def test_snapshots_can_be_of_the_averaged_weights(tmp_path: Path) -> None:
     experiment = with_roles(
-        tiny(ConnectFour(), budget=300),
-        main=Role(promotion=BySteps(every=100), snapshot_weights="average"),
+        tiny(ConnectFour(), budget=300), main=Role(promotion=BySteps(every=100), snapshot_weights="average")
     )
     with closing(open_training(tmp_path, experiment)) as training:
         training.run()

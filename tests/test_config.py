@@ -14,17 +14,7 @@ from typing import Any, Literal, Protocol
 import pytest
 from hypothesis import given, strategies as st
 
-from ludus.config import (
-    MISSING,
-    ConfigError,
-    apply_overrides,
-    decode,
-    diff,
-    encode,
-    load_yaml,
-    override,
-    paths,
-)
+from ludus.config import MISSING, ConfigError, apply_overrides, decode, diff, encode, load_yaml, override, paths
 from ludus.config.conversion import MAX_BYTES
 from ludus.data.addresses import load_address
 from ludus.data.schedules import Exponential, Linear, Schedule
@@ -250,11 +240,7 @@ def test_what_cannot_be_written_is_named() -> None:
         ("learner.hidden.1", "7", 7),
         ("learner.learning_rate", "3e-4", 3e-4),
         ("learner.learning_rate", "{type: Linear, start: 1e-3, end: 0}", Linear(start=1e-3, end=0)),
-        (
-            "learner.learning_rate",
-            {"$type": "Exponential", "start": 1, "end": 0.1},
-            Exponential(start=1, end=0.1),
-        ),
+        ("learner.learning_rate", {"$type": "Exponential", "start": 1, "end": 0.1}, Exponential(start=1, end=0.1)),
         ("learner.learning_rate", Linear(start=1, end=0), Linear(start=1, end=0)),
         (
             "learner.learning_rate",

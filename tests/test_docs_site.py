@@ -17,13 +17,7 @@ pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    program = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-    ]  # --quiet would hide warnings from --strict
+    program = [sys.executable, "-m", "mkdocs", "build", "--strict"]  # --quiet would hide warnings from --strict
     command = [*program, "-f", str(config), "-d", str(site)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -41,12 +35,7 @@ def test_the_reference_has_what_people_look_for() -> None:
     assert re.search(r"\| `algorithm` \*live\* \| `Algorithm`: .*\[Impala\]\(#impala\).* \| `PPO` \|", experiment)
     assert re.search(r"\| `name` \| `str` \| required \|", experiment)
     commands = reference.PAGES["commands.md"]()
-    for words in (
-        "## ludus doctor",
-        "Usage: ludus league [RUN] add",
-        "Usage: ludus launch slurm",
-        "--resume-or-start",
-    ):
+    for words in ("## ludus doctor", "Usage: ludus league [RUN] add", "Usage: ludus launch slurm", "--resume-or-start"):
         assert words in commands
     assert "## connect_four\n" in reference.PAGES["recipes.md"]()
 

@@ -28,7 +28,7 @@ OPTIONS = {"record": ("-n", "1"), "clone": ("--epochs", "1"), "exploit": ("--bud
 EPISODES = ("-n", "2")
 SKIPPED = {
     ("reading-the-league", "compare"): "needs a second league",
-    ("from-replays-to-league", "exploit"): "takes minutes however small; tests/exploit has smaller games",
+    ("from-replays-to-league", "exploit"): "takes minutes however small; tests/evaluation has smaller games",
 }
 
 

@@ -46,9 +46,7 @@ def test_impossible_values_are_named(change: dict[str, Any], named: str) -> None
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"runtime": "serial"}, {"supervision": Supervision(hung_after_s=71.0)}],
-    ids=["serial", "local"],
+    "change", [{"runtime": "serial"}, {"supervision": Supervision(hung_after_s=71.0)}], ids=["serial", "local"]
 )
 def test_a_slow_game_may_be_waited_for_where_nobody_takes_that_for_a_hang(change: dict[str, Any]) -> None:
     replace(experiment(), isolation=Isolation(step_seconds=40.0), **change)

@@ -56,11 +56,7 @@ def test_train_gives_a_run(folder: Path) -> None:
 def test_an_experiment_a_function_and_a_game_can_be_trained(tmp_path: Path) -> None:
     game = ludus.games.TicTacToe()
     experiment = ludus.Experiment(name="mine", game=game, budget=500, runtime="serial")
-    small: dict[str, Any] = {
-        "learner.batch_size": 256,
-        "actor.num_tables": 16,
-        "evaluation.episodes": 2,
-    }
+    small: dict[str, Any] = {"learner.batch_size": 256, "actor.num_tables": 16, "evaluation.episodes": 2}
     trained: list[Any] = [experiment, lambda: experiment, game]
     for number, what in enumerate(trained):
         run = ludus.train(what, budget=500, runtime="serial", quiet=True, run=tmp_path / str(number), **small)

@@ -25,15 +25,7 @@ from whole_runs import (
     tiny,
 )
 
-from ludus.data.records import (
-    LearnerProgress,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-    ModelId,
-    PlayerAdded,
-    RunStarted,
-)
+from ludus.data.records import LearnerProgress, MatchFinished, MatchIssued, MatchVoid, ModelId, PlayerAdded, RunStarted
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.isolation.isolated import Isolation
 from ludus.league.matchmaking import PFSP

@@ -31,10 +31,7 @@ def experiment(
     capacity: int, *, reset_probability: float = 0.0, schedule: Literal["sync", "async"] = "sync"
 ) -> Experiment:
     role = Role(
-        count=PLAYERS,
-        matchmaking=SelfPlay(),
-        promotion=BySteps(every=500),
-        reset_probability=reset_probability,
+        count=PLAYERS, matchmaking=SelfPlay(), promotion=BySteps(every=500), reset_probability=reset_probability
     )
     return Experiment(
         name="turns",

@@ -14,12 +14,7 @@ from ludus.algorithms.algorithm import Reference
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.config import encode
-from ludus.data.records import (
-    AnyEvent,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-)
+from ludus.data.records import AnyEvent, MatchFinished, MatchIssued, MatchVoid
 from ludus.data.schedules import Linear
 from ludus.data.trees import Tree
 from ludus.experiment import Experiment

@@ -22,14 +22,7 @@ import click
 import ludus.recipes
 from ludus.cli.games import shown
 from ludus.cli.main import COMMANDS, ludus as command_line
-from ludus.config.annotations import (
-    describe,
-    field_hints,
-    is_component_class,
-    is_protocol,
-    live_fields,
-    members,
-)
+from ludus.config.annotations import describe, field_hints, is_component_class, is_protocol, live_fields, members
 from ludus.config.listing import field_docs
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource

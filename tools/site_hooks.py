@@ -20,14 +20,7 @@ SHOWN = "files"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^```(\w+)[ ]+([^\n`]+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```[ ]*$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {
-    ".py": "python",
-    ".md": "markdown",
-    ".toml": "toml",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".json": "json",
-}
+LANGUAGES = {".py": "python", ".md": "markdown", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 PICTURES = (".png", ".svg", ".gif")
 
 

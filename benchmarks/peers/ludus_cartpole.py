@@ -33,18 +33,10 @@ def main() -> None:
             model=ActorCritic(hidden=(64, 64), activation="tanh", separate_critic=True),
             algorithm=PPO(gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.0),
             actor=ActorConfig(
-                num_tables=chosen.tables,
-                matches=1,
-                episodes_per_table=4,
-                unroll_length=2_048 // chosen.tables,
+                num_tables=chosen.tables, matches=1, episodes_per_table=4, unroll_length=2_048 // chosen.tables
             ),
             learner=LearnerConfig(
-                batch_size=2_048,
-                minibatch_size=512,
-                epochs=4,
-                learning_rate=3e-4,
-                buffer_size=16_384,
-                device="cpu",
+                batch_size=2_048, minibatch_size=512, epochs=4, learning_rate=3e-4, buffer_size=16_384, device="cpu"
             ),
             league=LeagueRules(roles={"main": Role(promotion=Never())}),
             evaluation=EvaluationConfig(opponents=(), past=0, ladder=0),

@@ -68,13 +68,7 @@ class Agent:
     """
 
     def __init__(
-        self,
-        experiment: Experiment,
-        player: str,
-        seated: SeatedPlayer,
-        *,
-        seed: int = 0,
-        seat: Seat | None = None,
+        self, experiment: Experiment, player: str, seated: SeatedPlayer, *, seed: int = 0, seat: Seat | None = None
     ) -> None:
         self.player = player
         """Its name in the run."""

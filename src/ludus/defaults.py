@@ -18,9 +18,9 @@ from ludus.algorithms.algorithm import Algorithm, Reference
 from ludus.algorithms.magnet import MagnetPolicyGradient
 from ludus.algorithms.ppo import PPO
 from ludus.config import apply_overrides, override
+from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.schedules import Exponential, Linear
 from ludus.data.specs import GameSpec, Planes
-from ludus.data.tree import CHANCE, OVER, TreeState
 from ludus.data.trees import put, take
 from ludus.experiment import Experiment
 from ludus.games.bots import RandomBot
@@ -118,10 +118,7 @@ def _played(game: GameSource, known: GameFacts, tables: int = 4, steps: int = 40
         if not decisions:  # every episode is longer than this: it goes on for as long as it may
             decisions, totals = [float(spec.max_length)], list(total)
     played = replace(
-        known,
-        simultaneous=simultaneous,
-        decisions=float(np.mean(decisions)),
-        variety=len(sights) / max(looks, 1),
+        known, simultaneous=simultaneous, decisions=float(np.mean(decisions)), variety=len(sights) / max(looks, 1)
     )
     won = np.stack(totals)
     if not won.any() or not np.isfinite(won).all():  # random play wins nothing: nothing is known of rewards

@@ -188,10 +188,7 @@ class Experiment:
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()
-        for place, names in (
-            ("league.bots", self.league.bots),
-            ("evaluation.opponents", self.evaluation.opponents),
-        ):
+        for place, names in (("league.bots", self.league.bots), ("evaluation.opponents", self.evaluation.opponents)):
             for bot in names:
                 if bot not in bots:
                     raise ValueError(

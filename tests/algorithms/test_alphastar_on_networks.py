@@ -21,11 +21,7 @@ REWARDED = replace(KIND, rewards=("build_order", "wood"))
 
 def build(seed: int, memory: int = 0, separate_critic: bool = True) -> NetworkPolicy:
     model = ActorCritic(
-        hidden=(16,),
-        memory=memory,
-        entity_size=8,
-        value_normalisation=True,
-        separate_critic=separate_critic,
+        hidden=(16,), memory=memory, entity_size=8, value_normalisation=True, separate_critic=separate_critic
     )
     return model.build(REWARDED, seed)
 
@@ -132,9 +128,6 @@ def test_entropy_of_several_picks_is_their_mean() -> None:
         in_use=torch.ones(1, 1, dtype=torch.bool),
     )
     second = 1.5 * np.log(2) / np.log(3)
-    for action, expected in (
-        ([0, 1, -1], (1.0 + second + 0.0) / 3),
-        ([0, -1, -1], (1.0 + second) / 2),
-    ):
+    for action, expected in (([0, 1, -1], (1.0 + second + 0.0) / 3), ([0, -1, -1], (1.0 + second) / 2)):
         found = normalised_entropy(unrolled, ("units",), {"units": torch.tensor([action])})["units"]
         assert found.item() == pytest.approx(expected)

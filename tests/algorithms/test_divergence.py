@@ -46,11 +46,7 @@ def test_kl_of_heads_counts_heads_and_picks_that_are_in_use() -> None:
     log_q = {name: torch.log_softmax(torch.randn(x.shape, generator=generator), -1) for name, x in log_p.items()}
     in_use = torch.tensor([[True, True], [True, True], [True, False]])
     unrolled = Unrolled(
-        log_prob=torch.zeros(3, 2),
-        entropy=torch.zeros(3, 2),
-        value=torch.zeros(3),
-        log_probs=log_p,
-        in_use=in_use,
+        log_prob=torch.zeros(3, 2), entropy=torch.zeros(3, 2), value=torch.zeros(3), log_probs=log_p, in_use=in_use
     )
     # Row 0 picks two units; row 1 ends at its second pick, which is a choice too; row 2 picks none.
     action = {"move": torch.zeros(3), "units": torch.tensor([[3, 1], [3, -1], [-1, -1]])}

@@ -169,10 +169,7 @@ def test_vtrace_of_the_acting_policy_is_gae(seed: int, lambda_: float) -> None:
 
 
 def test_truncation_keeps_the_bootstrap_and_an_end_does_not() -> None:
-    reward, value = (
-        torch.tensor([[1.0, 1.0], [5.0, 5.0]]),
-        torch.tensor([[0.0, 0.0], [10.0, 10.0], [0.0, 0.0]]),
-    )
+    reward, value = (torch.tensor([[1.0, 1.0], [5.0, 5.0]]), torch.tensor([[0.0, 0.0], [10.0, 10.0], [0.0, 0.0]]))
     over = torch.tensor([[True, False], [False, False]])
     discount = discounts(torch.ones(2, 2), over, 1.0, torch.float32)
     follows = torch.tensor([[False, False], [True, True]])

@@ -216,18 +216,7 @@ def test_matches_are_filtered_and_paged(
 def test_a_recorded_game_is_stepped_through(tmp_path: Path, open_page: OpenPage, keep_picture: KeepPicture) -> None:
     folder = plant(tmp_path / "run")
     replays = folder.path / "replays"
-    command = [
-        *LUDUS,
-        "record",
-        "connect_four",
-        "random",
-        "alpha_beta_2",
-        "-n",
-        "2",
-        "--out",
-        str(replays),
-        "--quiet",
-    ]
+    command = [*LUDUS, "record", "connect_four", "random", "alpha_beta_2", "-n", "2", "--out", str(replays), "--quiet"]
     subprocess.run(command, check=True)
     first, second = sorted(replays.glob("*.replay"))
     first.rename(replays / "human-random-000117.replay")

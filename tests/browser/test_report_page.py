@@ -30,11 +30,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_every_view_is_drawn_from_the_file(
-    address: str,
-    open_page: Callable[..., Page],
-    keep_picture: Callable[[Page, str], None],
-    width: int,
-    scheme: str,
+    address: str, open_page: Callable[..., Page], keep_picture: Callable[[Page, str], None], width: int, scheme: str
 ) -> None:
     page = open_page("about:blank", width=width, scheme=scheme)
     page.context.set_offline(True)

@@ -14,8 +14,7 @@ def test_a_game_is_checked_with_its_options(ludus: Ludus) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "named"),
-    [("mode=2v2", "1v1"), ("mod=3v3", "did you mean 'mode'?"), ("3v3", "PATH=VALUE")],
+    ("setting", "named"), [("mode=2v2", "1v1"), ("mod=3v3", "did you mean 'mode'?"), ("3v3", "PATH=VALUE")]
 )
 def test_a_wrong_option_is_named(ludus: Ludus, setting: str, named: str) -> None:
     code, _, err = ludus("check", "skirmish", "--set", setting)
@@ -27,18 +26,10 @@ def test_a_wrong_option_is_named(ludus: Ludus, setting: str, named: str) -> None
 @pytest.mark.parametrize(
     ("game", "setting", "hint"),
     [
-        (
-            "remote://127.0.0.1:1/kuhn",
-            "seats=3",
-            "options.+seats, or write remote://127.0.0.1:1/kuhn?seats=3",
-        ),
+        ("remote://127.0.0.1:1/kuhn", "seats=3", "options.+seats, or write remote://127.0.0.1:1/kuhn?seats=3"),
         ("remote://127.0.0.1:1/kuhn?a=1", "seats=3", "or write remote://127.0.0.1:1/kuhn?a=1&seats=3"),
         ("openspiel:kuhn_poker", "players=3", "options.+players, or write 'openspiel:kuhn_poker(players=3)'"),
-        (
-            "openspiel:goofspiel(num_cards=4)",
-            "players=3",
-            "or write 'openspiel:goofspiel(num_cards=4,players=3)'",
-        ),
+        ("openspiel:goofspiel(num_cards=4)", "players=3", "or write 'openspiel:goofspiel(num_cards=4,players=3)'"),
         ("gymnasium:CartPole-v1", "sutton=true", "; to pass an option on: options.+sutton\n"),
     ],
 )

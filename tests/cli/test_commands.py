@@ -174,10 +174,7 @@ def test_a_game_that_breaks_its_spec_ends_training_with_one_line(ludus: Ludus, t
     assert err == "error: mine, table 0: reset and step give a Turn, got None\n"
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["model.hidden=8", "league.roles.main.count=2", "game=Kuhn"],
-)
+@pytest.mark.parametrize("setting", ["model.hidden=8", "league.roles.main.count=2", "game=Kuhn"])
 def test_what_a_run_has_learned_decides_what_a_resume_can_change(ludus: Ludus, trained_rps: Path, setting: str) -> None:
     shutil.copytree(trained_rps, "mine")
     before = Path("mine/run.json").read_bytes()
@@ -226,12 +223,7 @@ def test_the_lists_are_complete(ludus: Ludus) -> None:
     assert all(row["what it does"] for row in json.loads(out))
     code, out, _ = ludus("recipes", "kuhn", "--json")
     settings = {row["path"]: row["meaning"] for row in json.loads(out)}
-    for path in (
-        "learner.batch_size",
-        "actor.unroll_length",
-        "learner.buffer_size",
-        "league.roles.main.count",
-    ):
+    for path in ("learner.batch_size", "actor.unroll_length", "learner.buffer_size", "league.roles.main.count"):
         assert settings[path]
     code, out, _ = ludus("games", "--json")
     assert "connect_four" in {entry["address"] for entry in json.loads(out)}

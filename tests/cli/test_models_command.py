@@ -390,10 +390,7 @@ def test_a_run_begins_with_models_of_others(ludus: Ludus) -> None:
 @pytest.mark.parametrize(
     ("wish", "named"),
     [
-        (
-            "league.external={guest: guest:0:0}",
-            "league.external.guest: no model guest:0:0: a new run has none",
-        ),
+        ("league.external={guest: guest:0:0}", "league.external.guest: no model guest:0:0: a new run has none"),
         ("league.external={guest: other#mian}", "did you mean 'main'"),
         ("league.external={guest: nowhere.pt}", "no file nowhere.pt"),
         ("league.external={guest: agent.pt}", "perhaps actor.0.weight"),
@@ -412,10 +409,7 @@ def test_nothing_is_written_if_a_model_is_wrong(ludus: Ludus, wish: str, named: 
 
 def test_a_pool_that_is_there_before_its_run(ludus: Ludus) -> None:
     RunFolder.models_in("mine").publish(
-        ModelId("guest", 0, 0),
-        new_run("other").models.fetch(ModelId("main", 0, 0)),
-        parent=None,
-        facts={},
+        ModelId("guest", 0, 0), new_run("other").models.fetch(ModelId("main", 0, 0)), parent=None, facts={}
     )
     wish = setting(*TRAINING, "league.external={guest: guest:0:0}", "league.roles.main.start=guest:0:0")
     assert ludus("train", "kuhn", "--run", "mine", *wish, "--quiet")[0] == 0

@@ -248,10 +248,7 @@ def test_players_of_a_run(ludus: Ludus) -> None:
     code, _, _ = ludus("record", "mine", "main", "random", "-n", "4", "--out", "games", "--quiet")
     assert code == 0
     for one in replays("games"):
-        assert {seat.name: seat.model.partition(":")[0] for seat in one.seats} == {
-            "main": "main",
-            "random": "",
-        }
+        assert {seat.name: seat.model.partition(":")[0] for seat in one.seats} == {"main": "main", "random": ""}
     assert ludus("convert", "games", "--out", "set", "--player", "main", "--quiet")[0] == 0
     assert ReplayDataset.open("set").num_episodes == 4
     code, _, err = ludus("record", "mine", "main", "random", "--set", "x=1", "--out", "games")

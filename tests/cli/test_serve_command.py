@@ -113,13 +113,7 @@ def test_other_machines_are_let_in_with_a_token_only(ludus: Ludus) -> None:
         (("skirmish", "--set", "mode=2v2"), 2, "1v1"),
     ],
 )
-def test_what_is_wrong_is_said(
-    ludus: Ludus,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    code: int,
-    said: str,
-) -> None:
+def test_what_is_wrong_is_said(ludus: Ludus, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
     (tmp_path / "words").write_text("no PEM")
     found, _, err = ludus("serve", *arguments)
     assert found == code

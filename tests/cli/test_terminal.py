@@ -96,12 +96,7 @@ def test_a_terminal_that_keeps_all_gets_plain_lines_too(environment: dict[str, s
 
 @pytest.mark.parametrize(
     ("environment", "redrawn"),
-    [
-        ({"TERM": "xterm"}, True),
-        ({"TERM": "dumb"}, False),
-        ({}, False),
-        ({"TERM": "xterm", "CI": "1"}, False),
-    ],
+    [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({}, False), ({"TERM": "xterm", "CI": "1"}, False)],
 )
 def test_only_a_terminal_that_forgets_is_drawn_over(
     environment: dict[str, str], redrawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,17 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ray_runs import (
-    check_run,
-    descendants,
-    faults_of,
-    is_gone,
-    listeners,
-    needs_ray,
-    ray_run,
-    wait_until,
-    workers,
-)
+from ray_runs import check_run, descendants, faults_of, is_gone, listeners, needs_ray, ray_run, wait_until, workers
 from small_runs import small
 
 pytestmark = [pytest.mark.slow, needs_ray]
@@ -67,11 +57,7 @@ def test_it_is_private_also_where_ray_was_imported_before() -> None:
     """Ray has read then that it needs no token, and that it may listen everywhere."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with subprocess.Popen(
-        [sys.executable, "-c", IMPORTED_BEFORE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=clean,
+        [sys.executable, "-c", IMPORTED_BEFORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "joined\n"

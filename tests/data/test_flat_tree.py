@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.tree import CHANCE, OVER, FlatTree, ForgetfulSeatError, Probs, TreeState
+from ludus.data.game_tree import CHANCE, OVER, FlatTree, ForgetfulSeatError, Probs, TreeState
 from ludus.data.trees import Tree
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc

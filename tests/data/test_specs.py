@@ -65,11 +65,7 @@ def test_arrays_of_an_action_and_of_its_masks() -> None:
         "place": ((), "int32"),
         "free": ((), "int32"),
     }
-    assert shapes(KIND.legal_arrays) == {
-        "order": ((4,), "bool"),
-        "target": ((6,), "bool"),
-        "group": ((6,), "bool"),
-    }
+    assert shapes(KIND.legal_arrays) == {"order": ((4,), "bool"), "target": ((6,), "bool"), "group": ((6,), "bool")}
     assert [KIND.num_options(head) for head in ACTION.heads] == [4, 6, 6, 20, 2]
 
 

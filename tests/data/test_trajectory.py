@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.data.specs import (
-    ActionSpec,
-    ArraySpec,
-    Choice,
-    Entities,
-    ObservationSpec,
-    SeatKind,
-    Vector,
-)
+from ludus.data.specs import ActionSpec, ArraySpec, Choice, Entities, ObservationSpec, SeatKind, Vector
 from ludus.data.trajectory import SlotPool, TrajectoryLayout, TrajectoryWriter
 
 KIND = SeatKind(
@@ -166,8 +158,7 @@ class Duel:
         some = np.flatnonzero(self.rng.random(self.num_streams) < 0.6)
         self.clock += int(self.rng.integers(1, 4))
         event = self.rng.choice(
-            ["record", "credit", "end", "truncate", "flush", "replace"],
-            p=[0.4, 0.2, 0.12, 0.08, 0.1, 0.1],
+            ["record", "credit", "end", "truncate", "flush", "replace"], p=[0.4, 0.2, 0.12, 0.08, 0.1, 0.1]
         )
         getattr(self, event)(some)
         self.check()
@@ -245,11 +236,7 @@ class Duel:
             assert got["first"][at] == row.first
         for at, row in enumerate(wanted.rows):
             assert got["decision"][at] == row.decision
-            assert (got["reward"][at], got["elapsed"][at], got["over"][at]) == (
-                row.reward,
-                row.elapsed,
-                row.over,
-            )
+            assert (got["reward"][at], got["elapsed"][at], got["over"][at]) == (row.reward, row.elapsed, row.over)
         batch = self.pool.stack(np.array([slot]))
         decision = [row.decision for row in wanted.rows]
         follows = [decision[at] and decision[at + 1] and not wanted.rows[at + 1].first for at in range(length - 1)]

@@ -79,11 +79,7 @@ def check_appended(folder: Path) -> None:
     assert starts in ([1, 1], [1, 1, 2, 2]), "both rows of a group or none"
 
 
-WORK = {
-    "save": (save, check_saved),
-    "publish": (publish, check_published),
-    "append": (append, check_appended),
-}
+WORK = {"save": (save, check_saved), "publish": (publish, check_published), "append": (append, check_appended)}
 
 if __name__ == "__main__":
     work, check = WORK[sys.argv[1]]

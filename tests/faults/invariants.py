@@ -9,15 +9,7 @@ from pathlib import Path
 import numpy as np
 from tiny_runs import BATCH, is_gone, wait_until
 
-from ludus.data.records import (
-    AnyEvent,
-    LearnerProgress,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-    ModelId,
-    Result,
-)
+from ludus.data.records import AnyEvent, LearnerProgress, MatchFinished, MatchIssued, MatchVoid, ModelId, Result
 from ludus.league.league import League
 from ludus.league.summary import summarise
 from ludus.runtime.assemble import load_experiment, new_league

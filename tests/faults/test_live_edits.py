@@ -13,15 +13,7 @@ from invariants import check_run
 from tiny_runs import create, descendants, faults_of, kill_all, local, started, stop, tiny
 
 from ludus.cli.control import ask
-from ludus.data.records import (
-    AddPlayer,
-    AnyEdit,
-    AnyEvent,
-    ChangeSettings,
-    FreezePlayer,
-    MatchVoid,
-    RemovePlayer,
-)
+from ludus.data.records import AddPlayer, AnyEdit, AnyEvent, ChangeSettings, FreezePlayer, MatchVoid, RemovePlayer
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.coordinator import Training
 from ludus.runtime.processes import local_training

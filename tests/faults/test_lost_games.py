@@ -31,8 +31,7 @@ def test_a_serial_run_outlives_a_game_that_crashes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "reason"),
-    [("hang", "game: hung: no answer to step within 1 s"), ("exit", "game: crashed: exit code 0")],
+    ("act", "reason"), [("hang", "game: hung: no answer to step within 1 s"), ("exit", "game: crashed: exit code 0")]
 )
 def test_an_actor_outlives_its_game(act: str, reason: str, tmp_path: Path) -> None:
     game = bad_game(tmp_path / "marks", act=act, times=2, per_process=1)

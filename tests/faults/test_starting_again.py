@@ -29,9 +29,7 @@ from ludus.workers.actor import ActorConfig
 from ludus.workers.config import LearnerConfig
 
 
-def test_row_36_a_reset_that_no_checkpoint_has_seen_is_repeated_under_the_new_incarnation(
-    tmp_path: Path,
-) -> None:
+def test_row_36_a_reset_that_no_checkpoint_has_seen_is_repeated_under_the_new_incarnation(tmp_path: Path) -> None:
     """The learner dies after a reset: what it learns afterwards is heard, and no model id is used twice."""
     role = Role(matchmaking=SelfPlay(), promotion=BySteps(every=4_000), reset_probability=1.0)
     described = tiny(budget=12_000, checkpoint_every=3_000, league=LeagueRules(roles={"main": role}, bots=("random",)))

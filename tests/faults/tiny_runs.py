@@ -35,11 +35,7 @@ from ludus.workers.config import LearnerConfig, Supervision
 
 BATCH = 1_000
 RAY = pytest.param(
-    "ray",
-    marks=[
-        pytest.mark.slow,
-        pytest.mark.skipif(find_spec("ray") is None, reason="pip install -e '.[ray]'"),
-    ],
+    "ray", marks=[pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="pip install -e '.[ray]'")]
 )
 LOCAL = pytest.param("local", marks=pytest.mark.slow)
 """For tests that take their time on either."""

@@ -63,8 +63,7 @@ class BuildingTables:
         self.view = TableView.allocate(spec, num_tables)
         self.view.over[:] = True
         self.strategy = StrategyView(
-            build_order=np.full((num_tables, 3, PLACES), -1, np.int16),
-            built=np.zeros((num_tables, 3, FACTS), np.bool_),
+            build_order=np.full((num_tables, 3, PLACES), -1, np.int16), built=np.zeros((num_tables, 3, FACTS), np.bool_)
         )
         self.counts = np.zeros((num_tables, 3, THINGS), np.int64)
         self._left = np.zeros(num_tables, np.int64)

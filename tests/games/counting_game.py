@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.specs import ActionSpec, Choice, Entities, GameSpec, ObservationSpec, Vector
-from ludus.data.tree import CHANCE, OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Bot, TableView
@@ -25,9 +25,7 @@ OPTIONS = 3
 SPEC = GameSpec.symmetric(
     name="counting",
     num_seats=2,
-    observation=ObservationSpec(
-        parts={"now": Vector(size=3), "named": Entities(maximum=MOVES, features=1)},
-    ),
+    observation=ObservationSpec(parts={"now": Vector(size=3), "named": Entities(maximum=MOVES, features=1)}),
     action=ActionSpec(heads={"number": Choice(num=OPTIONS)}),
     max_length=MOVES,
     timed=True,

@@ -76,9 +76,7 @@ def drawn() -> tuple[Orders, IntArray, IntArray, Tree]:
     return game, tables, seats, RandomBot().act(game, tables, seats, rng)
 
 
-def test_random_actions_have_the_shapes_of_the_spec(
-    drawn: tuple[Orders, IntArray, IntArray, Tree],
-) -> None:
+def test_random_actions_have_the_shapes_of_the_spec(drawn: tuple[Orders, IntArray, IntArray, Tree]) -> None:
     _, tables, _, actions = drawn
     assert {name: (array.shape[1:], array.dtype) for name, array in actions.items()} == {
         name: (spec.shape, spec.dtype) for name, spec in COMMANDER.action.arrays.items()
@@ -86,9 +84,7 @@ def test_random_actions_have_the_shapes_of_the_spec(
     assert all(len(array) == len(tables) for array in actions.values())
 
 
-def test_random_picks_are_different_legal_real_entities(
-    drawn: tuple[Orders, IntArray, IntArray, Tree],
-) -> None:
+def test_random_picks_are_different_legal_real_entities(drawn: tuple[Orders, IntArray, IntArray, Tree]) -> None:
     game, tables, seats, actions = drawn
     lengths = game.view.observation[1]["units_length"][tables, (seats - 1) // 2]
     numbers = set()
@@ -136,11 +132,7 @@ NESTED = SeatKind(
 def test_a_head_counts_only_if_the_one_it_depends_on_does() -> None:
     actions = {"order": np.array([0, 1, 1]), "speed": np.array([0, 0, 1])}
     counted = {head: head_counts(NESTED, head, actions, 3).tolist() for head in NESTED.action.heads}
-    assert counted == {
-        "order": [True, True, True],
-        "speed": [False, True, True],
-        "turn": [False, True, False],
-    }
+    assert counted == {"order": [True, True, True], "speed": [False, True, True], "turn": [False, True, False]}
 
 
 def test_bots_take_no_rows() -> None:

@@ -203,10 +203,7 @@ MASK = np.zeros(3, np.bool_)
 BAD_TURNS = [
     (turn(observations={}), r"no seat must act"),
     (turn(observations={5: np.zeros(2, np.float32)}), r"observation for seat 5; seats are 0 to 1"),
-    (
-        turn(observations={0: np.zeros(3, np.float32)}),
-        r"part 'sticks': expected float32\[2\], got float32\[3\]",
-    ),
+    (turn(observations={0: np.zeros(3, np.float32)}), r"part 'sticks': expected float32\[2\], got float32\[3\]"),
     (turn(observations={0: np.zeros(2, complex)}), r"'sticks': expected float32\[2\], got complex128\[2\]"),
     (turn(observations={0: {"stick": [1, 2]}}), r"lacks part 'sticks'; did you mean 'stick'"),
     (turn(observations={0: {"sticks": [1, 2], "x": 1}}), r"unknown part 'x'"),

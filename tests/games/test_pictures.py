@@ -40,12 +40,7 @@ def cells(tables: GameBatch, rows: int, columns: int) -> NDArray[np.uint8]:
     [("connect_four", 6, 7, (3, 3), (5, 3), (4, 3)), ("tic_tac_toe", 3, 3, (3, 2), (1, 0), (0, 2))],
 )
 def test_a_board_shows_whose_stone_lies_where(
-    game: str,
-    rows: int,
-    columns: int,
-    moves: tuple[int, int],
-    first: tuple[int, int],
-    second: tuple[int, int],
+    game: str, rows: int, columns: int, moves: tuple[int, int], first: tuple[int, int], second: tuple[int, int]
 ) -> None:
     tables = started(resolve(game))
     empty = cells(tables, rows, columns)[0, 0].tolist()

@@ -148,10 +148,7 @@ def test_a_program_is_told_of_ends_and_new_episodes(told: list[dict[str, Any]]) 
         (LOOP + "    say({'id': 99, 'actions': [0, 0]})", "answered request 99 when asked request 1"),
         (LOOP + "    say({'id': 1, 'actions': [0]})", "answered 1 actions for 2 rows"),
         (LOOP + "    say({'id': 1, 'actions': [9, 0]})", "table 0, seat 0: head 'move' takes 9"),
-        (
-            LOOP + "    say({'id': 1, 'actions': [0, 'x']})",
-            "answered 'x' for head 'move', which takes a number",
-        ),
+        (LOOP + "    say({'id': 1, 'actions': [0, 'x']})", "answered 'x' for head 'move', which takes a number"),
         (LOOP + "    say({'id': 1, 'actions': [{'go': 1}, 0]})", "heads are move"),
         (LOOP + "    os.close(0); os.close(1); time.sleep(60)", "closed its standard input or output"),
     ],
@@ -243,8 +240,7 @@ def test_nothing_of_a_program_is_left_behind(tmp_path: Path, how: str) -> None:
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if how == "closed" else ""
     bot, tables = playing(
         written(
-            tmp_path,
-            f"{stubborn}{child}\nopen({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n" + FIRST,
+            tmp_path, f"{stubborn}{child}\nopen({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n" + FIRST
         )
     )
     act(bot, tables)

@@ -32,15 +32,7 @@ from ludus.games.builtin.connect_four import ConnectFour
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.siege import Siege
 from ludus.games.builtin.skirmish import Skirmish
-from ludus.games.game import (
-    Actions,
-    Bot,
-    GameBatch,
-    GameSource,
-    HasStrategy,
-    TableView,
-    allocate_actions,
-)
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, HasStrategy, TableView, allocate_actions
 from ludus.games.recording import Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_groups import group_seats
 from ludus.replays.conversion import ReplayEpisodes
@@ -113,13 +105,7 @@ def as_replay(source: GameSource, recording: Recording, **changes: Any) -> Repla
 
 
 def decode(
-    tmp_path: Path,
-    source: GameSource,
-    given: list[Replay],
-    *,
-    no_op: NoOp | None = None,
-    kind: int = 0,
-    **wanted: Any,
+    tmp_path: Path, source: GameSource, given: list[Replay], *, no_op: NoOp | None = None, kind: int = 0, **wanted: Any
 ) -> list[DecodedReplay]:
     files = {}
     for number, one in enumerate(given):
@@ -214,12 +200,7 @@ def test_what_was_built_is_kept(tmp_path: Path) -> None:
     game.reset(np.array([0]), np.array([one.seed], np.uint64))
     rows = [{head: packed.array() for head, packed in heads.items()} for heads in one.action]
     for step in range(one.num_steps):
-        game.step(
-            (
-                {"build": rows[0]["build"].reshape(-1, 1, 2)[step]},
-                {"build": rows[1]["build"][step, None, None]},
-            )
-        )
+        game.step(({"build": rows[0]["build"].reshape(-1, 1, 2)[step]}, {"build": rows[1]["build"][step, None, None]}))
     for found in decoded.episodes:
         np.testing.assert_array_equal(found.build_order, game.strategy.build_order[0, found.facts.seat])
         np.testing.assert_array_equal(found.built, game.strategy.built[0, found.facts.seat])
@@ -286,11 +267,7 @@ def test_replays_that_do_not_play_as_recorded_are_skipped_and_named(tmp_path: Pa
     assert "its heads are push" in reasons[6]
     assert "1 seats" in reasons[7]
     (tmp_path / "damaged.replay").write_bytes(encode_replay(good)[:-3])
-    files = {
-        "damaged": tmp_path / "damaged.replay",
-        "missing": tmp_path / "none",
-        "good": tmp_path / "000.replay",
-    }
+    files = {"damaged": tmp_path / "damaged.replay", "missing": tmp_path / "none", "good": tmp_path / "000.replay"}
     episodes = ReplayEpisodes(files, lambda _: source, game="x", source=source)
     damaged, missing, fine = episodes.decode(list(files), EpisodeFilter())
     assert "cut short" in damaged.skipped

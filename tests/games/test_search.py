@@ -4,7 +4,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from ludus.data.tree import OVER, TreeState
+from ludus.data.game_tree import OVER, TreeState
 from ludus.games.builtin.goofspiel import Goofspiel, GoofspielState
 from ludus.games.builtin.tic_tac_toe import TicTacToe, TicTacToeState
 from ludus.games.search import AlphaBetaBot, PerfectBot, SearchBot, UctBot, play_randomly

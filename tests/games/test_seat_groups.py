@@ -200,11 +200,7 @@ def test_the_first_pattern_that_fits_holds() -> None:
         (Siege(), {"*": "one"}, r"'one' cannot act for both team0/seat0 \(attacker\) and team1/seat0 \(def"),
         (Hills(), {"*/seat0": "a"}, r"policies for hills: no pattern fits team0/seat1, only \*/seat0 given"),
         (Hills(), {}, "no pattern fits team0/seat0, only none"),
-        (
-            Hills(),
-            {"*/seta1": "a", "*": "b"},
-            r"'\*/seta1' fits no seat; the seats are team0/seat0 = seat0 = player",
-        ),
+        (Hills(), {"*/seta1": "a", "*": "b"}, r"'\*/seta1' fits no seat; the seats are team0/seat0 = seat0 = player"),
         (Hills(), {"*": "a", "*/seat1": "b"}, r"every seat that '\*/seat1' fits has an earlier pattern"),
         (Hills(), {"*": "a/b"}, "'a/b' is no name for a policy"),
         (Hills(), "per_team", "must be one of shared, per_seat, per_place, or patterns"),

@@ -140,10 +140,7 @@ def test_rewards_are_what_a_seat_came_nearer_to_its_strategy(strategies: str, ti
 
 def test_the_games_own_further_rewards_come_first(strategies: str) -> None:
     source = with_strategies(strategies)
-    assert [kind.rewards for kind in source.spec.kinds] == [
-        ("build_order", "built"),
-        ("iron", "build_order", "built"),
-    ]
+    assert [kind.rewards for kind in source.spec.kinds] == [("build_order", "built"), ("iron", "build_order", "built")]
     tables = started(source)
     iron = 0.0
     for _ in play_on(tables, np.random.default_rng(0)):

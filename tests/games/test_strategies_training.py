@@ -51,10 +51,7 @@ def experiment(game: GameSource, budget: int, **changes: Any) -> Experiment:
         budget=budget,
         model=ActorCritic(hidden=(32,)),
         algorithm=AlphaStarGradient(
-            main=RewardWeights(policy=0.0, value=1.0),
-            upgo=0.0,
-            entropy=0.01,
-            teacher=Teacher(weight=1e-3),
+            main=RewardWeights(policy=0.0, value=1.0), upgo=0.0, entropy=0.01, teacher=Teacher(weight=1e-3)
         ),
         actor=ActorConfig(num_tables=TABLES, matches=1, episodes_per_table=3, unroll_length=8),
         learner=LearnerConfig(batch_size=512, minibatch_size=512, epochs=2, learning_rate=0.01, buffer_size=8192),

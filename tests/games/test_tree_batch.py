@@ -4,8 +4,8 @@ from itertools import count
 import numpy as np
 import pytest
 
+from ludus.data.game_tree import CHANCE, OVER, FlatTree, TreeState
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree import CHANCE, OVER, FlatTree, TreeState
 from ludus.games.bots import RandomBot
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc

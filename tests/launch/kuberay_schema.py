@@ -17,12 +17,7 @@ Schema = dict[str, Any]
 
 
 def _strict(required: list[str], **properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 TEXT: Schema = {"type": "string"}

@@ -93,10 +93,7 @@ def test_a_node_joins_and_leaves_and_leaves_nothing_behind(tmp_path: Path) -> No
         known = without_tokens() | {"LUDUS_TOKEN": TOKEN}
         with started(second, ludus, "join", head, "--workers", "3", environment=known, log=log) as joined:
             wait_until(lambda: "part of the cluster" in log.read_text(), "the node joins")
-            assert nodes(first, head) == [
-                f"{first.address} ludus_learner",
-                f"{second.address} ludus_actor",
-            ]
+            assert nodes(first, head) == [f"{first.address} ludus_learner", f"{second.address} ludus_actor"]
             joined.send_signal(signal.SIGINT)
             assert joined.wait(120) == 130
         wait_empty(second)

@@ -144,10 +144,7 @@ def test_a_job_goes_on_with_its_run() -> None:
 def test_the_experiment_of_a_user_travels_with_the_job(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def experiment(): ...\n")
     (tmp_path / "mine.yaml").write_text("recipe: mine.py:experiment\nbudget: 5\n")
-    for address, files in (
-        ("mine.py:experiment", {"mine.py"}),
-        ("mine.yaml", {"mine.yaml", "mine.py"}),
-    ):
+    for address, files in (("mine.py:experiment", {"mine.py"}), ("mine.yaml", {"mine.yaml", "mine.py"})):
         training = TrainingCommand(experiment=str(tmp_path / address), run="/runs/mine")
         manifests = read_back(job(training=training))
         check(manifests)

@@ -18,12 +18,7 @@ from ludus.launch.slurm import HEAD_SILENT_S, SlurmJob
 
 def job(tmp_path: Path, **changes: object) -> SlurmJob:
     training = TrainingCommand(experiment="kuhn", run=str(tmp_path / "run 1"), settings=("budget=1e6", "name='a b'"))
-    settings = {
-        "name": "kuhn",
-        "training": training,
-        "folder": str(tmp_path),
-        "programs": str(tmp_path / "bin"),
-    }
+    settings = {"name": "kuhn", "training": training, "folder": str(tmp_path), "programs": str(tmp_path / "bin")}
     return SlurmJob(**(settings | changes))  # type: ignore[arg-type]
 
 

@@ -68,11 +68,7 @@ def started_on(spec: GameSpec, rules: LeagueRules, *, seed: int = 7) -> tuple[Le
 def started(rules: LeagueRules, *, num_teams: int = 2, seats: int = 1, seed: int = 7) -> League:
     """A league whose players have joined and whose learners have published step 0."""
     league = League(
-        rules,
-        num_teams=num_teams,
-        seats_per_team=(seats,) * num_teams,
-        seed=seed,
-        change_rules=apply_encoded,
+        rules, num_teams=num_teams, seats_per_team=(seats,) * num_teams, seed=seed, change_rules=apply_encoded
     )
     league.apply(RunStarted(0))
     for event in league.initial_events():

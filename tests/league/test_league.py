@@ -64,10 +64,7 @@ def _simulate(rng: np.random.Generator, num_steps: int, seed: int = 7) -> tuple[
     starts, clock = 1, Counter[str]()
     for _ in range(num_steps):
         action = rng.choice(
-            [
-                *("issue", "finish", "finish", "void", "lease", "train", "due", "score"),
-                *("restart", "remove", "set"),
-            ]
+            [*("issue", "finish", "finish", "void", "lease", "train", "due", "score"), *("restart", "remove", "set")]
         )
         open_ids = list(league.matches.open_matches)
         if action == "issue":
@@ -207,12 +204,7 @@ def test_only_learning_players_train_and_only_in_training() -> None:
 
 def test_initial_players_join_once() -> None:
     league = _new()
-    assert [event.player for event in league.initial_events()] == [
-        "main",
-        "exploiter_0",
-        "exploiter_1",
-        "random",
-    ]
+    assert [event.player for event in league.initial_events()] == ["main", "exploiter_0", "exploiter_1", "random"]
     for event in league.initial_events():
         league.apply(event)
     assert league.initial_events() == []

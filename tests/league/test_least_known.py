@@ -63,12 +63,7 @@ def test_the_end_of_a_long_chain_is_known_least() -> None:
 
 
 def test_a_bot_that_all_have_met_links_them() -> None:
-    wins = {
-        ("a", "bot"): (500, 500),
-        ("b", "bot"): (500, 500),
-        ("c", "bot"): (3, 3),
-        ("d", "bot"): (500, 500),
-    }
+    wins = {("a", "bot"): (500, 500), ("b", "bot"): (500, 500), ("c", "bot"): (3, 3), ("d", "bot"): (500, 500)}
     pair = choose(payoff_of(wins), "abcd", links=("bot",))
     assert pair is not None
     assert "c" in pair

@@ -114,11 +114,7 @@ TEAM: Any = {"seat0": "self", "seat1": "mate", "seat2": "random"}
 
 def sides_of(trains: Any, **rules: Any) -> tuple[Side, ...]:
     """A match of `main`, with `mate` beside it, against `rival`."""
-    roles = {
-        "main": Role(line_up=TEAM, trains=trains, matchmaking=Live(role="rival")),
-        "mate": Role(),
-        "rival": Role(),
-    }
+    roles = {"main": Role(line_up=TEAM, trains=trains, matchmaking=Live(role="rival")), "mate": Role(), "rival": Role()}
     league = started(LeagueRules(roles=roles, bots=("random",), **rules), seats=3)
     return league.next_match(0, **TABLES).sides
 
@@ -263,10 +259,7 @@ def test_replaying_the_ledger_gives_the_same_league() -> None:
     [
         ({"line_up": {"seat0": "self"}}, "line_up: no pattern fits seat1, only seat0 given"),
         ({"line_up": {"seat0": "self", "*": "randm"}}, r"line_up: \*: .*'randm'; did you mean 'random'"),
-        (
-            {"line_up": {"seat0": "self", "seat5": "random", "*": "main"}},
-            "'seat5' fits no seat; the seats are",
-        ),
+        ({"line_up": {"seat0": "self", "seat5": "random", "*": "main"}}, "'seat5' fits no seat; the seats are"),
         ({"line_up": {"*": "random"}}, "no seat is left to the player itself; put 'self' on one"),
         ({"line_up": {"seat0": "self", "*": UniformPast(over="mian")}}, "did you mean 'main'"),
         ({"trains": "all"}, "Role.trains is 'all', not one of"),

@@ -85,8 +85,7 @@ def test_a_mixture_adds_the_laws_of_its_branches() -> None:
 
 
 @pytest.mark.parametrize(
-    "matchmaker",
-    [UniformPast(), UniformPast(over="scripted"), Latest(), PFSP(), PFSP(over="exploiter"), MIXED],
+    "matchmaker", [UniformPast(), UniformPast(over="scripted"), Latest(), PFSP(), PFSP(over="exploiter"), MIXED]
 )
 def test_an_empty_pool_gives_self_play(matchmaker: Matchmaker) -> None:
     assert matchmaker.probabilities("main", YOUNG, Payoff()) == pytest.approx({"main": 1.0})

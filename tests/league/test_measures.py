@@ -155,12 +155,7 @@ def test_players_without_a_chain_of_games_are_left_out() -> None:
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.integers(0, 5), *[st.integers(0, 10**6)] * 3),
-        max_size=15,
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), *[st.integers(0, 10**6)] * 3), max_size=15))
 def test_no_games_give_nan(rows: list[tuple[int, int, int, int, int]]) -> None:
     payoff = Payoff(PayoffRules(decay=1.0))
     for a, b, *counts in rows:

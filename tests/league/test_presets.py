@@ -14,14 +14,7 @@ from published_laws import Law, Pool
 from scipy.stats import chi2
 
 from ludus.config import ConfigError, apply_overrides, decode, encode
-from ludus.data.records import (
-    AnyEvent,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-    PlayerAdded,
-    RunStarted,
-)
+from ludus.data.records import AnyEvent, MatchFinished, MatchIssued, MatchVoid, PlayerAdded, RunStarted
 from ludus.league import presets
 from ludus.league.league import League
 from ludus.league.players import BY_HAND
@@ -190,10 +183,7 @@ CYCLE = dict(zip(SNAPSHOTS, (2 / 6, 3 / 6, 1 / 6, 0.0), strict=True))
         (presets.fsp(), published_laws.even(SNAPSHOTS)),
         (presets.fsp(self_play=0.4), {**published_laws.even(SNAPSHOTS), "main": 0.4}),
         (presets.pfsp(), published_laws.pfsp(ONE, "main", SNAPSHOTS, published_laws.squared)),
-        (
-            presets.pfsp(weighting="variance"),
-            published_laws.pfsp(ONE, "main", SNAPSHOTS, published_laws.variance),
-        ),
+        (presets.pfsp(weighting="variance"), published_laws.pfsp(ONE, "main", SNAPSHOTS, published_laws.variance)),
         (presets.psro(), CYCLE),
         (presets.psro(meta_solver="uniform"), published_laws.even(SNAPSHOTS)),
         (presets.psro(explore=0.2, self_play=0.2), None),
@@ -283,8 +273,7 @@ EXPERIMENT = leduc.experiment()
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["alphastar", "alphastar_pseudocode", "openai_five", "di_star", "fsp", "pfsp", "psro", "self_play"],
+    "name", ["alphastar", "alphastar_pseudocode", "openai_five", "di_star", "fsp", "pfsp", "psro", "self_play"]
 )
 def test_a_preset_is_chosen_by_name_and_kept_in_full(name: str) -> None:
     chosen = apply_overrides(EXPERIMENT, {"league": name})

@@ -42,10 +42,7 @@ def test_intervals_cover_planted_strengths() -> None:
 
 def test_two_players_have_the_elo_of_their_odds() -> None:
     ratings = fit_elo(
-        ["a", "b"],
-        np.array([[0.0, 1100.0], [1100.0, 0.0]]),
-        np.array([[0.0, 1000.0], [100.0, 0.0]]),
-        anchor="b",
+        ["a", "b"], np.array([[0.0, 1100.0], [1100.0, 0.0]]), np.array([[0.0, 1000.0], [100.0, 0.0]]), anchor="b"
     )
     assert ratings["a"].elo == pytest.approx(400.0, abs=0.5)
     assert ratings["a"].games == 1100
@@ -77,10 +74,7 @@ def test_all_draws_and_all_wins_stay_finite() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 10**6), st.integers(0, 10**6)),
-        max_size=20,
-    )
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 10**6), st.integers(0, 10**6)), max_size=20)
 )
 def test_no_payoff_gives_nan(rows: list[tuple[int, int, int, int]]) -> None:
     payoff = Payoff(PayoffRules(decay=1.0))

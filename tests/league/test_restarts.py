@@ -7,13 +7,7 @@ import pytest
 from league_rows import match_of, play, result_of, started
 from msgspec.structs import replace
 
-from ludus.data.records import (
-    LearnerProgress,
-    MatchFinished,
-    MatchIssued,
-    PlayerReset,
-    RunStarted,
-)
+from ludus.data.records import LearnerProgress, MatchFinished, MatchIssued, PlayerReset, RunStarted
 from ludus.league.league import League
 from ludus.league.matchmaking import Candidates, Live
 from ludus.league.payoff import Payoff, PayoffRules
@@ -49,10 +43,7 @@ def _snapshot_due(rules: LeagueRules) -> League:
 
 
 def test_a_reset_starts_from_the_model_that_the_role_chooses() -> None:
-    for rules, model in (
-        (_rules(start="clone:0:0"), "clone:0:0"),
-        (_rules(restart=FromNewestMain()), "main:0:0"),
-    ):
+    for rules, model in ((_rules(start="clone:0:0"), "clone:0:0"), (_rules(restart=FromNewestMain()), "main:0:0")):
         league = _snapshot_due(rules)
         for event in league.due_snapshots():
             league.apply(event)

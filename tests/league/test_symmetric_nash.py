@@ -7,13 +7,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import entr
 from small_leagues import DOMINATED, ROCK_PAPER_SCISSORS, chain, random_payoff
 
-from ludus.league.equilibrium import (
-    check_antisymmetric,
-    max_entropy_nash,
-    nash,
-    symmetric_nash,
-    zero_sum_value,
-)
+from ludus.league.equilibrium import check_antisymmetric, max_entropy_nash, nash, symmetric_nash, zero_sum_value
 
 
 @pytest.mark.parametrize("seed", range(10))

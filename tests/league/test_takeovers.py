@@ -79,12 +79,7 @@ def test_the_worst_takes_over_from_the_best_when_its_interval_ends() -> None:
     (takeover,) = due_takeovers(league)
     assert (takeover.player, takeover.donor) == ("main_0", "main_3")
     donated = league.settings_of("main_3")[RATE]
-    assert takeover.settings[RATE] in (
-        pytest.approx(donated * 0.8),
-        pytest.approx(donated * 1.25),
-        1e-1,
-        1e-5,
-    )
+    assert takeover.settings[RATE] in (pytest.approx(donated * 0.8), pytest.approx(donated * 1.25), 1e-1, 1e-5)
     assert takeover.reason.startswith("rating: main_3 is ahead by 2")
     assert due_takeovers(league) == [takeover], "looking changes nothing"
 
@@ -183,10 +178,7 @@ def test_several_can_take_over_at_once_and_donors_do_not() -> None:
     meet(league, "main_2", "random", 180)
     for player in league.standings:
         progress(league, player, EVERY)
-    assert [(one.player, one.donor) for one in due_takeovers(league)] == [
-        ("main_0", "main_2"),
-        ("main_1", "main_2"),
-    ]
+    assert [(one.player, one.donor) for one in due_takeovers(league)] == [("main_0", "main_2"), ("main_1", "main_2")]
     frozen, *resets = take(league)
     assert isinstance(frozen, PlayerAdded), "once for both"
     assert [type(event) for event in resets] == [PlayerReset, PlayerReset]

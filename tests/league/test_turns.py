@@ -133,9 +133,7 @@ def test_a_removed_or_reset_player_frees_its_place() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400), st.booleans()), max_size=60))
-def test_whatever_is_reported_a_resume_finds_the_same_players_active(
-    reports: list[tuple[int, int, bool]],
-) -> None:
+def test_whatever_is_reported_a_resume_finds_the_same_players_active(reports: list[tuple[int, int, bool]]) -> None:
     run = Trained()
     for index, decisions, reset in reports:
         player = f"main_{index}"

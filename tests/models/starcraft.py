@@ -37,15 +37,7 @@ _SEEN = {
     "entities": Entities(maximum=512, features=512, types=260),
     "minimap": Planes(channels=20, height=256, width=256, dtype="uint8"),
 }
-CONTEXT = (
-    "home_race",
-    "away_race",
-    "available_actions",
-    "built_units",
-    "effects",
-    "built_upgrades",
-    "build_order",
-)
+CONTEXT = ("home_race", "away_race", "available_actions", "built_units", "effects", "built_upgrades", "build_order")
 SCATTER = tuple(
     Scatter(entities=f"{side}entities", onto=f"{side}minimap", x=1, y=2, scale=256.0) for side in ("", "critic.")
 )

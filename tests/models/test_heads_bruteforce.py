@@ -249,8 +249,7 @@ def impossible(observation, legal, action):
 
 
 @pytest.mark.parametrize(
-    "num_draws",
-    [pytest.param(20_000, id="quick"), pytest.param(1_000_000, id="million", marks=pytest.mark.slow)],
+    "num_draws", [pytest.param(20_000, id="quick"), pytest.param(1_000_000, id="million", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("name", NETWORKS)
 def test_impossible_actions_are_never_drawn(name, num_draws):

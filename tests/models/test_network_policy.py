@@ -191,10 +191,7 @@ def test_only_the_central_critic_sees_critic_parts():
 
 def test_actions_are_int32_and_memory_starts_at_zero():
     policy = build("rich with memory")
-    assert {name: array.shape for name, array in policy.initial_state(3).items()} == {
-        "h": (3, 7),
-        "c": (3, 7),
-    }
+    assert {name: array.shape for name, array in policy.initial_state(3).items()} == {"h": (3, 7), "c": (3, 7)}
     assert not any(array.any() for array in policy.initial_state(3).values())
     acted = policy.act(*inputs(policy, np.random.default_rng(1), (4,)))
     specs = policy.kind.action.arrays

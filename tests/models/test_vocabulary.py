@@ -19,8 +19,7 @@ def test_a_stack_has_a_vocabulary_for_each_model():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "message"),
-    [((), "types is empty"), ((1, 2, 1), "types names 1 twice"), ((0, 9), "from 0 to 8, got 9")],
+    ("numbers", "message"), [((), "types is empty"), ((1, 2, 1), "types names 1 twice"), ((0, 9), "from 0 to 8, got 9")]
 )
 def test_vocabularies_that_make_no_sense_are_refused(numbers, message):
     with pytest.raises(ValueError, match=message):

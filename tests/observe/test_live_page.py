@@ -138,10 +138,7 @@ def test_results_are_added_up_whoever_sits_where() -> None:
             served.show(moment(ended=True, **changed))
         with watching(served) as events:
             rows = heard(events, "results")["rows"]
-    assert rows == [
-        ["long against short", "3", "long 2, short 0, draws 1"],
-        ["alone", "2", "mean score 3.5"],
-    ]
+    assert rows == [["long against short", "3", "long 2, short 0, draws 1"], ["alone", "2", "mean score 3.5"]]
 
 
 def test_a_pause_holds_play_until_it_goes_on() -> None:

@@ -8,17 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ludus.data.records import (
-    AnyEvent,
-    Match,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-    Pair,
-    Purpose,
-    Result,
-    Side,
-)
+from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, MatchVoid, Pair, Purpose, Result, Side
 from ludus.observe.lost_matches import LONGEST_REASON, NO_FAULT, LossCount, LostMatches, shortened
 from ludus.store.ledger import Ledger
 
@@ -56,10 +46,7 @@ def test_a_bot_that_never_plays_is_named_with_its_reason(ledger: Ledger) -> None
         f"old has never finished a match: {LICENCE}",
     ]
     play(ledger, "old", "random")
-    assert lost(ledger).lines() == [
-        "3 of 6 matches are void because something failed:",
-        f"  3  {LICENCE}",
-    ]
+    assert lost(ledger).lines() == ["3 of 6 matches are void because something failed:", f"  3  {LICENCE}"]
 
 
 def test_what_a_stop_leaves_open_is_not_worth_a_line(ledger: Ledger) -> None:
@@ -101,10 +88,7 @@ def test_the_reason_of_a_player_is_its_own_where_there_is_one(ledger: Ledger) ->
         play(ledger, "main", "slow", void="env_crash: ProgramLost: bot 'old' is gone")
     play(ledger, "main", "slow", void="game: bot 'slow' gave no answer within 10 s")
     play(ledger, "main", "old", void="game: bot 'old' is gone")
-    assert lost(ledger).never_finished == {
-        "slow": "bot 'slow' gave no answer within 10 s",
-        "old": "bot 'old' is gone",
-    }
+    assert lost(ledger).never_finished == {"slow": "bot 'slow' gave no answer within 10 s", "old": "bot 'old' is gone"}
 
 
 def test_names_with_numbers_in_them_stay_apart(ledger: Ledger) -> None:

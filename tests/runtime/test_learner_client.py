@@ -42,9 +42,7 @@ def learned(step: int) -> Learned:
     return Learned((LearnerProgress("main", 0, step, 100 * step),), {"main/loss": 0.5})
 
 
-def test_news_that_came_before_an_answer_are_not_waited_for_again(
-    connected: tuple[RemoteLearner, Connection],
-) -> None:
+def test_news_that_came_before_an_answer_are_not_waited_for_again(connected: tuple[RemoteLearner, Connection]) -> None:
     """An actor has died just when the learner sent its news: replacing the actor takes them in."""
     learner, peer = connected
     send(peer, learned(1))

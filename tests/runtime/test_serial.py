@@ -94,10 +94,7 @@ def test_errors_are_not_hidden() -> None:
 def test_a_signal_lets_the_round_end(number: int) -> None:
     before = signal.getsignal(number)
     turns: list[str] = []
-    workers = [
-        Noted("a", turns, lambda turn: os.kill(os.getpid(), number) if turn == 2 else None),
-        Noted("b", turns),
-    ]
+    workers = [Noted("a", turns, lambda turn: os.kill(os.getpid(), number) if turn == 2 else None), Noted("b", turns)]
     assert run_serial(workers, finished=lambda: False, after_round=ignore) == INTERRUPTED
     assert turns == ["a", "b", "a", "b"]
     assert signal.getsignal(number) is before

@@ -93,12 +93,7 @@ class Hosted:
 
 @contextmanager
 def hosted(
-    made: object,
-    registry: Registry,
-    *,
-    name: str = "sums-0",
-    folder: Path | None = None,
-    token: str = "",
+    made: object, registry: Registry, *, name: str = "sums-0", folder: Path | None = None, token: str = ""
 ) -> Iterator[Hosted]:
     """`made` as the instance `name` of the service before its dash; on TCP where there is no folder."""
     if folder is not None:

@@ -71,12 +71,7 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
 
 def test_gpus_are_dealt_out_from_the_last() -> None:
     services = {"large": asking(gpus=2), "small": asking(count=3, gpus=1 / 3)}
-    assert allot(services, SMALL) == {
-        "large-0": ("2", "1"),
-        "small-0": ("0",),
-        "small-1": ("0",),
-        "small-2": ("0",),
-    }
+    assert allot(services, SMALL) == {"large-0": ("2", "1"), "small-0": ("0",), "small-1": ("0",), "small-2": ("0",)}
     shares = {"half": asking(count=2, gpus=0.5), "most": asking(gpus=0.7), "rest": asking(gpus=0.3)}
     dealt = allot(shares, SMALL)
     assert dealt == {"half-0": ("2",), "half-1": ("2",), "most-0": ("1",), "rest-0": ("1",)}

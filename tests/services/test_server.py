@@ -14,16 +14,7 @@ from service_hosting import Hosted, Sums, hosted
 
 from ludus.services import Solver, server as server_module
 from ludus.services.registry import MemoryRegistry, connect
-from ludus.services.wire import (
-    PROTOCOL,
-    Call,
-    CallerHello,
-    CallResult,
-    FrameReader,
-    ServiceWelcome,
-    Unwelcome,
-    pack,
-)
+from ludus.services.wire import PROTOCOL, Call, CallerHello, CallResult, FrameReader, ServiceWelcome, Unwelcome, pack
 
 
 @pytest.fixture

@@ -82,10 +82,7 @@ def test_looking_never_waits_for_a_service_that_is_being_started_again() -> None
     registry = MemoryRegistry()
     registry.declare("topics")
     # A look that waited would raise at this time limit.
-    with (
-        Subscriber("main", registry=registry, time_limit_s=0.5) as actor,
-        Publisher("main", registry=registry) as main,
-    ):
+    with Subscriber("main", registry=registry, time_limit_s=0.5) as actor, Publisher("main", registry=registry) as main:
         assert actor.newest() is None
         with hosted(Topics(), registry, name="topics-0") as host:
             main.publish("one")

@@ -184,8 +184,7 @@ def test_another_kind_of_seat_is_refused_by_the_name_of_the_difference(
     with pytest.raises(DatasetError, match=r"observation\.units\.features is 2 in the dataset and 3"):
         dataset.require_fit(other)
     wider = replace(
-        KIND,
-        observation=ObservationSpec(parts=parts | {"z": Vector(size=9)}, critic=KIND.observation.critic),
+        KIND, observation=ObservationSpec(parts=parts | {"z": Vector(size=9)}, critic=KIND.observation.critic)
     )
     with pytest.raises(DatasetError, match=r"observation\.z\.type is missing in the dataset"):
         dataset.require_fit(wider)

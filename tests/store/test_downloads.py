@@ -167,9 +167,7 @@ def test_only_the_web_is_fetched_from(tmp_path: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["http://127.0.0.1:9/mod\u00e8l", "http://[::1/x", "http://a..b/x"],
-    ids=["letters", "brackets", "dots"],
+    "url", ["http://127.0.0.1:9/mod\u00e8l", "http://[::1/x", "http://a..b/x"], ids=["letters", "brackets", "dots"]
 )
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path, url: str) -> None:
     with pytest.raises(DownloadError, match="not a valid address"):

@@ -106,11 +106,7 @@ def test_a_replay_of_many_pages_is_complete(path: Path) -> None:
 def test_rows_of_a_kind_are_passed_over(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.append([issued(1), MatchLeased(1, "a"), finished(1), issued(2), MatchLeased(2, "a")])
-        assert list(ledger.replay(without="match_leased")) == [
-            (1, issued(1)),
-            (3, finished(1)),
-            (4, issued(2)),
-        ]
+        assert list(ledger.replay(without="match_leased")) == [(1, issued(1)), (3, finished(1)), (4, issued(2))]
         assert ledger.tail(3, without="match_leased") == [(4, issued(2))]
 
 
@@ -168,10 +164,7 @@ def test_the_end_of_a_match_can_be_asked_for(path: Path) -> None:
 def test_matches_that_have_ended_come_with_why_they_are_void(path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.append([issued(1), issued(2), issued(3), MatchVoid(2, "env_hang"), finished(1)])
-        assert list(ledger.ends()) == [
-            (4, issued(2).match, MatchVoid(2, "env_hang")),
-            (5, issued(1).match, None),
-        ]
+        assert list(ledger.ends()) == [(4, issued(2).match, MatchVoid(2, "env_hang")), (5, issued(1).match, None)]
         ledger.append([finished(3)])
         assert list(ledger.ends(after=5)) == [(6, issued(3).match, None)]
 
@@ -238,10 +231,7 @@ def test_a_second_process_reads_while_the_first_writes(path: Path) -> None:
     with (
         Ledger(path) as ledger,
         subprocess.Popen(
-            [sys.executable, "-c", reader, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", reader, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process,
     ):
         assert process.stdin is not None
@@ -311,11 +301,7 @@ def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:
 
 def test_places_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    for place in (
-        tmp_path / "file" / "ledger.db",
-        tmp_path / "nowhere" / "ledger.db",
-        Path("/proc/ledger.db"),
-    ):
+    for place in (tmp_path / "file" / "ledger.db", tmp_path / "nowhere" / "ledger.db", Path("/proc/ledger.db")):
         with pytest.raises(LedgerError, match=rf"{place}: it cannot be opened"):
             Ledger(place)
 

@@ -123,17 +123,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of our own, on a unix socket that nobody else sees."""
     pytest.importorskip("redis")
     folder = tmp_path_factory.mktemp("r")
-    command = [
-        "redis-server",
-        "--port",
-        "0",
-        "--unixsocket",
-        str(folder / "s"),
-        "--save",
-        "",
-        "--dir",
-        str(folder),
-    ]
+    command = ["redis-server", "--port", "0", "--unixsocket", str(folder / "s"), "--save", "", "--dir", str(folder)]
     try:
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     except FileNotFoundError:

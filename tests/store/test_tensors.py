@@ -39,12 +39,7 @@ def with_header(path: Path, header: object, data: bytes) -> Path:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_and_shape_survives(tmp_path: Path, dtype: str) -> None:
     values = np.arange(24).astype(dtype)
-    arrays = {
-        "flat": values,
-        "cube": values.reshape(2, 3, 4),
-        "scalar": values[1].reshape(()),
-        "no": values[:0],
-    }
+    arrays = {"flat": values, "cube": values.reshape(2, 3, 4), "scalar": values[1].reshape(()), "no": values[:0]}
     read, metadata = read_tensors(written(tmp_path / "x", arrays, note="שלום"))
     assert metadata == {"note": "שלום"}
     assert read.keys() == arrays.keys()

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.store.model_addresses import (
-    BadWeightMap,
-    WeightMap,
-    WeightSource,
-    match_weights,
-    parse_map,
-    require_used,
-)
+from ludus.store.model_addresses import BadWeightMap, WeightMap, WeightSource, match_weights, parse_map, require_used
 
 
 def array(*shape: int, dtype: str = "float32", value: float = 0.0) -> NDArray[Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec
-from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import HostedBot
 from ludus.games.game import Actions, Bot, GameBatch, GameSource

@@ -110,10 +110,7 @@ class Play:
             self.publish(player, 0, self.fresh(100 + index))
         policies = self.build()
         self.pools = tuple(
-            SlotPool(
-                TrajectoryLayout(kind=one.kind, unroll_length=self.unroll_length, state=one.state_arrays),
-                2000,
-            )
+            SlotPool(TrajectoryLayout(kind=one.kind, unroll_length=self.unroll_length, state=one.state_arrays), 2000)
             for one in policies
         )
         self.shelf = PlayerCache(self.build, self.board, self, self.game.bots(), capacity=2)

@@ -75,9 +75,7 @@ def test_sizes_below_one_are_refused(name: str) -> None:
 
 def test_slots_are_all_there_after_long_play() -> None:
     play = Play(
-        GAMES["siege"],
-        [(side("main", trains=True), side("rules")), (side("main"), side("rules"))],
-        hand_over_after=50,
+        GAMES["siege"], [(side("main", trains=True), side("rules")), (side("main"), side("rules"))], hand_over_after=50
     ).run(150)
     for pool, writer in zip(play.pools, play.actor.recorder.writers, strict=True):
         held = int((writer.slot >= 0).sum())

@@ -396,8 +396,4 @@ def test_columns_are_made_for_what_is_asked_for_only() -> None:
     [policy] = (SMALL.build(kind, 0) for kind in GAMES["connect_four"].spec.kinds)
     assert recomputed_arrays(("values",), policy, 4).keys() == {VALUE}
     arrays = recomputed_arrays(EVERYTHING, policy, 4)
-    assert {name: spec.shape for name, spec in arrays.items()} == {
-        VALUE: (),
-        LOG_PROB: (1,),
-        "teacher.move": (7,),
-    }
+    assert {name: spec.shape for name, spec in arrays.items()} == {VALUE: (), LOG_PROB: (1,), "teacher.move": (7,)}

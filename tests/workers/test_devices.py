@@ -170,13 +170,7 @@ def test_on_a_gpu_too_a_loss_that_is_no_number_is_skipped() -> None:
 @pytest.mark.parametrize("schedule", ["sync", "async"])
 def test_an_actor_on_the_host_and_a_learner_on_the_gpu(schedule: Any) -> None:
     config = LearnerConfig(
-        batch_size=60,
-        minibatch_size=20,
-        buffer_size=200,
-        device="cuda",
-        schedule=schedule,
-        max_lag=3,
-        reuse=2,
+        batch_size=60, minibatch_size=20, buffer_size=200, device="cuda", schedule=schedule, max_lag=3, reuse=2
     )
     play = taught_self_play(GAMES["connect_four"], config=config)
     said = [progress for progress in play.train(100) if progress is not IDLE]

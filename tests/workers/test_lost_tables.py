@@ -174,8 +174,7 @@ def test_a_tournament_at_tables_that_are_always_lost_gives_up() -> None:
     game = Losing(TicTacToe(), {}, always=True)
     tournament = Tournament(game, players(game), [("perfect", "random")], episodes=4, num_tables=2)
     with pytest.raises(
-        GameError,
-        match=rf"perfect against random ended without a result {MOST_TRIES} times, at last: game: crashed",
+        GameError, match=rf"perfect against random ended without a result {MOST_TRIES} times, at last: game: crashed"
     ):
         tournament.run()
 

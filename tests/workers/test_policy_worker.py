@@ -38,12 +38,7 @@ class Surroundings:
 
     def start(self, inference: Any, wake: Callable[[int], None] | None = None) -> PolicyWorker:
         return PolicyWorker(
-            inference,
-            self.areas,
-            self.policies,
-            delay_s=5.0,
-            wake=wake or self.woken.append,
-            counters=self.counters,
+            inference, self.areas, self.policies, delay_s=5.0, wake=wake or self.woken.append, counters=self.counters
         )
 
     def ask(self, *requests: ActingRows) -> None:

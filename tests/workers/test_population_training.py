@@ -11,16 +11,7 @@ import pytest
 
 from ludus.algorithms.ppo import PPO
 from ludus.config import encode
-from ludus.data.records import (
-    AnyEvent,
-    LearnerProgress,
-    Match,
-    ModelId,
-    Pair,
-    PlayerAdded,
-    PlayerReset,
-    Result,
-)
+from ludus.data.records import AnyEvent, LearnerProgress, Match, ModelId, Pair, PlayerAdded, PlayerReset, Result
 from ludus.experiment import Experiment
 from ludus.games.builtin.rock_paper_scissors import RockPaperScissors
 from ludus.league.matchmaking import UniformPast
@@ -132,10 +123,7 @@ def resets_on_disk(path: Path) -> list[PlayerReset]:
 def are_those_of(training: Coordinator[SerialWorkers], player: str, model: str | None) -> bool:
     """The weights of a player are those of a model in the pool."""
     assert model is not None
-    live, kept = (
-        training.learner.players[player].weights(),
-        training.folder.models.fetch(ModelId.parse(model)),
-    )
+    live, kept = (training.learner.players[player].weights(), training.folder.models.fetch(ModelId.parse(model)))
     return all((live[name] == array).all() for name, array in kept.items())
 
 
@@ -211,11 +199,7 @@ def test_killed_before_the_commit_the_decision_comes_out_the_same_once(tmp_path:
     with closing(started_again(run)) as training:
         training.controller.step()
         (reset,) = resets_on_disk(run)
-        assert (reset.player, reset.donor, reset.settings) == (
-            takeover.player,
-            takeover.donor,
-            takeover.settings,
-        )
+        assert (reset.player, reset.donor, reset.settings) == (takeover.player, takeover.donor, takeover.settings)
         assert are_those_of(training, "main_0", reset.model)
         assert training.learner.players["main_0"].config.learning_rate == takeover.settings[RATE]
 

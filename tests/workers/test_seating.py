@@ -34,13 +34,9 @@ STEPS = {"siege": 140, "hills": 220, "connect_four": 180, "cartpole": 80}
 @pytest.fixture(params=LINE_UPS, scope="module")
 def play(request: pytest.FixtureRequest) -> Play:
     game = GAMES[request.param]
-    return Play(
-        game,
-        LINE_UPS[request.param],
-        num_tables=6,
-        matches=3,
-        episodes_per_table=game.spec.num_teams * 2,
-    ).run(STEPS.get(request.param, 60))
+    return Play(game, LINE_UPS[request.param], num_tables=6, matches=3, episodes_per_table=game.spec.num_teams * 2).run(
+        STEPS.get(request.param, 60)
+    )
 
 
 def episodes_of_matches(play: Play) -> dict[int, dict[tuple[int, int], Episode]]:

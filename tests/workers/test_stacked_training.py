@@ -201,12 +201,7 @@ def test_only_players_that_fit_are_grouped() -> None:
         return new_players("connect_four", algorithm or PPO(), model, 1, **changes)[0]
 
     first = one()
-    fitting = [
-        one(),
-        one(learning_rate=0.5),
-        one(minibatch_size=16),
-        one(average_decay=0.5),
-    ]
+    fitting = [one(), one(learning_rate=0.5), one(minibatch_size=16), one(average_decay=0.5)]
     others = [
         one(PPO(clip=0.1)),
         one(model=replace(MODEL, hidden=(9,))),

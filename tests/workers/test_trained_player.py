@@ -210,11 +210,7 @@ def test_lag_is_the_mean_age_of_what_was_trained_on() -> None:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [
-        PPO(),
-        MagnetPolicyGradient(magnet=Reference(copy_every=2)),
-        MagnetPolicyGradient(magnet=Reference(decay=0.9)),
-    ],
+    [PPO(), MagnetPolicyGradient(magnet=Reference(copy_every=2)), MagnetPolicyGradient(magnet=Reference(decay=0.9))],
     ids=["ppo", "copied magnet", "following magnet"],
 )
 def test_it_goes_on_exactly_from_what_it_saved(algorithm: Any) -> None:

@@ -127,9 +127,7 @@ def test_a_league_that_wants_it_of_a_network_that_does_not_say_is_refused_at_the
     with pytest.raises(ConfigError, match=r"main_exploiter.*value_only_decisions.*'value' or 'critic'"):
         require_value_parameters(replace(experiment, model=Users("baseline")))
     at_start = replace(
-        experiment,
-        league=LeagueRules(roles={"main": Role(value_only_at_start=5)}),
-        model=Users("baseline"),
+        experiment, league=LeagueRules(roles={"main": Role(value_only_at_start=5)}), model=Users("baseline")
     )
     with pytest.raises(ConfigError, match=r"main\.value_only_at_start.*'value' or 'critic'"):
         require_value_parameters(at_start)

@@ -45,12 +45,7 @@ class FrozenPopulation:
     help="Frozen players of each run: the newest, and others evenly spread over its history.",
 )
 @click.option(
-    "--episodes",
-    "-n",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="At least so many per pair.",
+    "--episodes", "-n", type=click.IntRange(min=1), default=200, show_default=True, help="At least so many per pair."
 )
 @click.option("--tables", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)

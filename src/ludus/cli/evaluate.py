@@ -151,10 +151,7 @@ _OPTIONS = (
         help="Width of the pictures in pixels.",
     ),
     click.option(
-        "--seat",
-        type=click.IntRange(min=0),
-        show_default="everything",
-        help="Show only what this seat sees.",
+        "--seat", type=click.IntRange(min=0), show_default="everything", help="Show only what this seat sees."
     ),
     click.option(
         "--fps",
@@ -162,12 +159,7 @@ _OPTIONS = (
         show_default=f"{FRAMES_PER_SECOND}, or {OF_SHORT_GAMES} in a short game",
         help="Pictures per second.",
     ),
-    click.option(
-        "--port",
-        type=click.IntRange(1, 65535),
-        show_default="any that is free",
-        help="Where the page is.",
-    ),
+    click.option("--port", type=click.IntRange(1, 65535), show_default="any that is free", help="Where the page is."),
 )
 
 
@@ -204,11 +196,7 @@ def _games_with_pictures() -> list[str]:
               help="Which weights a learning player uses.")  # fmt: skip
 @click.option("--greedy", is_flag=True, help="Always the most probable action.")
 @click.option(
-    "--tables",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="Tables played at the same time.",
+    "--tables", type=click.IntRange(min=1), default=64, show_default=True, help="Tables played at the same time."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per pair.")

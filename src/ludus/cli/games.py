@@ -103,11 +103,7 @@ def _no_environment(name: str) -> str:
 @click.argument("game", metavar="GAME")
 @click.option("--episodes", type=click.IntRange(min=1), default=64, show_default=True, help="Random episodes to play.")
 @click.option(
-    "--tables",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="Tables played at the same time.",
+    "--tables", type=click.IntRange(min=1), default=4, show_default=True, help="Tables played at the same time."
 )
 @click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE",
               help="An option of GAME; options.+NAME=VALUE for one that it passes on.")  # fmt: skip
@@ -116,13 +112,7 @@ def _no_environment(name: str) -> str:
 @click.option("--isolated", is_flag=True, help="Play it in processes of its own.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def check_command(
-    game: str,
-    episodes: int,
-    tables: int,
-    settings: tuple[str, ...],
-    bots: tuple[str, ...],
-    isolated: bool,
-    seed: int,
+    game: str, episodes: int, tables: int, settings: tuple[str, ...], bots: tuple[str, ...], isolated: bool, seed: int
 ) -> int:
     """Play GAME (a name from `ludus games`, or FILE.py:CLASS) and check every promise of its interface.
 
@@ -137,8 +127,7 @@ def check_command(
     for bot in bots:
         if named_address(bot) is None:
             raise click.BadParameter(
-                f"{bot!r} is no address of a bot: write FILE.py:CLASS or program:COMMAND",
-                param_hint="'--bot'",
+                f"{bot!r} is no address of a bot: write FILE.py:CLASS or program:COMMAND", param_hint="'--bot'"
             )
     report = check_game(source, episodes=episodes, tables=tables, seed=seed)
     click.echo(str(report))

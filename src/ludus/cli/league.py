@@ -19,15 +19,7 @@ from ludus.league.league import League
 from ludus.league.players import Descent
 from ludus.lookup import open_run, parse_settings
 from ludus.observe.league_reader import LeagueReader
-from ludus.observe.terminal import (
-    add_numbers,
-    league_table,
-    measure_lines,
-    new_console,
-    new_table,
-    payoff_table,
-    short,
-)
+from ludus.observe.terminal import add_numbers, league_table, measure_lines, new_console, new_table, payoff_table, short
 from ludus.store.run_folder import RunFolder
 
 
@@ -149,13 +141,7 @@ class LeagueCommand(click.Command):
 @json_option
 @click.pass_obj
 def add(
-    run: str,
-    player: str,
-    role: str,
-    source: str | None,
-    settings: tuple[str, ...],
-    patience_s: float,
-    as_json: bool,
+    run: str, player: str, role: str, source: str | None, settings: tuple[str, ...], patience_s: float, as_json: bool
 ) -> None:
     """Add PLAYER: one that learns, a frozen one, or a bot of the game.
 

@@ -84,11 +84,7 @@ def command(
     _check_person(person, opponents)
     source = experiment.grouped_game
     house = PlayHost(
-        source,
-        opponents,
-        person=person,
-        keep=_Records(folder, source).keep,
-        drawing=None if terminal else drawing_of,
+        source, opponents, person=person, keep=_Records(folder, source).keep, drawing=None if terminal else drawing_of
     )
     chosen = found[0] if found else _usual(opponents)
     _try_seat(house, chosen, seat)

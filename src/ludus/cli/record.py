@@ -107,11 +107,7 @@ def command(
 
 
 def _find(
-    game: str,
-    players: Sequence[str],
-    settings: tuple[str, ...],
-    weights: Literal["live", "average"],
-    greedy: bool,
+    game: str, players: Sequence[str], settings: tuple[str, ...], weights: Literal["live", "average"], greedy: bool
 ) -> tuple[GameSource, dict[str, SeatedPlayer], tuple[str, ...]]:
     """The game, as it is played, who plays it, and the players' names."""
     if Path(game).is_dir():

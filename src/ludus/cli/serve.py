@@ -92,12 +92,7 @@ def command(
             with_options=lambda options: _hosted(with_client_options(plain, options, with_options), how),
         ),
         ServerConfig(
-            host=host,
-            port=port,
-            token=token,
-            tls=tls,
-            tables_max=tables_max,
-            message_bytes=message_mb * 2**20,
+            host=host, port=port, token=token, tls=tls, tables_max=tables_max, message_bytes=message_mb * 2**20
         ),
         program_state=lambda: None if outside is None else outside.state,
         why_not_ready=lambda: None if outside is None else outside.why_not_ready(),

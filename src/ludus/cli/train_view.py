@@ -32,15 +32,7 @@ LEAGUE_S = 5.0
 """The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
 LOW = 10
 """With fewer lines than this for the league, a caption is too much."""
-FIRST = (
-    "entropy",
-    "episode_reward",
-    "value_loss",
-    "policy_loss",
-    "kl",
-    "explained_variance",
-    "learning_rate",
-)
+FIRST = ("entropy", "episode_reward", "value_loss", "policy_loss", "kl", "explained_variance", "learning_rate")
 """The statistics of a player that come first, where there is no room for all."""
 LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
@@ -166,11 +158,7 @@ def progress_line(numbers: Mapping[str, float]) -> Table:
     bar.add_column(ratio=1)
     bar.add_column(no_wrap=True)
     bar.add_column(no_wrap=True)
-    bar.add_row(
-        ProgressBar(total=1.0, completed=numbers["progress"]),
-        f"{numbers['progress']:.1%}",
-        time_left(numbers),
-    )
+    bar.add_row(ProgressBar(total=1.0, completed=numbers["progress"]), f"{numbers['progress']:.1%}", time_left(numbers))
     return bar
 
 

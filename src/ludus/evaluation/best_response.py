@@ -98,11 +98,7 @@ def _without_teacher(algorithm: Algorithm) -> Algorithm:
 
 
 def create_folder(
-    run: RunFolder,
-    experiment: Experiment,
-    target: Target,
-    command: list[str],
-    start: ExploiterStart | None = None,
+    run: RunFolder, experiment: Experiment, target: Target, command: list[str], start: ExploiterStart | None = None
 ) -> RunFolder:
     """`RUN/exploits/PLAYER-NNN`, with the target's models in its pool, and what the exploiter starts from."""
     path = RunFolder.name_new(_plain(target.name), root=run.path / "exploits")
@@ -199,13 +195,7 @@ def measure_exploiter(
 
 
 def measure_curve(
-    experiment: Experiment,
-    folder: RunFolder,
-    league: League,
-    target: Target,
-    *,
-    episodes: int,
-    seed: int,
+    experiment: Experiment, folder: RunFolder, league: League, target: Target, *, episodes: int, seed: int
 ) -> Iterator[CurvePoint]:
     """Every snapshot of the exploiter, both ways of playing, each with games of its own."""
     names = league.candidates.history_of(EXPLOITER)

@@ -17,14 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from ludus.config import ConfigError, apply_overrides
-from ludus.evaluation.best_response import (
-    Attempt,
-    ExploiterStart,
-    ExploitRecord,
-    Watching,
-    default_budget,
-    players_of,
-)
+from ludus.evaluation.best_response import Attempt, ExploiterStart, ExploitRecord, Watching, default_budget, players_of
 from ludus.evaluation.exploitability import NotExactError, exact_game, measure_exactly
 from ludus.evaluation.targets import Target, describe_target, find_mixture, find_player
 from ludus.evaluation.tournament import Tournament
@@ -134,11 +127,7 @@ def seated_matches(
     """
     experiment, league = load_state(folder)
     experiment, players = add_bots(experiment, players, taken=league.players)
-    chosen = players or (
-        *list(league.standings)[:1],
-        *league.candidates.frozen()[:1],
-        *experiment.evaluation.opponents,
-    )
+    chosen = players or (*list(league.standings)[:1], *league.candidates.frozen()[:1], *experiment.evaluation.opponents)
     teams = league.num_teams
     if len(chosen) < min(2, teams):
         raise ConfigError("name at least two players: the first meets each of the others")
@@ -314,10 +303,7 @@ def _trained_with(
 
 @contextmanager
 def _training(experiment: Experiment, folder: RunFolder, address: str | None) -> Iterator[Training]:
-    with (
-        folder.lock(),
-        training_of(experiment, folder, num_actors=experiment.actors, address=address) as training,
-    ):
+    with folder.lock(), training_of(experiment, folder, num_actors=experiment.actors, address=address) as training:
         yield training
 
 

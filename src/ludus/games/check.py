@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.specs import Choice, GameSpec, Point, Pointer
-from ludus.data.tree import CHANCE, OVER, TreeState
 from ludus.data.trees import IntArray, Tree, put, take
 from ludus.games.bots import RandomBot, Rows, first_illegal
 from ludus.games.catalog import resolve

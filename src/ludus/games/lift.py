@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec
-from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray
 from ludus.games.bots import RandomBot
 from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Seat, Turn

@@ -23,8 +23,8 @@ from weakref import finalize, ref
 import numpy as np
 
 from ludus.data.addresses import load_address
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import CRITIC_PREFIX, GameSpec, Pointer, spec_to_json
-from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree, put
 from ludus.games.bots import RandomBot, Rows, first_illegal
 from ludus.games.game import Bot, GameBatch, GameSource
@@ -158,12 +158,7 @@ class ProgramBot:
         return ended
 
     def _lose(
-        self,
-        game: GameBatch,
-        tables: IntArray,
-        seats: IntArray,
-        rng: np.random.Generator,
-        error: ProgramLost,
+        self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator, error: ProgramLost
     ) -> Tree:
         playing = {table for table, _ in self._episodes} | set(tables.tolist())
         self.close()

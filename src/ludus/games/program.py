@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec
-from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.game import Actions, GameBatch, Seat, StrategyView, TableView, lost_tables
 from ludus.games.seat_rows import GameError
@@ -144,12 +144,7 @@ class CountedTables:
         own = TableView.allocate(game.spec, game.num_tables)
         # A lost table shows other ends and rewards than the game, which has gone on for one more step.
         self.view: TableView = replace(
-            game.view,
-            to_act=own.to_act,
-            reward=own.reward,
-            over=own.over,
-            truncated=own.truncated,
-            rewards=own.rewards,
+            game.view, to_act=own.to_act, reward=own.reward, over=own.over, truncated=own.truncated, rewards=own.rewards
         )
 
     @property

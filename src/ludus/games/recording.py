@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import TreeState
 from ludus.data.replay import Packed, Replay, SeatPlayer
 from ludus.data.specs import GameSpec, length_name
-from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree, allocate
 from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView
 from ludus.games.lift import Lifted

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ludus.data.tree import CHANCE, OVER, TreeState
+from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.game import GameBatch, HasTrees, Seat
 

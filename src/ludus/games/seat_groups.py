@@ -14,8 +14,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import ArraySpec, GameSpec, patterns_of_seats
-from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree, allocate, put, take
 from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions
 from ludus.games.tables import WrappedTables

@@ -16,8 +16,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec, SeatKind, Vector
-from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.game import Actions, Bot, GameBatch, GameSource, HasPicture, HasStrategy, Seat, StrategyView, TableView
 from ludus.games.seeding import mix, randbelow, uniform

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec
-from ludus.data.tree import TreeState
 from ludus.data.trees import Array, IntArray
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch, TableView, lost_tables

@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import CHANCE, FlatTree, TreeState
 from ludus.data.specs import GameSpec
-from ludus.data.tree import CHANCE, FlatTree, TreeState
 from ludus.data.trees import IntArray
 from ludus.games.game import Actions
 from ludus.games.seeding import uniform

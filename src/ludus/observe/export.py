@@ -119,14 +119,7 @@ def top_table(documents: Documents) -> Table | None:
     if top is None or not top["layers"]:
         return None
     rows = [
-        (
-            number,
-            layer["strength"],
-            layer["low"],
-            layer["high"],
-            len(layer["players"]),
-            " ".join(layer["players"]),
-        )
+        (number, layer["strength"], layer["low"], layer["high"], len(layer["players"]), " ".join(layer["players"]))
         for number, layer in enumerate(top["layers"])
     ]
     return ("layer", "strength", "low", "high", "width", "players"), rows
@@ -216,12 +209,7 @@ def _ratings_figure(figure_class: Any, history: Mapping[str, Any]) -> Any:
         error = np.array(history["error"][player], dtype=float)
         axes.plot(history["decisions"], elo, style, color=colour, label=_literal(player))
         axes.fill_between(
-            history["decisions"],
-            elo - 1.96 * error,
-            elo + 1.96 * error,
-            color=colour,
-            alpha=0.15,
-            linewidth=0,
+            history["decisions"], elo - 1.96 * error, elo + 1.96 * error, color=colour, alpha=0.15, linewidth=0
         )
     axes.set_xlabel("decisions")
     axes.set_ylabel(f"Elo, {_literal(history['anchor'])} = 0")

@@ -293,12 +293,7 @@ class RunFold:
             case SettingsChanged():
                 self._fold_pairs()
                 self.changes.append(
-                    Change(
-                        decisions=self.decisions,
-                        player=event.player,
-                        settings=event.settings,
-                        reason=event.reason,
-                    )
+                    Change(decisions=self.decisions, player=event.player, settings=event.settings, reason=event.reason)
                 )
             case _:
                 pass

@@ -193,11 +193,7 @@ _PARTS = ("algorithm", "learner", "actor", "model")
 
 
 def player_page(
-    fold: RunFold,
-    summary: LeagueSummary,
-    metrics: MetricsTable,
-    experiment: Mapping[str, Any],
-    player: str,
+    fold: RunFold, summary: LeagueSummary, metrics: MetricsTable, experiment: Mapping[str, Any], player: str
 ) -> PlayerView:
     """Raises KeyError if there is no such player now."""
     lines = {line.id: line for line in player_lines(fold, summary)}
@@ -452,11 +448,7 @@ def _sides(match: Match, result: Result | None) -> list[MatchSide]:
 
 def _first_side(result: Result) -> tuple[int, int, int]:
     first = [pair for pair in result.pairs if pair.side == 0]
-    return (
-        sum(pair.wins for pair in first),
-        sum(pair.draws for pair in first),
-        sum(pair.losses for pair in first),
-    )
+    return (sum(pair.wins for pair in first), sum(pair.draws for pair in first), sum(pair.losses for pair in first))
 
 
 def _match_of(replay: str) -> int | None:

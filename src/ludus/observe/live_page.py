@@ -46,11 +46,7 @@ class _Tally:
     def cells(self) -> list[str]:
         """A row of the table: players, number of episodes, results."""
         if len(self.players) == 1:
-            return [
-                self.players[0],
-                str(self.episodes),
-                f"mean score {written_score(self.score / self.episodes)}",
-            ]
+            return [self.players[0], str(self.episodes), f"mean score {written_score(self.score / self.episodes)}"]
         won = [f"{player} {self.wins[player]}" for player in dict.fromkeys(self.players)]
         draws = self.episodes - self.wins.total()
         return [" against ".join(self.players), str(self.episodes), ", ".join([*won, f"draws {draws}"])]
@@ -137,11 +133,7 @@ class LivePage:
     def _app(self) -> Starlette:
         files = [Route(path, file_route(WEB / name)) for path, name in FILES.items()]
         return Starlette(
-            routes=[
-                *files,
-                Route("/events", self._events_route),
-                Route("/control", self._control, methods=["POST"]),
-            ]
+            routes=[*files, Route("/events", self._events_route), Route("/control", self._control, methods=["POST"])]
         )
 
     async def _events_route(self, _: Request) -> Response:

@@ -13,14 +13,7 @@ from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
 
-NO_FAULT = (
-    "restart",
-    "stopped",
-    "time limit reached",
-    "league edited",
-    "scaled down",
-    "a player was reset",
-)
+NO_FAULT = ("restart", "stopped", "time limit reached", "league edited", "scaled down", "a player was reset")
 """Reasons of void matches that are no failures: a stop or a change left the match open."""
 MOST_REASONS = 3
 MOST_NAMES = 4

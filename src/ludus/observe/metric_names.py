@@ -53,11 +53,7 @@ METRICS = (
     Metric("cluster/bytes_per_s", "bytes/s", "Of trajectories, sent to the learner's node."),
     Metric("windows", "windows", "Drawn from the dataset (ludus clone).", counts=True),
     Metric("epochs", "passes", "Through the dataset, counted by decisions (ludus clone)."),
-    Metric(
-        "PLAYER/episode_reward",
-        "reward",
-        "Of one seat over a whole episode, in matches that it learned from.",
-    ),
+    Metric("PLAYER/episode_reward", "reward", "Of one seat over a whole episode, in matches that it learned from."),
     Metric("PLAYER/episode_score", "score", "Of its side at the end of an episode."),
     Metric("PLAYER/episode_length", "steps", "Of the table, from reset to the end."),
     Metric("PLAYER/policy_loss", "", "What the policy is trained on."),

@@ -77,10 +77,7 @@ class RunMetrics:
     """Takes the rows of a run, adds the time and the speed, and has the outputs follow."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        outputs: Sequence[MetricsOutput] = (),
-        tell: Callable[[str], None] = _tell,
+        self, folder: RunFolder, outputs: Sequence[MetricsOutput] = (), tell: Callable[[str], None] = _tell
     ) -> None:
         """`tell` gets a line for every output that stops or goes on working."""
         self._file = MetricsFile(folder.metrics / TRAIN)

@@ -235,10 +235,7 @@ def _controller(status: RunStatus) -> WorkerStatus:
 
 def _with_use(worker: WorkerStatus, use: ProcessUse) -> WorkerStatus:
     return msgspec.structs.replace(
-        worker,
-        cores=None if use.cores is None else round(use.cores, 3),
-        memory=use.memory,
-        gpu_memory=use.gpu_memory,
+        worker, cores=None if use.cores is None else round(use.cores, 3), memory=use.memory, gpu_memory=use.gpu_memory
     )
 
 

@@ -109,10 +109,7 @@ class OutputSender:
 
 
 def send(
-    folder: RunFolder,
-    outputs: Sequence[MetricsOutput],
-    is_over: Callable[[float], bool],
-    tell: Callable[[str], None],
+    folder: RunFolder, outputs: Sequence[MetricsOutput], is_over: Callable[[float], bool], tell: Callable[[str], None]
 ) -> None:
     """`is_over` waits so many seconds for the end of the training."""
     positions = Positions(folder.metrics / "outputs.json")

@@ -15,15 +15,7 @@ import msgspec
 from ludus.league.summary import LeagueSummary, summarise
 from ludus.observe.documents import Concern, MetricsTable
 from ludus.observe.league_fold import RatingHistory, RunFold, read_league
-from ludus.observe.league_page import (
-    MatchFilter,
-    counts,
-    history_page,
-    league_page,
-    match_list,
-    player_page,
-    top_page,
-)
+from ludus.observe.league_page import MatchFilter, counts, history_page, league_page, match_list, player_page, top_page
 from ludus.observe.overview import (
     LeagueGlance,
     concerns_of_matches,

@@ -21,10 +21,7 @@ def experiment() -> Experiment:
         budget=8_000_000,
         model=ActorCritic(hidden=(128, 128)),
         algorithm=MagnetPolicyGradient(
-            magnet_weight=Exponential(start=0.3, end=0.05),
-            step_weight=1.0,
-            lambda_=0.95,
-            reward_scale=0.25,
+            magnet_weight=Exponential(start=0.3, end=0.05), step_weight=1.0, lambda_=0.95, reward_scale=0.25
         ),
         actor=ActorConfig(num_tables=256, matches=2, episodes_per_table=32, unroll_length=8),
         learner=LearnerConfig(

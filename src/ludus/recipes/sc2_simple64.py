@@ -41,12 +41,7 @@ def experiment() -> Experiment:
         algorithm=AlphaStarGradient(main=RewardWeights(policy=1.0, value=0.5), teacher=None),
         actor=ActorConfig(num_tables=8, matches=4, episodes_per_table=2, unroll_length=32),
         learner=LearnerConfig(
-            batch_size=2_048,
-            minibatch_size=512,
-            epochs=1,
-            learning_rate=1e-4,
-            buffer_size=16_384,
-            schedule="async",
+            batch_size=2_048, minibatch_size=512, epochs=1, learning_rate=1e-4, buffer_size=16_384, schedule="async"
         ),
         league=_league(),
         evaluation=EvaluationConfig(opponents=BOTS, past=1, episodes=16),

@@ -56,10 +56,7 @@ def experiment() -> Experiment:
             roles={
                 "main": Role(
                     matchmaking=Mixture(
-                        branches=(
-                            (0.35, SelfPlay()),
-                            (0.65, PFSP(weighting="squared", include_scripted=True)),
-                        )
+                        branches=((0.35, SelfPlay()), (0.65, PFSP(weighting="squared", include_scripted=True)))
                     ),
                     promotion=BySteps(every=500_000),
                     snapshot_weights="average",

@@ -44,10 +44,7 @@ def experiment() -> Experiment:
             roles={
                 "main": Role(
                     matchmaking=Mixture(
-                        branches=(
-                            (0.3, SelfPlay()),
-                            (0.7, PFSP(weighting="squared", include_scripted=True)),
-                        )
+                        branches=((0.3, SelfPlay()), (0.7, PFSP(weighting="squared", include_scripted=True)))
                     ),
                     promotion=BySteps(every=500_000),
                     snapshot_weights="average",

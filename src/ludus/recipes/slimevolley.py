@@ -41,7 +41,7 @@ def experiment() -> Experiment:
                     promotion=BySteps(every=2_000_000),
                     snapshot_weights="average",
                 )
-            },
+            }
         ),
         evaluation=EvaluationConfig(opponents=("random", "baseline"), past=2, episodes=128),
         checkpoint_every=2_000_000,

@@ -110,10 +110,7 @@ class ClonedRun:
                 raise StopTraining(TIME_IS_UP)
 
         reason = run_serial(
-            [self.cloner],
-            middleware=middleware,
-            finished=lambda: self.cloner.progress >= 1.0,
-            after_round=after_round,
+            [self.cloner], middleware=middleware, finished=lambda: self.cloner.progress >= 1.0, after_round=after_round
         )
         if reason in (FINISHED, TIME_IS_UP):
             self._end()

@@ -38,14 +38,7 @@ from ludus.data.specs import Choice, SeatKind, differences
 from ludus.games.game import GameBatch, GameSource, HasStrategy
 from ludus.games.recording import game_version
 from ludus.replays.dataset_writer import SPARE_BYTES, DatasetWriter, write_dataset
-from ludus.replays.playback import (
-    Playback,
-    PlaybackError,
-    SeatPlan,
-    SeatView,
-    decisions_of_seat,
-    require_same_game,
-)
+from ludus.replays.playback import Playback, PlaybackError, SeatPlan, SeatView, decisions_of_seat, require_same_game
 from ludus.replays.replay_games import game_address, make_recorded_game
 
 SAMPLE_REPLAYS = 32

@@ -55,12 +55,7 @@ _PIECE_ROWS = 4096
 
 @contextmanager
 def write_dataset(
-    folder: str | Path,
-    *,
-    game: str,
-    kind: SeatKind,
-    strategy: tuple[int, int] | None,
-    settings: Mapping[str, Any],
+    folder: str | Path, *, game: str, kind: SeatKind, strategy: tuple[int, int] | None, settings: Mapping[str, Any]
 ) -> Iterator[DatasetWriter]:
     """Open a new dataset, or one that was begun with the same kind of seat and settings. Added replays are
     committed at the end, unless an error ends the block."""
@@ -259,17 +254,12 @@ class DatasetWriter:
         except OSError as error:
             raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
         return msgspec.structs.replace(
-            column,
-            items=column.items + len(content) // column.row_bytes,
-            crc=zlib.crc32(content, column.crc),
+            column, items=column.items + len(content) // column.row_bytes, crc=zlib.crc32(content, column.crc)
         )
 
     def _write_index(self, replays: Column) -> None:
         self._index = msgspec.structs.replace(
-            self._index,
-            columns=tuple(self._columns.values()),
-            replays=replays,
-            names=tuple(self._names),
+            self._index, columns=tuple(self._columns.values()), replays=replays, names=tuple(self._names)
         )
         atomic_write(self.folder / INDEX, msgspec.json.encode(self._index))
 

@@ -12,20 +12,13 @@ import numpy as np
 
 from ludus.config import ConfigError, decode, encode
 from ludus.data.checks import unknown
+from ludus.data.game_tree import ForgetfulSeatError
 from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
-from ludus.data.tree import ForgetfulSeatError
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Experiment
 from ludus.league.league import League
-from ludus.models.policy import (
-    NoSuchDeviceError,
-    Policy,
-    device_of_rank,
-    find_device,
-    load_weights,
-    value_parameters,
-)
+from ludus.models.policy import NoSuchDeviceError, Policy, device_of_rank, find_device, load_weights, value_parameters
 from ludus.observe.league_fold import league_of
 from ludus.runtime.edits import EditContext
 from ludus.runtime.settings import configured, effective
@@ -439,10 +432,4 @@ def exact_report(experiment: Experiment, folder: RunFolder, league: League) -> d
     return report
 
 
-__all__ = [
-    "build_policies",
-    "exact_report",
-    "load_experiment",
-    "load_players",
-    "new_league",
-]
+__all__ = ["build_policies", "exact_report", "load_experiment", "load_players", "new_league"]

@@ -181,12 +181,7 @@ class LocalLauncher:
             rendezvous=self._rank_wires.address if rank >= 0 else "",
             rank_fds=links,
         )
-        fds = {
-            child.fileno(),
-            self._region.fd,
-            *links,
-            *(fd for signal in self._signals for fd in signal.fds),
-        }
+        fds = {child.fileno(), self._region.fd, *links, *(fd for signal in self._signals for fd in signal.fds)}
         self.heartbeats.started(index)
         with child, self._logs.output(order.name) as output:
             process = WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)

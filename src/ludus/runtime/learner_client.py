@@ -35,11 +35,7 @@ class RemoteLearner:
     """The learner of another process: what it has reported so far, and requests to it."""
 
     def __init__(
-        self,
-        process: WorkerProcess,
-        patience_s: float,
-        spent: int = 0,
-        followers: Sequence[WorkerProcess] = (),
+        self, process: WorkerProcess, patience_s: float, spent: int = 0, followers: Sequence[WorkerProcess] = ()
     ) -> None:
         self._process = process
         self._followers = followers

@@ -22,14 +22,7 @@ from ludus.experiment import Experiment
 from ludus.runtime.faults import Fault, FaultLog
 from ludus.services.endpoints import CallFailed, service
 from ludus.services.host import ServiceHost, serving
-from ludus.services.registry import (
-    REGISTRY_VARIABLE,
-    TOKEN_VARIABLE,
-    FileRegistry,
-    Registry,
-    here,
-    listen_tcp,
-)
+from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE, FileRegistry, Registry, here, listen_tcp
 from ludus.services.remote_registry import RegistryService, RemoteRegistry
 from ludus.services.resources import NotEnough, allot, with_fixed_addresses
 from ludus.services.server import Server, ServerThread

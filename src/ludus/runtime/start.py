@@ -13,14 +13,7 @@ from ludus.data.trees import under
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import check_player_id
-from ludus.runtime.assemble import (
-    CHECKPOINT,
-    build_policies,
-    edit_context,
-    load_experiment,
-    new_controller,
-    new_league,
-)
+from ludus.runtime.assemble import CHECKPOINT, build_policies, edit_context, load_experiment, new_controller, new_league
 from ludus.runtime.coordinator import Training
 from ludus.runtime.edits import REFUSALS, Editor
 from ludus.runtime.imported_models import (
@@ -106,11 +99,7 @@ def _on_cluster(
         listening = listening_host(experiment, address)
         host = stack.enter_context(run_services(experiment, folder, listening, starter))
         yield ray_training(
-            experiment,
-            folder,
-            num_actors=num_actors,
-            taken=starter.taken,
-            service_status=lambda: workers_of(host),
+            experiment, folder, num_actors=num_actors, taken=starter.taken, service_status=lambda: workers_of(host)
         )
 
 

@@ -30,13 +30,7 @@ class WorkerGroup:
     others play."""
 
     def __init__(
-        self,
-        launcher: Launcher,
-        num_slots: int,
-        *,
-        num_ranks: int,
-        with_policy_worker: bool,
-        with_buffer_worker: bool,
+        self, launcher: Launcher, num_slots: int, *, num_ranks: int, with_policy_worker: bool, with_buffer_worker: bool
     ) -> None:
         self.launcher = launcher
         self.actors = [WorkerSlot(f"actor-{index}", index) for index in range(num_slots)]

@@ -168,14 +168,7 @@ class LocalStarter:
     """Starts service processes on this machine."""
 
     def __init__(
-        self,
-        registry_address: str,
-        *,
-        folder: Path,
-        logs: Path,
-        run: str,
-        host: str,
-        environment: Mapping[str, str],
+        self, registry_address: str, *, folder: Path, logs: Path, run: str, host: str, environment: Mapping[str, str]
     ) -> None:
         """As of `ServiceHost`."""
         self._registry_address = registry_address

@@ -21,14 +21,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from ludus.store.files import (
-    UNREADABLE,
-    StoreError,
-    atomic_write,
-    clean_temporaries,
-    make_folder,
-    sync_folder,
-)
+from ludus.store.files import UNREADABLE, StoreError, atomic_write, clean_temporaries, make_folder, sync_folder
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -167,12 +167,7 @@ class _Part:
             raise BrokenOffError(f"the connection ended after {size:,} of {length:,} bytes")
 
     def _copy(
-        self,
-        answer: http.client.HTTPResponse,
-        file: IO[bytes],
-        size: int,
-        length: int | None,
-        rules: DownloadRules,
+        self, answer: http.client.HTTPResponse, file: IO[bytes], size: int, length: int | None, rules: DownloadRules
     ) -> int:
         while True:
             with network(self.url):

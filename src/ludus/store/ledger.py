@@ -114,8 +114,7 @@ class Ledger:
     def tail(self, after: int, limit: int = _PAGE_ROWS, *, without: str = "") -> list[tuple[int, AnyEvent]]:
         """Up to `limit` rows after row `after`, without rows of the kind `without`."""
         found = self._query(
-            "SELECT seq, body FROM rows WHERE seq > ? AND kind != ? ORDER BY seq LIMIT ?",
-            (after, without, limit),
+            "SELECT seq, body FROM rows WHERE seq > ? AND kind != ? ORDER BY seq LIMIT ?", (after, without, limit)
         )
         return [(seq, self._decode(seq, body)) for seq, body in found]
 

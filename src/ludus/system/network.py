@@ -60,11 +60,7 @@ def _address_of(interface: str) -> str:
 
 TOKEN_VARIABLE = "LUDUS_TOKEN"
 """The environment variable with the token itself."""
-RAY_TOKEN_VARIABLE, RAY_PATH_VARIABLE, RAY_MODE_VARIABLE = (
-    "RAY_AUTH_TOKEN",
-    "RAY_AUTH_TOKEN_PATH",
-    "RAY_AUTH_MODE",
-)
+RAY_TOKEN_VARIABLE, RAY_PATH_VARIABLE, RAY_MODE_VARIABLE = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE")
 
 
 class TokenError(ValueError):

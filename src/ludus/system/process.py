@@ -157,11 +157,7 @@ class OutputReader:
     """Reads what a child prints in a thread of its own, so that the child never waits for a reader."""
 
     def __init__(
-        self,
-        output: IO[bytes],
-        take: Callable[[bytes], None],
-        keep: int,
-        at_end: Callable[[], None] = lambda: None,
+        self, output: IO[bytes], take: Callable[[bytes], None], keep: int, at_end: Callable[[], None] = lambda: None
     ) -> None:
         """`take` gets each line; the last `keep` lines that are not blank are in `last_words`."""
         self.last_words: deque[str] = deque(maxlen=keep)
@@ -188,13 +184,7 @@ class WorkerProcess(ChildProcess):
     """A worker of a run, with a connection to its parent."""
 
     def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        fds: Sequence[int],
-        control: Connection,
-        output: int,
-        guard: Guard,
+        self, name: str, command: Sequence[str], fds: Sequence[int], control: Connection, output: int, guard: Guard
     ) -> None:
         """`output`: the descriptor that it prints to."""
         self.name = name

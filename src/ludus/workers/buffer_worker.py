@@ -118,10 +118,7 @@ class RecomputeRequests:
     """
 
     def __init__(
-        self,
-        num_slots: Sequence[int],
-        num_players: int,
-        new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
+        self, num_slots: Sequence[int], num_players: int, new: Callable[[tuple[int, ...], Any], Array] = np.zeros
     ) -> None:
         self.num_players = num_players
         self.asked: list[IntArray] = [new((count,), np.int64) for count in num_slots]

@@ -113,10 +113,7 @@ class Controller:
         sides = self._evaluator.next_sides()
         if sides is not None:
             match = self.league.evaluation_match(
-                self._next_match_id,
-                sides,
-                tables=tables,
-                episodes_per_table=self._evaluator.episodes_per_table(tables),
+                self._next_match_id, sides, tables=tables, episodes_per_table=self._evaluator.episodes_per_table(tables)
             )
         else:
             match = self.league.next_match(

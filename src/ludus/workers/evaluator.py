@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from ludus.data.batch import Batch
+from ludus.data.game_tree import FlatTree, TreeState
 from ludus.data.records import Match, ModelId, Result
-from ludus.data.tree import FlatTree, TreeState
 from ludus.league.equilibrium import nash
 from ludus.league.league import League
 from ludus.league.matches import first_players
@@ -193,12 +193,7 @@ def keep_rows(folder: RunFolder, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def evaluation_row(
-    source: Source,
-    players: Sequence[str],
-    weights: Sequence[str | None],
-    result: Result,
-    *,
-    greedy: bool = False,
+    source: Source, players: Sequence[str], weights: Sequence[str | None], result: Result, *, greedy: bool = False
 ) -> dict[str, Any]:
     """A result as plain values: the win rate or score of the first side with a 95 % interval, and the models.
     `weights` are the variants that the sides used; None for a bot."""

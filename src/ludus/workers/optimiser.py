@@ -52,11 +52,7 @@ class Optimiser:
         self._settings = settings
 
     def step(
-        self,
-        loss: Tensor | None,
-        learning_rate: float,
-        only: Collection[int] | None = None,
-        ranks: Ranks = ALONE,
+        self, loss: Tensor | None, learning_rate: float, only: Collection[int] | None = None, ranks: Ranks = ALONE
     ) -> Tensor:
         """Step down the gradient of `loss`, or with several ranks of the sum of their losses; None: this rank adds
         nothing. Parameters without a gradient, and those not in `only`, stay unchanged.
@@ -211,11 +207,7 @@ class StackedOptimiser:
         sources: list[Tensor] = []
         for model, one in enumerate(self._optimisers):
             sizes = [parameter.numel() for parameter in one.parameters]
-            for own, joint in (
-                (one.parameters, self._weights),
-                (one.means, self._means),
-                (one.squares, self._squares),
-            ):
+            for own, joint in ((one.parameters, self._weights), (one.means, self._means), (one.squares, self._squares)):
                 targets += own
                 pieces = torch.split(joint[model], sizes)
                 sources += [piece.view(tensor.shape) for piece, tensor in zip(pieces, own, strict=True)]
@@ -351,12 +343,7 @@ def spread_over(ranks: Ranks, batches: Mapping[int, Batch], *, whole: bool) -> d
 
 
 def shared_minibatches(
-    batches: Mapping[int, Batch],
-    spread: Mapping[int, Spread],
-    *,
-    whole: bool,
-    size: int,
-    rng: np.random.Generator,
+    batches: Mapping[int, Batch], spread: Mapping[int, Spread], *, whole: bool, size: int, rng: np.random.Generator
 ) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
     """This rank's part of the `minibatches` of all ranks' concatenated batches, and the weight of its mean in that of
     the whole, by kind of seat.

@@ -53,9 +53,7 @@ class SharedWeights:
     """
 
     def __init__(
-        self,
-        new: Callable[[tuple[int, ...], np.dtype[Any]], Array],
-        weights: Mapping[str, Mapping[str, ArraySpec]],
+        self, new: Callable[[tuple[int, ...], np.dtype[Any]], Array], weights: Mapping[str, Mapping[str, ArraySpec]]
     ) -> None:
         self._published = {player: new((1,), np.dtype(np.int64)) for player in weights}
         """How often the player was published; copy number published % 2 is the newest."""

@@ -74,11 +74,7 @@ class Rendezvous:
             port = listening.getsockname()[1]
             self.address = f"{host}:{port}"
             self._store = _distributed.TCPStore(
-                host,
-                port,
-                is_master=True,
-                wait_for_workers=False,
-                master_listen_fd=os.dup(listening.fileno()),
+                host, port, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(listening.fileno())
             )
 
 
@@ -196,10 +192,7 @@ class UpdateShare(NamedTuple):
         """Age of the decisions in updates, and the share of each age up to `most`, if that is not 0."""
         ages = {version - one: count for one, count in self.by_version.items()}
         total = max(self.decisions, 1)
-        found = {
-            "lag": sum(age * count for age, count in ages.items()) / total,
-            "max_lag": float(max(ages, default=0)),
-        }
+        found = {"lag": sum(age * count for age, count in ages.items()) / total, "max_lag": float(max(ages, default=0))}
         if most:
             found |= {f"lag_share.{age}": ages.get(age, 0) / total for age in range(most + 1)}
         return found

@@ -144,10 +144,7 @@ class SeatRecorder:
         self._pools = pools
         self.writers = tuple(
             TrajectoryWriter(
-                pool,
-                self._streams.count(kind),
-                self._handing_over(kind),
-                None if slots is None else slots[kind],
+                pool, self._streams.count(kind), self._handing_over(kind), None if slots is None else slots[kind]
             )
             for kind, pool in enumerate(pools)
         )

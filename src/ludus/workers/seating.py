@@ -288,14 +288,4 @@ class Seating:
         self._client.report(result)
 
 
-_SAVED = (
-    "round",
-    "match",
-    "episode",
-    "quota",
-    "steps",
-    "reward",
-    "player_of_seat",
-    "owner_of_seat",
-    "side_of_seat",
-)
+_SAVED = ("round", "match", "episode", "quota", "steps", "reward", "player_of_seat", "owner_of_seat", "side_of_seat")

@@ -13,13 +13,7 @@ import torch
 from torch import Tensor
 
 from ludus.algorithms.algorithm import Algorithm
-from ludus.algorithms.teacher import (
-    LOG_RATIO,
-    TEACHER,
-    apply_recomputed,
-    is_recomputed,
-    recomputed_columns,
-)
+from ludus.algorithms.teacher import LOG_RATIO, TEACHER, apply_recomputed, is_recomputed, recomputed_columns
 from ludus.data.batch import Batch
 from ludus.data.records import ModelId
 from ludus.data.schedules import at

@@ -117,11 +117,7 @@ def simulate(config: dict[str, Any]) -> None:
                 continue
             shown = []
             for place in range(size):
-                echo = [
-                    frame / 100,
-                    *(crystals[one] / 10 for one in (camp, 1 - camp)),
-                    *latest[camp * size + place],
-                ]
+                echo = [frame / 100, *(crystals[one] / 10 for one in (camp, 1 - camp)), *latest[camp * size + place]]
                 reward = (crystals[camp] - crystals[1 - camp]) / 100
                 shown.append({"observation": (echo + [0.5] * features)[:features], "legal": legal(), "reward": reward})
             organs = [{"type": 24, "camp": one + 1, "hp": crystals[one]} for one in range(2)]

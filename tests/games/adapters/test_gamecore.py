@@ -104,13 +104,7 @@ def test_what_a_hero_is_told_reaches_the_game(server: Any) -> None:
         assert np.flatnonzero(legal["target_attack"][0, 0]).tolist() == [0, 1, 2]
         assert np.flatnonzero(legal["target_heal"][0, 0]).tolist() == [0]  # none is, and one must be
         actions = allocate_actions(tables.spec, 1)
-        for head, value in {
-            "button": 4,
-            "skill_x": 7,
-            "skill_z": 9,
-            "target_skill_1": 2,
-            "target_attack": 1,
-        }.items():
+        for head, value in {"button": 4, "skill_x": 7, "skill_z": 9, "target_skill_1": 2, "target_attack": 1}.items():
             actions[0][head][0, 0] = value
         tables.step(actions)
         tables.step(actions)

@@ -16,11 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from ludus.data.addresses import address_of
 from ludus.data.specs import Planes, Vector
 from ludus.games.adapters.gymnasium import Gymnasium
-from ludus.games.adapters.gymnasium_spaces import (
-    ActionCodec,
-    observation_leaves,
-    observation_spec,
-)
+from ludus.games.adapters.gymnasium_spaces import ActionCodec, observation_leaves, observation_spec
 from ludus.games.adapters.gymnasium_tables import DEFAULT_MAX_LENGTH, SingleTables, VectorTables
 from ludus.games.check import check_game
 from ludus.games.game import allocate_actions

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspiel", reason="OpenSpiel is not installed: pip install -e '.[openspiel]'")
 import pyspiel
 
+from ludus.data.game_tree import FlatTree
 from ludus.data.specs import Planes, Vector
-from ludus.data.tree import FlatTree
 from ludus.games.adapters.openspiel import OpenSpiel, OpenSpielTables
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game

@@ -268,11 +268,7 @@ class Lodgers(ParallelEnv[str, Any, Any]):
         assert actions["host_0"] == 1 + self.time % 4
         self.time += 1
         acted = list(self.agents)
-        gone = {
-            "guest_0": self.time == 3,
-            "guest_1": self.time == 4,
-            "host_0": self.time == 6 and not self.cut,
-        }
+        gone = {"guest_0": self.time == 3, "guest_1": self.time == 4, "host_0": self.time == 6 and not self.cut}
         cut = self.cut and self.time == 6
         self.agents = [agent for agent in acted if not gone[agent] and not cut]
         if self.time == 2:

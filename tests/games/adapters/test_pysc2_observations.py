@@ -13,14 +13,7 @@ from ludus.data.specs import Entities
 from ludus.data.trees import Array, allocate
 from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
 from ludus.games.adapters.pysc2_library import features
-from ludus.games.adapters.pysc2_observations import (
-    NUM_TYPES,
-    UNIT_TYPES,
-    Layers,
-    SeenUnits,
-    Unit,
-    write_units,
-)
+from ludus.games.adapters.pysc2_observations import NUM_TYPES, UNIT_TYPES, Layers, SeenUnits, Unit, write_units
 from ludus.games.adapters.pysc2_tables import observation_codec
 from ludus.games.seat_rows import GameError
 

@@ -147,10 +147,7 @@ def test_a_game_that_does_not_start_is_explained(game: Path) -> None:
 
 def test_no_game_installed_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SC2PATH", str(tmp_path / "nowhere"))
-    with (
-        closing(MINI_GAME.tables(1)) as batch,
-        pytest.raises(GameError, match=r"nowhere \(SC2PATH\)\. On Linux"),
-    ):
+    with closing(MINI_GAME.tables(1)) as batch, pytest.raises(GameError, match=r"nowhere \(SC2PATH\)\. On Linux"):
         reset(batch)
 
 

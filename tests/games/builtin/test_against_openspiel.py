@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.data.tree import CHANCE, OVER, TreeState
+from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.tree import FlatTree
+from ludus.data.game_tree import FlatTree
 from ludus.data.trees import IntArray
 from ludus.games.bots import AlwaysBot
 from ludus.games.builtin.blotto import Blotto

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.tree import CHANCE, OVER, FlatTree
+from ludus.data.game_tree import CHANCE, OVER, FlatTree
 from ludus.games.builtin.goofspiel import SEATS, Goofspiel, GoofspielState
 from ludus.games.game import allocate_actions
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ludus.data.tree import CHANCE, OVER, FlatTree
+from ludus.data.game_tree import CHANCE, OVER, FlatTree
 from ludus.games.builtin.kuhn import BET, JACK, KING, PASS, QUEEN, Kuhn, KuhnEquilibrium, KuhnRules, KuhnState
 from ludus.games.game import GameSource
 

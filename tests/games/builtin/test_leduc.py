@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ludus.data.tree import CHANCE, OVER, FlatTree
+from ludus.data.game_tree import CHANCE, OVER, FlatTree
 from ludus.games.builtin.leduc import CALL, FOLD, RAISE, Leduc, LeducRules, LeducState
 from ludus.games.game import GameSource
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ludus.data.tree import FlatTree
+from ludus.data.game_tree import FlatTree
 from ludus.data.trees import IntArray
 from ludus.games.bots import AlwaysBot
 from ludus.games.builtin.rock_paper_scissors import PAPER, ROCK, SCISSORS, RockPaperScissors
@@ -37,8 +37,7 @@ def test_tables_show_what_the_tree_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "won"),
-    [(ROCK, SCISSORS, 1), (PAPER, ROCK, 1), (SCISSORS, ROCK, -1), (PAPER, PAPER, 0)],
+    ("first", "second", "won"), [(ROCK, SCISSORS, 1), (PAPER, ROCK, 1), (SCISSORS, ROCK, -1), (PAPER, PAPER, 0)]
 )
 def test_who_wins(first: int, second: int, won: float) -> None:
     batch = RockPaperScissors().tables(1)

@@ -60,8 +60,7 @@ def orders_given(mode: Mode, bot: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "bot"),
-    [("1v1", "rush"), ("1v1", "boom"), ("3v3", "push"), ("3v3", "hunt"), ("3v3", "careful")],
+    ("mode", "bot"), [("1v1", "rush"), ("1v1", "boom"), ("3v3", "push"), ("3v3", "hunt"), ("3v3", "careful")]
 )
 def test_an_order_that_is_carried_out_is_not_given_again(mode: Mode, bot: str) -> None:
     again, orders = orders_given(mode, bot)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ludus.data.tree import OVER
+from ludus.data.game_tree import OVER
 from ludus.games.builtin.tic_tac_toe import TicTacToe, TicTacToeRules, TicTacToeState, TicTacToeTables
 from ludus.games.game import allocate_actions
 
@@ -88,10 +88,7 @@ def test_names_the_move_that_is_not_legal(moves: str, message: str) -> None:
         play_moves(fresh_tables(1), moves)
 
 
-@pytest.mark.parametrize(
-    ("moves", "cells"),
-    [("", [4]), ("4", [0, 2, 6, 8]), ("0415", [2]), ("041", [2])],
-)
+@pytest.mark.parametrize(("moves", "cells"), [("", [4]), ("4", [0, 2, 6, 8]), ("0415", [2]), ("041", [2])])
 def test_rules(moves: str, cells: list[int]) -> None:
     state = SOURCE.tree()
     for move in moves:

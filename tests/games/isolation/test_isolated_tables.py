@@ -10,17 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from isolated_play import (
-    HOSTILE,
-    descendants,
-    first_legal,
-    hostile,
-    is_alive,
-    play,
-    reset,
-    seeds,
-    wait_until_gone,
-)
+from isolated_play import HOSTILE, descendants, first_legal, hostile, is_alive, play, reset, seeds, wait_until_gone
 
 from ludus.data.trees import put
 from ludus.games.bots import HostedBot, RandomBot

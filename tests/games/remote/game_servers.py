@@ -32,9 +32,7 @@ def serving(
 
     server = GameServer(
         ServedGame(
-            name=name or (game if isinstance(game, str) else source.spec.name),
-            source=source,
-            with_options=with_options,
+            name=name or (game if isinstance(game, str) else source.spec.name), source=source, with_options=with_options
         ),
         ServerConfig(**{"port": 0, **config}),
         why_not_ready=why_not_ready,

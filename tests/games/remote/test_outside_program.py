@@ -121,8 +121,7 @@ def test_its_log_does_not_grow_without_end(started: Start, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
-    [({"command": ()}, "command"), ({"ready_port": 0}, "ready_port"), ({"log_mb": 0.0}, "log_mb")],
+    ("wrong", "said"), [({"command": ()}, "command"), ({"ready_port": 0}, "ready_port"), ({"log_mb": 0.0}, "log_mb")]
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -116,13 +116,7 @@ def test_an_address_says_where_and_what() -> None:
     assert from_address("remote://[::1]:99/gymnasium:CartPole-v1") == Remote(
         server="[::1]:99", game="gymnasium:CartPole-v1"
     )
-    for wrong in (
-        "remote://",
-        "remote:///kuhn",
-        "remote://a:b/kuhn",
-        "remote://h:99999/kuhn",
-        "remote://u@h/k",
-    ):
+    for wrong in ("remote://", "remote:///kuhn", "remote://a:b/kuhn", "remote://h:99999/kuhn", "remote://u@h/k"):
         with pytest.raises(ValueError, match="remote://"):
             from_address(wrong)
 

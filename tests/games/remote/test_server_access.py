@@ -71,10 +71,7 @@ def test_tls_hides_the_game_and_proves_the_server(tmp_path: Path) -> None:
     tls = ((tmp_path / "mine.key").read_bytes(), (tmp_path / "mine.pem").read_bytes())
     with serving("kuhn", tls=tls) as server:
         assert Remote(server=server, ca_file=str(tmp_path / "mine.pem")).tables(2).num_tables == 2
-        for wrong, said in (
-            (None, "TLS, name its certificate in LUDUS_GAME_CA_FILE"),
-            ("other.pem", "answers"),
-        ):
+        for wrong, said in ((None, "TLS, name its certificate in LUDUS_GAME_CA_FILE"), ("other.pem", "answers")):
             given = None if wrong is None else str(tmp_path / wrong)
             with pytest.raises(GameError, match=said):
                 Remote(server=server, ca_file=given, timeout_s=5.0).tables(1)

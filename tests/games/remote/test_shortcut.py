@@ -251,9 +251,7 @@ def test_nonsense_by_the_shortcut_loses_the_tables(answer: bytes, monkeypatch: p
         batch.close()
 
 
-def test_what_a_game_raises_is_said_even_if_it_looks_like_a_lost_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_game_raises_is_said_even_if_it_looks_like_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(tables: ServedTables, request: object, body: memoryview) -> bytes:
         raise ConnectionResetError("the game's own server is gone")
 

@@ -182,8 +182,7 @@ def test_no_module_makes_markup_or_code_from_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/../security.py", "/%2e%2e/security.py", "/..%2fsecurity.py", "/uPlot.LICENSE", "/none.js", "/%00.js"],
+    "path", ["/../security.py", "/%2e%2e/security.py", "/..%2fsecurity.py", "/uPlot.LICENSE", "/none.js", "/%00.js"]
 )
 def test_no_other_file_is_served(path: str) -> None:
     with page(MadeUpDocuments()) as server:

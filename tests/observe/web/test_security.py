@@ -15,24 +15,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ludus.observe.web import page_server as security
-from ludus.observe.web.page_server import (
-    PageAccess,
-    PageGuard,
-    PageServer,
-    UnsafeAddressError,
-    confined,
-    known_names,
-)
+from ludus.observe.web.page_server import PageAccess, PageGuard, PageServer, UnsafeAddressError, confined, known_names
 
 TOKEN = "0123456789abcdef"
-STRANGERS = (
-    "evil.example",
-    "evil.example:80",
-    "127.0.0.1.evil.example",
-    "localhost.evil.example",
-    "",
-    "192.168.1.7",
-)
+STRANGERS = ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", "", "192.168.1.7")
 
 
 async def answer(request: Request) -> Response:
@@ -109,13 +95,7 @@ def test_behind_another_address_only_names_of_the_machine_are_known() -> None:
 
 def test_a_script_of_another_site_is_refused(page: PageServer) -> None:
     mine = f"127.0.0.1:{page.port}"
-    for origin in (
-        "http://evil.example",
-        f"http://evil.example:{page.port}",
-        "null",
-        "http://127.0.0.1:1",
-        "http://[",
-    ):
+    for origin in ("http://evil.example", f"http://evil.example:{page.port}", "null", "http://127.0.0.1:1", "http://["):
         assert ask(page, "/", Host=mine, Origin=origin).status == 403, origin
     assert ask(page, "/", Host=mine, Origin=f"http://{mine}").status == 200
     assert ask(page, "/", Host=mine, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403

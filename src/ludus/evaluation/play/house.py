@@ -69,12 +69,7 @@ class Opponents:
         with self._lock:
             self._follow()
             [seated] = load_players(
-                self._experiment,
-                self._folder,
-                self._league,
-                [name],
-                weights=self._weights,
-                greedy=self._greedy,
+                self._experiment, self._folder, self._league, [name], weights=self._weights, greedy=self._greedy
             ).values()
             return Opponent(name=name, listed=self._listed(name, seated.model), seated=seated)
 
@@ -123,13 +118,7 @@ class PlayHost:
     """Games of one run. Each has a table of its own."""
 
     def __init__(
-        self,
-        source: GameSource,
-        opponents: Opponents,
-        *,
-        person: str,
-        keep: Keep,
-        drawing: FindDrawing | None = None,
+        self, source: GameSource, opponents: Opponents, *, person: str, keep: Keep, drawing: FindDrawing | None = None
     ) -> None:
         require_playable(source)
         self.source = source

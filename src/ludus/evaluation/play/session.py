@@ -19,14 +19,7 @@ from ludus.evaluation.play.skirmish_page import Commander, SkirmishView
 from ludus.evaluation.play.views import GameView
 from ludus.games.bots import Rows, first_illegal
 from ludus.games.game import GameBatch, GameSource, Seat, allocate_actions, lost_tables
-from ludus.games.recording import (
-    RecordedTables,
-    Recording,
-    game_version,
-    innermost,
-    map_name,
-    record_innermost,
-)
+from ludus.games.recording import RecordedTables, Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_rows import GameError
 from ludus.models.policy import Policy
 from ludus.store.files import atomic_write, make_folder, safe_name
@@ -73,8 +66,7 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
         unrolled = policy.unroll(batch)
         first = next(iter(unrolled.log_probs.values())).exp()
     return PolicyOutput(
-        value=float(unrolled.value.reshape(-1)[0]),
-        probabilities=tuple(first.reshape(-1, first.shape[-1])[0].tolist()),
+        value=float(unrolled.value.reshape(-1)[0]), probabilities=tuple(first.reshape(-1, first.shape[-1])[0].tolist())
     )
 
 
@@ -243,9 +235,7 @@ class PlaySession:
             action = None
         assert self._recording is not None
         self.ended = Ended(
-            score=tuple(view.score[0].tolist()),
-            recording=self._recording,
-            decisions=tuple(self._decisions),
+            score=tuple(view.score[0].tolist()), recording=self._recording, decisions=tuple(self._decisions)
         )
 
     def _step(self, acting: Sequence[Seat], action: Tree | None) -> None:
@@ -332,11 +322,7 @@ def _told(opinion: PolicyOutput, names: Sequence[str], *, with_value: bool) -> d
     return {
         "value": round(opinion.value, 4) if with_value else None,
         "options": [
-            {
-                "option": option,
-                "name": names[option] if option < len(names) else str(option),
-                "p": round(p, 4),
-            }
+            {"option": option, "name": names[option] if option < len(names) else str(option), "p": round(p, 4)}
             for option, p in enumerate(opinion.probabilities)
         ],
     }

@@ -104,11 +104,7 @@ def _side(state: State, side: int) -> dict[str, Any]:
         "progress": round(int(state.trained[0, side]) / int(rules.TRAIN_TICKS[queue[0]]), 2) if queue else 0,
         "base": round(int(state.health[0, side, 0]) / int(rules.HEALTH[0]), 3),
         "train": [
-            {
-                "kind": KINDS[kind],
-                "cost": int(rules.COST[kind]),
-                "can": room and resources >= int(rules.COST[kind]),
-            }
+            {"kind": KINDS[kind], "cost": int(rules.COST[kind]), "can": room and resources >= int(rules.COST[kind])}
             for kind in rules.TRAINED
         ],
     }

@@ -66,10 +66,7 @@ def _parts(tables: GameBatch, seat: Seat) -> list[dict[str, Any]]:
     """The observation of the seat, without the parts for its critic."""
     kind, column = tables.spec.seats[seat], tables.spec.column_of_seat[seat]
     return [
-        {
-            "name": name,
-            "numbers": [round(float(number), 4) for number in array[0, column].flat[:MOST_NUMBERS]],
-        }
+        {"name": name, "numbers": [round(float(number), 4) for number in array[0, column].flat[:MOST_NUMBERS]]}
         for name, array in tables.view.observation[kind].items()
         if not name.startswith(CRITIC_PREFIX)
     ]
@@ -231,11 +228,7 @@ def _leduc_names(before: tuple[int, ...]) -> list[str]:
 
 
 def _shown(
-    cards: list[str],
-    public: str | None,
-    stakes: list[float],
-    moves: list[dict[str, Any]],
-    seat: Seat | None,
+    cards: list[str], public: str | None, stakes: list[float], moves: list[dict[str, Any]], seat: Seat | None
 ) -> dict[str, Any]:
     """`public`: "" before it is turned up, None in a game that has none."""
     return {

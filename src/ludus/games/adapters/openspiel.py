@@ -18,8 +18,8 @@ import pyspiel
 from numpy.typing import NDArray
 from open_spiel.python.observation import INFO_STATE_OBS_TYPE, make_observation
 
+from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
-from ludus.data.tree import CHANCE, OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Bot, GameBatch

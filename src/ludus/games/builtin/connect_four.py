@@ -21,8 +21,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import OVER
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree import OVER
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import GreedyBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, Seat

@@ -10,8 +10,8 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import CHANCE, OVER, FlatTree
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree import CHANCE, OVER, FlatTree
 from ludus.data.trees import Tree
 from ludus.games.bots import RandomBot, StrategyBot
 from ludus.games.game import Bot, GameBatch

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.game_tree import OVER, TreeState
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.tree import OVER, TreeState
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import AlwaysBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.addresses import address_of
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec, spec_from_json
-from ludus.data.tree import TreeState
 from ludus.data.trees import IntArray, Tree, put, take
 from ludus.games.bots import HostedBot, RandomBot
 from ludus.games.game import Actions, Bot, GameBatch, GameSource, Seat, StrategyView, TableView

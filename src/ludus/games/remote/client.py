@@ -38,12 +38,7 @@ class GameClient:
     rejects a request, `ServerLost` if it is gone."""
 
     def __init__(
-        self,
-        server: str,
-        *,
-        token_file: str | None = None,
-        ca_file: str | None = None,
-        timeout_s: float = 60.0,
+        self, server: str, *, token_file: str | None = None, ca_file: str | None = None, timeout_s: float = 60.0
     ) -> None:
         self._access = ServerAccess(server=server, token_file=token_file, ca_file=ca_file, timeout_s=timeout_s)
         self._channel = self._access.channel()

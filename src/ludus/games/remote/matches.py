@@ -186,8 +186,7 @@ class MatchTable:
         wanted = [number for number, camp in enumerate(self.config.camps) if camp.bot is None]
         with self._condition:
             self._condition.wait_for(
-                lambda: self._stop_asked is not None or set(wanted) <= set(self._players),
-                self.config.join_seconds,
+                lambda: self._stop_asked is not None or set(wanted) <= set(self._players), self.config.join_seconds
             )
             self._require_going_on()
             missing = [number for number in wanted if number not in self._players]

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec
-from ludus.data.tree import TreeState
 from ludus.games.bots import HostedBot, RandomBot
 from ludus.games.game import Bot, GameBatch, GameSource
 from ludus.games.isolation.isolated import Isolated, own_options
@@ -37,9 +37,7 @@ def plain_options(source: GameSource) -> dict[str, Any]:
 
 
 def with_client_options(
-    source: GameSource,
-    options: Mapping[str, Any],
-    change: Callable[[GameSource, Mapping[str, Any]], GameSource],
+    source: GameSource, options: Mapping[str, Any], change: Callable[[GameSource, Mapping[str, Any]], GameSource]
 ) -> GameSource:
     """The game with the options of a client. Raises ValueError for those that a client may not set; options that
     already have the value are ignored. `change` sets options of a game and checks their types."""
@@ -51,9 +49,7 @@ def with_client_options(
 
 
 def _changed(
-    source: GameSource,
-    options: Mapping[str, Any],
-    change: Callable[[GameSource, Mapping[str, Any]], GameSource],
+    source: GameSource, options: Mapping[str, Any], change: Callable[[GameSource, Mapping[str, Any]], GameSource]
 ) -> GameSource:
     made: Any = source
     if isinstance(made, Isolated):

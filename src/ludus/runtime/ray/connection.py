@@ -26,13 +26,7 @@ import ray
 from ludus.config import ConfigError
 from ludus.services.resources import Resources, UserService, bytes_of, cpus_of, custom_of
 from ludus.system.machine import install_command, usable_cores
-from ludus.system.network import (
-    RAY_MODE_VARIABLE,
-    RAY_PATH_VARIABLE,
-    RAY_TOKEN_VARIABLE,
-    make_token_file,
-    token_from,
-)
+from ludus.system.network import RAY_MODE_VARIABLE, RAY_PATH_VARIABLE, RAY_TOKEN_VARIABLE, make_token_file, token_from
 
 YOUNG_S = 10.0
 """A folder that was made just now may not be locked yet."""

@@ -17,13 +17,7 @@ from ludus.runtime.launcher import LocalLauncher, SpawnOrder
 from ludus.runtime.processes import STEPS_PER_SHARE, ProcessWorkers, local_training
 from ludus.runtime.ray.connection import Taken
 from ludus.runtime.ray.node_agent import ENCODE, LayOut, News
-from ludus.runtime.ray.node_connection import (
-    MessageRelay,
-    NodeConnection,
-    NodeLost,
-    RemoteProcess,
-    RemoteTeam,
-)
+from ludus.runtime.ray.node_connection import MessageRelay, NodeConnection, NodeLost, RemoteProcess, RemoteTeam
 from ludus.runtime.ray.node_pool import NodePool
 from ludus.runtime.ray.transfer import Counters, PeerLost
 from ludus.runtime.status import ServiceStatus, no_services

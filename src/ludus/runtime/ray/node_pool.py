@@ -31,11 +31,7 @@ class NodePool:
     """Finds nodes, starts an agent on each and gives up those that are lost, in threads of its own."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        folder: RunFolder,
-        take_in: Callable[[NodeConnection, News], None],
-        taken: Taken,
+        self, experiment: Experiment, folder: RunFolder, take_in: Callable[[NodeConnection, News], None], taken: Taken
     ) -> None:
         """`take_in`: called with the news of each node, in a thread of its own; `taken`: what services use of the
         nodes."""

@@ -244,13 +244,7 @@ class TrajectorySender:
     """On a node without the learner: takes the learner's part towards the actors."""
 
     def __init__(
-        self,
-        parts: SharedParts,
-        signals: Sequence[Signal],
-        learner: Peer,
-        *,
-        compress: Compression,
-        in_flight: int,
+        self, parts: SharedParts, signals: Sequence[Signal], learner: Peer, *, compress: Compression, in_flight: int
     ) -> None:
         self._parts = parts
         self._signals = signals

@@ -199,10 +199,7 @@ def test_an_order_that_makes_no_sense_is_refused(order: Any, said: str) -> None:
     [
         ({"order": "attack", "units": [1], "target": SLOTS}, "the target is out of sight"),
         ({"order": "move", "units": [20], "point": [3, 3]}, "the units of that order are gone"),
-        (
-            {"order": "gather", "units": [0]},
-            "the units of that order are gone",
-        ),  # the base is no unit to send
+        ({"order": "gather", "units": [0]}, "the units of that order are gone"),  # the base is no unit to send
     ],
 )
 def test_an_order_that_cannot_be_carried_out_is_given_up_and_named(order: Any, said: str) -> None:

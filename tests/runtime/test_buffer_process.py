@@ -79,11 +79,7 @@ def records_of(path: Path) -> list[dict[str, Any]]:
 def test_the_same_weights_whoever_recomputes(tmp_path: Path, memory: int) -> None:
     """One actor in turn with the learner: what the newest weights recompute is what they played."""
     asked = {"recompute": ("advantages", "teacher")}
-    settings: dict[str, dict[str, Any]] = {
-        "nobody": {},
-        "learner": asked,
-        "worker": {**asked, "buffer_worker": True},
-    }
+    settings: dict[str, dict[str, Any]] = {"nobody": {}, "learner": asked, "worker": {**asked, "buffer_worker": True}}
     for name, learner in settings.items():
         with local(tmp_path / name, experiment(memory=memory, **learner)) as training:
             assert training.run() == FINISHED
@@ -104,12 +100,7 @@ def test_the_same_weights_whoever_recomputes(tmp_path: Path, memory: int) -> Non
 def test_side_by_side_with_two_actors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ludus.runtime.status.PUBLISH_EVERY_S", 0.05)  # a fast machine is done within a second
     described = experiment(
-        budget=30_000,
-        schedule="async",
-        max_lag=3,
-        reuse=2,
-        recompute=("advantages", "teacher"),
-        buffer_worker=True,
+        budget=30_000, schedule="async", max_lag=3, reuse=2, recompute=("advantages", "teacher"), buffer_worker=True
     )
     with local(tmp_path / "run", described, num_actors=2) as training:
         seen: list[WorkerStatus] = []

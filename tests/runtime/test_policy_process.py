@@ -41,12 +41,7 @@ def experiment(*, memory: int = 0, league: bool = True) -> Experiment:
         budget=12_000,
         model=ActorCritic(hidden=(16,), memory=memory),
         actor=ActorConfig(
-            num_tables=32,
-            matches=2,
-            episodes_per_table=8,
-            unroll_length=8,
-            inference="worker",
-            inference_device="cpu",
+            num_tables=32, matches=2, episodes_per_table=8, unroll_length=8, inference="worker", inference_device="cpu"
         ),
         learner=LearnerConfig(batch_size=1_000, minibatch_size=1_000, epochs=1, buffer_size=8_000, device="cpu"),
         league=LeagueRules(roles={"main": role}, bots=("random",)),

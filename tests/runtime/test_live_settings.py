@@ -23,10 +23,7 @@ from ludus.runtime.settings import checked_settings, configured, effective, is_l
 
 MIXED = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
 EXPERIMENT = Experiment(
-    name="tiny",
-    game=Kuhn(),
-    budget=1000,
-    league=LeagueRules(roles={"main": Role(matchmaking=MIXED)}, bots=("random",)),
+    name="tiny", game=Kuhn(), budget=1000, league=LeagueRules(roles={"main": Role(matchmaking=MIXED)}, bots=("random",))
 )
 BRANCHES = "league.roles.main.matchmaking.branches"
 
@@ -128,10 +125,7 @@ def test_every_recipe_has_its_rates_live(recipe: str) -> None:
             {f"{BRANCHES}.0.0": "0.2", f"{BRANCHES}.1.0": "0.8", f"{BRANCHES}.1.1.weighting": "2.5"},
             Mixture(branches=((0.2, SelfPlay()), (0.8, PFSP(weighting=2.5)))),
         ),
-        (
-            {"league.roles.+new": "{matchmaking: {type: Live, role: main}}"},
-            Role(matchmaking=Live(role="main")),
-        ),
+        ({"league.roles.+new": "{matchmaking: {type: Live, role: main}}"}, Role(matchmaking=Live(role="main"))),
         ({"budget": "2e6"}, 2_000_000),
     ],
 )

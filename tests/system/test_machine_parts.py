@@ -18,13 +18,7 @@ def test_gpus_are_those_of_nvidia_smi_that_this_process_may_use(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(GPUS_VARIABLE, raising=False)
     assert visible_gpus() == ("0", "1", "2")
-    for allowed, seen in (
-        ("2,0", ("2", "0")),
-        ("1,7,0", ("1",)),
-        ("GPU-ab12", ("GPU-ab12",)),
-        ("", ()),
-        ("-1", ()),
-    ):
+    for allowed, seen in (("2,0", ("2", "0")), ("1,7,0", ("1",)), ("GPU-ab12", ("GPU-ab12",)), ("", ()), ("-1", ())):
         assert visible_gpus({GPUS_VARIABLE: allowed}) == seen
     program.write_text("#!/bin/sh\nexit 9\n")
     assert visible_gpus() == (), "there is a driver, and it does not work"

@@ -44,8 +44,4 @@ def test_the_environment_names_a_token_in_three_ways(tmp_path: Path) -> None:
 
 def test_programs_of_ray_get_this_token_and_no_other() -> None:
     before = {"HOME": "/home/me", "RAY_AUTH_TOKEN_PATH": "/old", "RAY_AUTH_TOKEN": "old"}
-    assert with_token(before, "new") == {
-        "HOME": "/home/me",
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": "new",
-    }
+    assert with_token(before, "new") == {"HOME": "/home/me", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "new"}

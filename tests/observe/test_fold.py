@@ -56,9 +56,7 @@ def test_a_life_of_a_league_comes_out_the_same(tmp_path: Path, preset: str) -> N
     players = [*league.candidates, "a_person"]
     for view in VIEWS:
         for mine, other in zip(
-            fold.league.payoffs.view(view).counts(players),
-            league.payoffs.view(view).counts(players),
-            strict=True,
+            fold.league.payoffs.view(view).counts(players), league.payoffs.view(view).counts(players), strict=True
         ):
             np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9)
     assert fold.league.payoffs.human.counts(players)[0].sum() > 0
@@ -119,11 +117,7 @@ def test_line_ups_and_more_than_two_sides_are_pairs_too(tmp_path: Path) -> None:
         folder = RunFolder.create(tmp_path / name, {}, seed=1)
         with closing(folder.ledger()) as ledger:
             if name == "a line-up":
-                line_up = (
-                    Side(("main", "a"), captain="main"),
-                    Side(("b", "c"), captain="b"),
-                    Side(("c", "c")),
-                )
+                line_up = (Side(("main", "a"), captain="main"), Side(("b", "c"), captain="b"), Side(("c", "c")))
                 match = Match(1, "training", line_up, 1, 10)
             events = [*start, MatchIssued(match), MatchFinished(result)]
             ledger.append(events)

@@ -88,10 +88,7 @@ def rank_pids(training: Coordinator[ProcessWorkers]) -> list[int]:
 
 @pytest.mark.parametrize(
     ("schedule", "num_actors"),
-    [
-        pytest.param({"schedule": "sync"}, 2, marks=pytest.mark.slow),
-        ({"schedule": "async", "max_lag": 2}, 3),
-    ],
+    [pytest.param({"schedule": "sync"}, 2, marks=pytest.mark.slow), ({"schedule": "async", "max_lag": 2}, 3)],
 )
 def test_ranks_learn_within_the_lag(tmp_path: Path, schedule: dict[str, Any], num_actors: int) -> None:
     described = experiment(**schedule)

@@ -12,17 +12,7 @@ from played_runs import folded, opponents_of, small, trained
 
 from ludus.cli.control import ask
 from ludus.cli.play import _Records
-from ludus.data.records import (
-    Match,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-    ModelId,
-    Pair,
-    RecordGame,
-    Result,
-    Side,
-)
+from ludus.data.records import Match, MatchFinished, MatchIssued, MatchVoid, ModelId, Pair, RecordGame, Result, Side
 from ludus.data.replay import decode_replay
 from ludus.evaluation.play.house import PersonsGame, PlayHost, require_playable
 from ludus.evaluation.play.replays import replay_reader
@@ -216,10 +206,7 @@ def test_a_person_who_shares_a_team_is_one_of_its_line_up() -> None:
     spec = Hills().spec
     line = GameSeats(person="ann", opponent="main", model="main:0:1", seat=1)
     assert line.sides(spec) == (("main", "ann"), ("main",))
-    assert GameSeats(person="ann", opponent="main", model="", seat=1).sides(Kuhn().spec) == (
-        ("main",),
-        ("ann",),
-    )
+    assert GameSeats(person="ann", opponent="main", model="", seat=1).sides(Kuhn().spec) == (("main",), ("ann",))
 
 
 def result(wins: int, losses: int) -> Result:
