@@ -39,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def siege(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a game whose seats differ, with a memory."""
     path = tmp_path_factory.mktemp("runs") / "siege"
-    ludus.train("siege", budget=1e3, run=path, **{**TINY, "model.memory": 16, "learner.batch_size": 512})
+    unmeasured = {"evaluation.opponents": (), "evaluation.past": 0, "evaluation.ladder": 0}  # its episodes are long
+    ludus.train("siege", budget=1, run=path, **{**TINY, **unmeasured, "model.memory": 16, "learner.batch_size": 256})
     return path
 
 
@@ -122,7 +123,7 @@ def test_ctrl_c_saves_and_raises(tmp_path: Path) -> None:
     code = (
         "import ludus\n"
         f"ludus.train('tic_tac_toe', budget=1e8, run={str(path)!r}, runtime='serial',\n"
-        "            **{'learner.batch_size': 512, 'actor.num_tables': 16})\n"
+        "            **{'learner.batch_size': 512, 'actor.num_tables': 16, 'evaluation.episodes': 2})\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
