@@ -363,13 +363,13 @@ def describe_defaults(facts: GameFacts) -> str:
     spec, learner, actor = facts.spec, default_learner(facts), default_actor(facts)
     seats = "one seat" if spec.num_seats == 1 else f"one team of {spec.num_seats} seats"
     at_once = "moves at the same time" if facts.simultaneous else "hidden information"
-    magnet = "an annealed" if facts.variety >= FEW_SIGHTS else "a moving (the game is small)"
+    magnet = "an annealed magnet" if facts.variety >= FEW_SIGHTS else "a moving magnet, which suits small games"
     sight = "that see everything" if facts.hidden is False else "and no hidden_information in the game's spec"
     if facts.simultaneous:
         sight = "in real time"
     chosen = {
         "score": f"{seats}, so PPO with snapshots ranked by mean score",
-        "equilibrium": f"{at_once}, so self-play with {magnet} magnet",
+        "equilibrium": f"{at_once}, so self-play with {magnet}",
         "strength": f"{spec.num_teams} teams {sight}, so PPO by self-play and past opponents",
     }[goal_of(facts)]
     decisions = f"{facts.decisions:,.0f} decision{'s' * (round(facts.decisions) != 1)}"
