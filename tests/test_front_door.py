@@ -280,7 +280,7 @@ def test_bad_input_of_load_agent(folder: Path, tmp_path: Path) -> None:
         ludus.load_agent(folder, "zzz")
     assert "alpha_beta_2" in str(refused.value)  # bots are listed too
     assert "\n" not in str(refused.value)
-    with pytest.raises(ludus.GameError, match="needs more than an observation"):
+    with pytest.raises(ludus.GameError, match="could not act on an observation alone"):
         ludus.load_agent(folder, "uct_100").act(
             {"board": np.zeros(84, np.float32), "threats": np.zeros(14, np.float32)}
         )

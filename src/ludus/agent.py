@@ -202,8 +202,9 @@ class Agent:
             return bot.act(tables, rows, np.asarray(seats), self._rng)
         except (AttributeError, NotImplementedError, TypeError) as error:
             raise GameError(
-                f"bot {self.player!r} of {self.spec.name} needs more than an observation: it looks at the "
-                f"table itself; `Run.evaluate` plays it. Bots: {', '.join(self._bots)}"
+                f"bot {self.player!r} of {self.spec.name} could not act on an observation alone "
+                f"({type(error).__name__}: {error}); `Run.evaluate` plays bots that look at the table itself. "
+                f"Bots: {', '.join(self._bots)}"
             ) from error
 
     def _kind_of(self, seat: Seat | None) -> tuple[int, Seat]:
