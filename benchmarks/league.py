@@ -135,7 +135,7 @@ def joint_elo(runs: Sequence[Trained]) -> dict[tuple[str, int], float]:
     games = 1.0 - np.eye(len(runs))
     names = [f"{run.preset}/{run.seed}" for run in runs]
     weight = 1_000.0  # exact rates: as many games as the prior needs not to matter
-    elo = np.array([rating.elo for rating in fit_elo(names, weight * games, weight * points).ratings])
+    elo = np.array([rating.elo for rating in fit_elo(names, weight * games, weight * points).values()])
     return {(run.preset, run.seed): float(one) for run, one in zip(runs, elo - elo.mean(), strict=True)}
 
 

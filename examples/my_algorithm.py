@@ -1,4 +1,4 @@
-"""An algorithm of your own: imitate what you did yourself, the more the better it turned out.
+"""Your own algorithm: imitate your own actions, weighted by how well they turned out.
 
     ludus train examples/my_algorithm.py:experiment
 
@@ -36,20 +36,20 @@ class WeightedImitation(Algorithm):
     gamma: float = 1.0
     lambda_: float = 0.95
     temperature: float = 1.0
-    """In units of the deviation of the advantages: lower is greedier."""
+    """In units of the standard deviation of the advantages; a lower value is greedier."""
     max_weight: float = 20.0
-    """So that no single decision drowns the others."""
+    """Upper limit of a weight, so that no single decision dominates."""
     entropy: float = 0.1
     value_weight: float = 0.5
 
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
-        """Once per batch: advantages, value targets, and how much each decision is worth imitating."""
+        """Once per batch: compute advantages, value targets and the weight of each decision."""
         columns = advantage_columns(policy, batch, gamma=self.gamma, lambda_=self.lambda_, normalise=True)
         weight = (columns["advantage"] / self.temperature).exp().clamp(max=self.max_weight)
         return batch.with_extra(weight=weight, target=columns["target"])
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
-        """Once per minibatch: rows that are not `valid` never count."""
+        """Once per minibatch: compute the loss over the `valid` rows."""
         unrolled, valid = policy.unroll(batch), batch.valid
         policy_loss = -masked_mean(batch.extra["weight"] * unrolled.log_prob.sum(-1), valid)
         value_loss = critic_loss(policy, unrolled.value, batch.extra["target"], valid)

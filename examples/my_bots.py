@@ -1,9 +1,9 @@
-"""Bots of your own as players of the league: a class, and programs that speak lines of JSON.
+"""Your own bots as players of the league: a class, and programs that exchange lines of JSON.
 
     ludus train examples/my_bots.py:experiment
     ludus check tic_tac_toe --bot examples/my_bots.py:Blocker --bot program:examples/bots/centre.py
 
-They play against the learning player, are rated, and never learn. docs/bots.md has the protocol of programs.
+The bots play against the learning player and are rated, but never learn. docs/bots.md has the protocol of programs.
 """
 
 from __future__ import annotations

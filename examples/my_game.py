@@ -1,10 +1,11 @@
-"""A game of your own: liar's dice. Two seats hide one die each and bid in turn how many dice show a face.
+"""Your own game: liar's dice. Two seats hide one die each and bid in turn how many dice show a face.
 
     ludus check examples/my_game.py:LiarsDice
     ludus train examples/my_game.py:experiment
 
 After 12,000 decisions the player beats a random one in six games of seven, and the script `doubter` in half,
-which needs no look at the die. After 24,000, in about ten seconds on one core, it beats it in three of four.
+which is possible without looking at the die. After 24,000, in about ten seconds on one core, it beats
+`doubter` in three of four.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ NONE = -1
 
 @dataclass(frozen=True)
 class Doubter(StrategyBot):
-    """Doubts every bid and opens with the lowest: who does not look at the own die gets half the games."""
+    """Doubts every bid and opens with the lowest. A player that ignores its own die wins half the games against it."""
 
     def probabilities(self, observation: Tree, legal: NDArray[np.bool_]) -> NDArray[np.float64]:
         return np.eye(BIDS + 1)[np.where(legal[:, LIAR], LIAR, 0)]
@@ -55,7 +56,7 @@ class Doubter(StrategyBot):
 class LiarsDice:
     spec = GameSpec.symmetric(
         name="liars_dice",
-        hidden_information=True,  # a seat does not see the other die; `ludus train` picks its algorithm by it
+        hidden_information=True,  # a seat does not see the other die; `ludus train` uses this to choose an algorithm
         num_seats=2,
         observation=ObservationSpec(parts={"die": Vector(size=FACES), "last_bid": Vector(size=BIDS + 1)}),
         action=ActionSpec(heads={"bid": Choice(num=BIDS + 1)}),
@@ -80,7 +81,7 @@ class LiarsDice:
         return self.turn()
 
     def turn(self) -> Turn:
-        """What the mover sees: its own die and the last bid, but never the other die."""
+        """The observation of the mover: its own die and the last bid, but never the other die."""
         die, last_bid = np.zeros(FACES), np.zeros(BIDS + 1)
         die[self.dice[self.mover]] = last_bid[self.bid] = 1.0
         legal = np.arange(BIDS + 1) > self.bid

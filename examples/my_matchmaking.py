@@ -1,8 +1,8 @@
-"""A matchmaking rule of your own: every match is against whoever beats the player most.
+"""Your own matchmaking rule: every match is against the opponent that beats the player most.
 
     ludus train examples/my_matchmaking.py:experiment
 
-At first that is the script `rules`, which wins and blocks where it can and takes nineteen points in twenty.
+At first this is the script `rules`, which wins and blocks where it can and takes nineteen points in twenty.
 After 20,000 decisions, within ten seconds on one core, the player holds it to a draw in nearly every game.
 """
 
@@ -28,13 +28,13 @@ from ludus.league import Law, uniform
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nemesis(Matchmaker):
-    """Snapshots and scripted players at the player's lowest win rate, each alike."""
+    """Draws uniformly from the snapshots and scripted players at the player's lowest win rate."""
 
     margin: float = 0.02
-    """Win rates this close to the lowest count as lowest: a few games more or less are chance."""
+    """Win rates this close to the lowest count as lowest, because a few games more or less are chance."""
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
-        """The law of opponents; the league draws from it, so a rule needs no randomness of its own."""
+        """The distribution over opponents. The league draws from it, so a rule needs no randomness."""
         pool = candidates.past("all_frozen", player, include_scripted=True)
         win_rates = dict(zip(pool, payoff.win_rates(player, pool), strict=True))
         lowest = min(win_rates.values(), default=0.0)

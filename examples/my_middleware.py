@@ -1,8 +1,8 @@
-"""Middleware of your own: prints the entropy after every update and ends the run when the player is settled.
+"""Your own middleware: prints the entropy after every update and ends the run when it is low.
 
     ludus train examples/my_middleware.py:experiment
 
-Against somebody who always shows rock, that takes a second and less than a hundredth of the budget: the run
+Against a player that always shows rock, this takes a second and less than a hundredth of the budget. The run
 ends because "entropy 0.013 is below 0.05".
 """
 
@@ -32,7 +32,7 @@ class StopWhenSettled:
 
     player: str = "main"
     entropy: float = 0.05
-    """In nats, of the decisions of the latest batch."""
+    """Mean entropy of the decisions of the latest batch, in nats."""
 
     def __call__(self, worker: Worker, step: Callable[[], Progress]) -> Progress:
         progress = step()

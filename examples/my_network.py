@@ -1,4 +1,4 @@
-"""A network of your own: for tic-tac-toe, one small module that looks at each of the eight lines alike.
+"""Your own network: a small module for tic-tac-toe that applies the same weights to each of the eight lines.
 
     ludus train examples/my_network.py:experiment
 
@@ -20,7 +20,7 @@ LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 
 class LineNetwork(nn.Module):
-    """What a line says about a cell depends on the marks in it, not on where it lies on the board."""
+    """Rates a cell by the marks in its lines, with the same weights for every line of the board."""
 
     lines: Tensor
 
@@ -33,7 +33,7 @@ class LineNetwork(nn.Module):
         self.rate_place = nn.Parameter(torch.zeros(9))
 
     def forward(self, observation: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Logits [rows, 9] and values [rows]; which moves are legal is not our business."""
+        """Logits [rows, 9] and values [rows]. `ModulePolicy` masks illegal moves."""
         board = observation["board"].reshape(-1, 2, 9)  # [rows, mine or theirs, cell]
         lines = board[:, :, self.lines].movedim(1, 2).flatten(2)  # [rows, line, 6]
         features = self.read_line(lines)
@@ -44,7 +44,7 @@ class LineNetwork(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lines:
-    """The model of an experiment: its settings, and how to build it for a kind of seat."""
+    """The model of an experiment: holds its settings and builds it for a kind of seat."""
 
     width: int = 32
 

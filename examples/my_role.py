@@ -1,13 +1,13 @@
-"""Roles of your own: three more kinds of exploiter, as other leagues have them.
+"""Your own roles: three more kinds of exploiter, as other leagues have them.
 
     ludus train examples/my_role.py:experiment
 
-A role is data: how many players, whom they meet, when they are frozen, whether they then start again. Most
-kinds of exploiter differ only in what they start again *from*, and that is one small class:
+A role is data: the number of players, their opponents, when they are frozen, and whether they then restart.
+Most kinds of exploiter differ only in the model that they restart *from*, and that is one small class:
 
 * adaptive-evolutionary: from its own snapshot that is nearly, but not quite, as good as the main player;
-* expert: from the newest snapshot of the main player, which it knows all about;
-* cyclic: three lines in turn, each going on from where it was left two snapshots ago.
+* expert: from the newest snapshot of the main player;
+* cyclic: three lineages in turn, each continuing from its own latest snapshot.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def model_of(snapshot: str, candidates: Candidates) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearlyAsGood(Restart):
-    """The best of its snapshots whose win rate against the main player is in a range; else where it began."""
+    """The best of its snapshots whose win rate against the main player is in a range; else its first model."""
 
     main: str = "main"
     lowest: float = 0.2
@@ -68,7 +68,7 @@ class NewestOf(Restart):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InTurn(Restart):
-    """Several lines of descent in turn: each goes on from its latest snapshot, or begins."""
+    """Several lineages in turn: each continues from its latest snapshot, or begins."""
 
     lines: int = 3
 
@@ -78,7 +78,7 @@ class InTurn(Restart):
 
 
 def exploiter(restart: Restart, matchmaking: Matchmaker) -> Role:
-    """Frozen when it beats the main player or has tried for long, and then always started again."""
+    """A role that is frozen when it beats the main player or after a time limit, and then always restarts."""
     return Role(
         matchmaking=matchmaking,
         promotion=ByWinRate(min_decisions=1_000, max_decisions=2_000, against="main"),
@@ -103,7 +103,7 @@ def experiment() -> Experiment:
         budget=32_000,
         actor=ActorConfig(num_tables=128),
         learner=LearnerConfig(batch_size=512, minibatch_size=512, epochs=1, learning_rate=2e-3),
-        # Matches of main against the snapshots of the others count for the choice of where to start again.
+        # The choice of a restart also uses matches of main against the snapshots of the others.
         league=LeagueRules(roles=roles, decide_on="combined"),
         evaluation=EvaluationConfig(opponents=("random",), past=1, episodes=128),
     )

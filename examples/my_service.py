@@ -1,10 +1,10 @@
-"""A service of your own: processes beside the workers that anybody may call by name.
+"""Your own service: processes beside the workers that any worker may call by name.
 
     ludus train examples/my_service.py:experiment
 
-Two processes of `Adviser` (services/adviser.py) choose the moves of a scripted player: the actors that seat
-it send them the boards of a step and get the moves back. So could a large model on a GPU, a solver, or
-another program be asked.
+Two processes of `Adviser` (services/adviser.py) choose the moves of a scripted player: its actors
+send them the boards of a step and get the moves back. A large model on a GPU, a solver, or another program
+works the same way.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ HERE = Path(__file__).parent
 
 @cache
 def adviser() -> Solver:
-    """One for each process, made where it is first used."""
+    """The solver of this process, created on first use."""
     return Solver("adviser")
 
 
 class Advised:
-    """The scripted player: its moves come from the service."""
+    """The scripted player; the service chooses its moves."""
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         rows = Rows.of(game, tables, seats)
@@ -51,7 +51,7 @@ class Advised:
 
 
 def tell_adviser(worker: Worker, step: Callable[[], Progress]) -> Progress:
-    """Middleware: after every update, the service hears how sure the player is of its moves."""
+    """Middleware that sends the entropy of the player to the service after every update."""
     progress = step()
     if "main/entropy" in progress.statistics:
         adviser().solve("note", worker.name, progress.statistics["main/entropy"])

@@ -15,6 +15,8 @@ ROOT = Path(ludus.__file__).parent
 
 BUILDING_BLOCKS = {"data", "system", "games", "models", "league", "store", "services", "algorithms"}
 PARTS = BUILDING_BLOCKS | {"config", "workers", "observe"}
+FRONT_DOOR = ""
+"""`from ludus import`: a recipe is written as a user writes an experiment."""
 MAY_IMPORT: dict[str, set[str]] = {
     "data": set(),
     "system": {"data"},
@@ -32,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "defaults": PARTS | {"experiment"},
     "lookup": PARTS | {"experiment", "defaults", "recipes"},
     "runtime": PARTS | {"experiment", "lookup"},
-    "recipes": PARTS | {"experiment"},
+    "recipes": PARTS | {"experiment", FRONT_DOOR},
     "launch": {"data", "system", "config"},
     "replays": PARTS | {"experiment", "lookup", "runtime"},
     "evaluation": PARTS | {"experiment", "lookup", "runtime", "replays"},

@@ -1,4 +1,4 @@
-"""A bot for tic-tac-toe as a program: the centre, then corners, then sides. Nothing of ludus is needed here.
+"""A bot for tic-tac-toe as a program: the centre, then corners, then sides. It does not need Ludus.
 
 ludus check tic_tac_toe --bot program:examples/bots/centre.py
 """

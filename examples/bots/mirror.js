@@ -1,8 +1,8 @@
-// A bot for tic-tac-toe in another language: answers in the cell opposite to the other's latest mark.
+// A bot for tic-tac-toe in another language: it answers in the cell opposite to the opponent's latest mark.
 //
 //     ludus check tic_tac_toe --bot "program:node examples/bots/mirror.js"
 const lines = require("readline").createInterface({ input: process.stdin });
-const seen = new Map(); // "table seat" -> the other's marks when it was last asked
+const seen = new Map(); // "table seat" -> the opponent's marks at the last request
 
 function move(row) {
   const place = `${row.table} ${row.seat}`;

@@ -4,7 +4,7 @@
 //   node nim.js 23432 ../../src/ludus/games/remote/game_server.proto
 //   ludus check remote://127.0.0.1:23432/nim
 //
-// A heap of 7 to 13 stones; two seats take 1 to 3 in turn, and whoever takes the last wins.
+// A heap of 7 to 13 stones; two seats take 1 to 3 in turn, and the seat that takes the last one wins.
 const grpc = require("@grpc/grpc-js");
 const loader = require("@grpc/proto-loader");
 

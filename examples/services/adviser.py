@@ -1,4 +1,4 @@
-"""The service of examples/my_service.py, in a file of its own: it needs no torch and starts at once."""
+"""The service of examples/my_service.py. In a separate file it needs no torch and starts at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON_LINE = np.array([[line >> cell & 1 for cell in range(CELLS)] for line in LINE
 
 
 class Adviser:
-    """Chooses moves in tic-tac-toe. What it prints is in the run folder, logs/service-adviser-0.log."""
+    """Chooses moves in tic-tac-toe. Its output is in the run folder, logs/service-adviser-0.log."""
 
     def __init__(self, wins: float = 2.0, blocks: float = 1.0) -> None:
         self._worth = wins, blocks
@@ -23,10 +23,10 @@ class Adviser:
 
     @service(batch=8, max_delay_ms=1.0, idempotent=True)
     def choose(self, requests: Sequence[dict[str, Any]]) -> list[NDArray[np.int64]]:
-        """Moves for the boards of up to 8 requests, all in one go."""
+        """Moves for the boards of up to 8 requests, in one call."""
         board = np.concatenate([request["board"] for request in requests]).astype(np.float32)
         legal = np.concatenate([request["legal"] for request in requests])
-        # The chances come with the request: whoever answers it, the answer is the same.
+        # The seed comes with the request, so every instance gives the same answer.
         score = np.concatenate([np.random.default_rng(one["seed"]).random(one["legal"].shape) for one in requests])
         for side, worth in enumerate(self._worth):
             on_lines = board[:, side * CELLS : (side + 1) * CELLS] @ ON_LINE.T
@@ -37,5 +37,5 @@ class Adviser:
 
     @service(reply=False)
     def note(self, worker: str, entropy: float) -> None:
-        """Nobody waits for this."""
+        """Prints a line; the caller does not wait for an answer."""
         print(f"{worker}: entropy {entropy:.3f} after {self._boards:,} boards here", flush=True)

@@ -24,8 +24,7 @@ from ludus.workers.inference import ActingRows, Group, InlineInference
 from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 
 Weights = Literal["average", "live"]
-State = Tree
-"""The memory of an agent, one row per observation; empty for an agent without memory."""
+State = Tree  # the memory of an agent, one row per observation; empty for an agent without memory
 
 
 def load_agent(
@@ -144,21 +143,21 @@ class Agent:
             The actions, an int array [rows] for a single head, else head name to array; and the state to
             pass to the next call.
         """
-        places = self._seats_of(seats)
-        kind = self._kind_of(places[0])[0]
+        places = [self.seat] if seats is None else [int(seat) for seat in np.atleast_1d(seats)]
+        kind, where = self._kind_of(places[0])[0], self._where(places[0])
         for place in places[1:]:
             if self._kind_of(place)[0] != kind:
                 raise GameError(f"{self._where(place)} is of another kind than seat {places[0]}: ask apart")
         spec = self._played.kinds[kind]
-        given = _as_tree(observations, spec.observation.parts, f"{self._where(places[0])}: observations")
-        count = _num_rows(given, spec, self._where(places[0]))
+        given = _as_tree(observations, spec.observation.parts, f"{where}: observations")
+        count = _num_rows(given, spec, where)
         seen = allocate(spec.observation.arrays, (count,))
-        _fill(seen, given, allocate_without_critic(spec), f"{self._where(places[0])}: part")
+        _fill(seen, given, allocate_without_critic(spec), f"{where}: part")
         masks = {name: np.ones((count, *one.shape), np.bool_) for name, one in spec.legal_arrays.items()}
         if legal is not None:
-            asked = _as_tree(legal, spec.legal_arrays, f"{self._where(places[0])}: legal")
+            asked = _as_tree(legal, spec.legal_arrays, f"{where}: legal")
             wanted = {name: one for name, one in spec.legal_arrays.items() if name in asked}
-            _fill(masks, asked, wanted, f"{self._where(places[0])}: legal mask of head")
+            _fill(masks, asked, wanted, f"{where}: legal mask of head")
         if len(places) not in (1, count):
             raise GameError(f"{self.spec.name}: {len(places)} seats for {count} rows")
         seated = [place or 0 for place in (places * count if len(places) == 1 else places)]
@@ -218,11 +217,6 @@ class Agent:
         if not is_number or not 0 <= seat < self.spec.num_seats:
             raise GameError(f"{self.spec.name} has no seat {seat!r}; seats are 0 to {self.spec.num_seats - 1}")
         return self._played.seats[seat], int(seat)
-
-    def _seats_of(self, seats: Seat | Sequence[Seat] | None) -> list[Seat | None]:
-        if seats is None:
-            return [self.seat]
-        return [int(seat) for seat in np.atleast_1d(seats)]
 
     def _row_of(self, seat: Seat) -> tuple[SeatRows, Tree, Tree]:
         """One row of arrays for a seat, and the checks of what is written into it."""

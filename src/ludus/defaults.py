@@ -1,7 +1,5 @@
-"""Defaults for a game that no recipe is written for: facts about the game decide the whole experiment.
-
-`facts_of` looks at the game and plays it at random for a moment; all else are pure functions of those facts.
-"""
+"""Defaults for a game that no recipe is written for: facts about the game decide the whole experiment. `facts_of` looks
+at the game and plays it at random for a moment; all else are pure functions of those facts."""
 
 from __future__ import annotations
 
@@ -35,21 +33,16 @@ from ludus.workers.actor import ActorConfig
 from ludus.workers.config import LearnerConfig
 
 Goal = Literal["score", "equilibrium", "strength"]
-"""What training is for: a high score of a single team, a strategy that nobody can exploit, or to win against
-all opponents."""
+"""The aim: a high score of a single team, a strategy that nobody can exploit, or to win against all."""
 
-LARGE_PLANES = 16
-"""Planes above this size are pictures; smaller ones are boards and maps."""
-MOST_BATCH_BYTES = 2**28
-"""Observations in a batch take at most this much memory; several batches wait in buffers."""
+LARGE_PLANES = 16  # planes above this size are pictures; smaller ones are boards and maps
+MOST_BATCH_BYTES = 2**28  # observations in a batch take at most this much memory; several batches wait in buffers
 MANY_MOVES = 20
-"""Where all move at once and an episode has more decisions than this, no single one gives much away: such
-games run in real time, and self-play with past opponents suits them."""
+"""Games with more simultaneous decisions than this run in real time; self-play with past opponents suits them."""
 
 
 FEW_SIGHTS = 0.05
-"""Below this variety a game is so small that a magnet can move with what has been learned, as in the recipes kuhn,
-rps and blotto. It leads to the equilibrium itself, where a uniform one stays beside it."""
+"""Below this variety a game is small enough for a moving magnet, which leads to the equilibrium itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +120,7 @@ def _played(game: GameSource, known: GameFacts, tables: int = 4, steps: int = 40
 
 
 def hides_information(root: TreeState, most: int = 5_000) -> bool:
-    """Whether the first histories of the tree have two that a seat cannot tell apart and that go on otherwise.
-    Two ways to the same position are not hidden from anybody."""
+    """Whether a seat cannot tell two of the first histories apart that go on differently."""
     seen: dict[tuple[int, object], TreeState] = {}
     waiting = [root]
     for _ in range(most):
@@ -334,8 +326,7 @@ def default_experiment(game: GameSource, facts: GameFacts, budget: int | None = 
 
 
 def experiment_for(game: GameSource, overrides: Mapping[str, Any]) -> tuple[Experiment, str]:
-    """The experiment that `ludus train ADDRESS` runs, and why. The options of the game and the budget are set
-    first, because the defaults depend on them."""
+    """The experiment for a game, and why. Options of the game and the budget come first: defaults depend on them."""
     game, others = split_options(game, overrides)
     facts = facts_of(game)
     experiment = default_experiment(game, facts)
@@ -381,8 +372,7 @@ def describe_defaults(facts: GameFacts) -> str:
 
 
 def fit_to_game(experiment: Experiment, game: GameSource) -> dict[str, object]:
-    """Overrides that let a recipe's experiment play another game: bots that the game has, and episodes that fit
-    its teams."""
+    """Overrides that let a recipe play another game: bots that it has, and episodes that fit its teams."""
     bots = set(game.bots()) | set(experiment.bots)
 
     def there(names: Iterable[str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +12,12 @@ from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError, override
 from ludus.config.annotations import field_hints, live_fields
-from ludus.data.checks import nearest
+from ludus.data.checks import did_you_mean, require_in, require_one_of
 from ludus.data.schedules import LiveField
+from ludus.games.catalog import pointed_at_server
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
 from ludus.games.outside_bots import with_bots
-from ludus.games.pointing import pointed_at_server
 from ludus.games.recording import innermost
 from ludus.games.seat_groups import SeatPolicies, group_seats
 from ludus.league.matchmaking import SelfPlay
@@ -29,7 +28,8 @@ from ludus.league.rules import EvaluationConfig, LeagueRules, Role, check_line_u
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ChecksKind, ModelConfig
 from ludus.observe.metrics import MetricsOutput
-from ludus.services.resources import UserService, check_services
+from ludus.services.registry import check_service_name
+from ludus.services.resources import UserService
 from ludus.store.model_storage import ModelStorage
 from ludus.system.arrays import Compression
 from ludus.workers.actor import ActorConfig
@@ -44,8 +44,7 @@ class ClusterConfig:
     network_interface: str | None = None
     """Through which the learner's ranks talk to one another; None: the one that routes to the others."""
     most_actors: int | None = None
-    """Places for actors, those of nodes included that join later; None: twice as many as there are at the
-    start, and 16 at least."""
+    """Most actors, those of nodes that join later included; None: twice as many as at the start, and 16 at least."""
     in_flight: int = 2
     """Deliveries of an actor on the way to another node, after which it waits until one has arrived."""
     compress: Compression = "zstd"
@@ -59,24 +58,18 @@ class ClusterConfig:
     """A node that has not answered for so long is given up: its matches are void, the others go on."""
 
     def __post_init__(self) -> None:
-        for name, lowest in (("in_flight", 1), ("models_kept", 4), ("silent_after_s", 1)):
-            if getattr(self, name) < lowest:
-                raise ValueError(f"cluster.{name} must be at least {lowest}, got {getattr(self, name)}")
-        if self.most_actors is not None and self.most_actors < 1:
-            raise ValueError(f"cluster.most_actors must be at least 1, got {self.most_actors}")
-        if self.compress not in get_args(Compression):
-            raise ValueError(
-                f"cluster.compress must be one of {', '.join(get_args(Compression))}, got {self.compress!r}"
-            )
+        require_in(self, "[1, inf]", in_flight=self.in_flight, most_actors=self.most_actors)
+        require_in(self, "[1, inf]", silent_after_s=self.silent_after_s)
+        require_in(self, "[4, inf]", models_kept=self.models_kept)
+        require_one_of(self, get_args(Compression), compress=self.compress)
 
 
 Runtime = Literal["serial", "local", "ray"]
 
 
 def _main_only() -> LeagueRules:
-    return LeagueRules(
-        roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=1_000_000))}, bots=("random",)
-    )
+    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=1_000_000))
+    return LeagueRules(roles={"main": main}, bots=("random",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +88,7 @@ class Experiment:
     time_limit_h: LiveField[float] = 72.0
     """Hours that one process trains: then it saves and ends, and --resume goes on."""
     bots: Mapping[str, str] = field(default_factory=dict)
-    """Scripted players beside those of the game, by name: FILE.py:CLASS, or program:COMMAND. They play where
-    `league.bots` or `evaluation.opponents` name them."""
+    """Further bots by name (FILE.py:CLASS or program:COMMAND), for `league.bots` and `evaluation.opponents`."""
     isolation: Isolation | None = None
     """Plays the game in processes of its own, within these limits; None: inside the actors."""
     policies: SeatPolicies = "shared"
@@ -121,8 +113,7 @@ class Experiment:
     actors: LiveField[int | None] = None
     """Actor processes; None: as many as the cores and the batch allow. The serial runtime has none."""
     runtime: Runtime = "local"
-    """Where the workers run: as processes of this machine, in one that can be repeated exactly, or on the
-    nodes of a Ray cluster."""
+    """Where the workers run: processes of this machine, one repeatable process, or nodes of a Ray cluster."""
     supervision: Supervision = field(default_factory=Supervision)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     seed: int = 0
@@ -130,11 +121,9 @@ class Experiment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "game", pointed_at_server(self.game))
-        for name in ("budget", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.actors is not None and self.actors < 1:
-            raise ValueError(f"actors must be at least 1, got {self.actors}")
+        require_in(self, "[1, inf]", budget=self.budget, checkpoint_every=self.checkpoint_every, actors=self.actors)
+        require_in(self, "(0, inf)", time_limit_h=self.time_limit_h)
+        require_one_of(self, get_args(Runtime), runtime=self.runtime)
         if self.actors is not None and self.actors < self.learner.ranks:
             raise ValueError(
                 f"actors ({self.actors}) must be at least learner.ranks ({self.learner.ranks}): each rank "
@@ -142,12 +131,8 @@ class Experiment:
             )
         if self.trial is not None and not re.fullmatch(r"\w[\w.+-]*", self.trial, re.ASCII):
             raise ValueError(f"trial must be letters, digits and . _ + -, got {self.trial!r}")
-        if not 0 < self.time_limit_h < math.inf:
-            raise ValueError(f"time_limit_h must be above 0 and finite, got {self.time_limit_h}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, got {self.seed}")
-        if self.runtime not in get_args(Runtime):
-            raise ValueError(f"runtime must be one of {', '.join(get_args(Runtime))}, got {self.runtime!r}")
         if isinstance(self.game, type) or not isinstance(self.game, GameSource):
             raise ValueError(
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
@@ -181,7 +166,8 @@ class Experiment:
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
         self._check_patience()
-        check_services(self.services)
+        for name in self.services:
+            check_service_name(name)
         outputs = [type(output).__name__ for output in self.metrics]
         if twice := {name for name in outputs if outputs.count(name) > 1}:
             raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
@@ -242,16 +228,14 @@ class Experiment:
                 f"{place}.fitness is {population.fitness!r}, but in {self.game.spec.name} nobody plays "
                 "against anybody: use 'score' or 'evaluation'"
             )
-        algorithm: type = type(self.algorithm)
         learner: type = type(self.learner)
-        live = {"algorithm": frozenset(field_hints(algorithm)), "learner": live_fields(learner)}
+        live = {"algorithm": frozenset(field_hints(type(self.algorithm))), "learner": live_fields(learner)}
         for space in population.search:
             part, _, setting = space.path.partition(".")
             if setting.partition(".")[0] not in live.get(part, ()):
                 known = [f"{name}.{field}" for name, found in live.items() for field in sorted(found)]
-                close = nearest(space.path, known)
-                offer = f"did you mean {close!r}?" if close else f"what can: {', '.join(known)}"
-                raise ValueError(f"{place}.search: {space.path!r} cannot differ between players; {offer}")
+                offer = did_you_mean(space.path, known, f"what can: {', '.join(known)}")
+                raise ValueError(f"{place}.search: {space.path!r} cannot differ between players{offer}")
             for value in space.examples():
                 try:
                     changed = override(getattr(self, part), setting, value)
@@ -265,7 +249,6 @@ class Experiment:
 
     @cached_property
     def grouped_game(self) -> GameSource:
-        """The game as it is played here: with bots from outside, and one kind of seat for each policy of a
-        player."""
+        """The game as it is played: with bots from outside, and one kind of seat for each policy of a player."""
         game = self.game if self.isolation is None else isolate(self.game, self.isolation)
         return group_seats(with_bots(game, self.bots), self.policies)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ludus.recipes
-from ludus.config import ConfigError, apply_overrides, load_yaml
+from ludus.config import ConfigError, apply_overrides, as_config_error, load_yaml
 from ludus.data.checks import unknown
 from ludus.games.catalog import as_source, find_object, game_names, is_game, is_game_address, resolve
 from ludus.games.game import GameSource
@@ -46,43 +46,29 @@ def explain(error: Exception) -> str:
     """The error in one line. Ours and those about values speak for themselves, others need their type."""
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}, line {error.lineno})"
-    place = _line_of_theirs(error)
-    if place is None:
-        return str(error)
     plain = isinstance(error, ValueError | ImportError | OSError)
-    return f"{error if plain else f'{type(error).__name__}: {error}'} ({place})"
-
-
-def _line_of_theirs(error: Exception) -> str | None:
-    """The innermost line outside of ludus and of what is installed."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):  # the innermost line of the person's own
         if not frame.filename.startswith(("<", *_NOT_THEIRS)):
-            return f"{frame.filename}, line {frame.lineno}"
-    return None
+            what = str(error) if plain else f"{type(error).__name__}: {error}"
+            return f"{what} ({frame.filename}, line {frame.lineno})"
+    return str(error)
 
 
 def recipe_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(ludus.recipes.__path__))
 
 
-Settings = Iterable[str] | Mapping[str, Any]
-"""Settings as `path=value` texts or as a mapping from path to value."""
+Settings = Iterable[str] | Mapping[str, Any]  # settings as `path=value` texts or as a mapping from path to value
 
 
 def find_experiment(what: Any, settings: Settings = ()) -> Experiment:
-    """Return the experiment that `what` names, with `settings` applied.
-
-    `what` is a recipe's name, a game's address, FILE.py:NAME, MODULE:NAME, FILE.yaml, an `Experiment`, a game, or a
-    function that returns one of them.
-    """
+    """Return the experiment that `what` names, with `settings` applied. `what` is a recipe's name, a game's address,
+    FILE.py:NAME, MODULE:NAME, FILE.yaml, an `Experiment`, a game, or a function that returns one of them."""
     return explained_experiment(what, settings)[0]
 
 
 def explained_experiment(what: Any, settings: Settings = ()) -> tuple[Experiment, str | None]:
-    """Like `find_experiment`; also explain in one line which defaults were chosen for a game and why.
-
-    A recipe's name wins over a game's. With the setting `game=ADDRESS` a recipe plays another game.
-    """
+    """Like `find_experiment`; also explain the defaults chosen for a game. A recipe wins over a game of its name."""
     from ludus.defaults import experiment_for, fit_to_game, split_options  # with torch, as below
     from ludus.experiment import Experiment
 
@@ -98,7 +84,8 @@ def explained_experiment(what: Any, settings: Settings = ()) -> tuple[Experiment
     if _names_game(other):
         del overrides["game"]
         with loading(str(other)):
-            game, overrides = split_options(_as_game(other), overrides)
+            named = resolve(other) if isinstance(other, str) else as_source(other, {}, str(other))
+            game, overrides = split_options(named, overrides)
             if isinstance(found, Experiment):
                 overrides = {**fit_to_game(found, game), **overrides}
             else:
@@ -114,10 +101,6 @@ def _names_game(value: Any) -> bool:
     if not isinstance(value, str):
         return is_game(value)
     return is_game_address(value) or (":" in value and not value.lstrip().startswith("{"))
-
-
-def _as_game(value: Any) -> GameSource:
-    return resolve(value) if isinstance(value, str) else as_source(value, {}, str(value))
 
 
 def parse_settings(settings: Iterable[str]) -> Mapping[str, str]:
@@ -175,35 +158,28 @@ def fix_bots(experiment: Experiment) -> Experiment:
     """With addresses that hold in any folder; refuses programs that are not there."""
     if not experiment.bots:
         return experiment
-    try:
+    with as_config_error():
         return replace(experiment, bots=fixed_addresses(experiment.bots))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def add_bots(
     experiment: Experiment, players: Iterable[str], taken: Collection[str]
 ) -> tuple[Experiment, tuple[str, ...]]:
-    """The experiment with those of the players that are bots, given as [NAME=]ADDRESS, and the names of all.
-    `taken` are names that mean somebody else."""
+    """Add the players that are [NAME=]ADDRESS of bots; also return all names. `taken` are names of other players."""
     names, found = _split(players, taken)
     if not found:
         return experiment, names
-    try:
+    with as_config_error():
         return replace(experiment, bots={**experiment.bots, **fixed_addresses(found)}), names
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def add_game_bots(game: GameSource, players: Iterable[str]) -> tuple[GameSource, tuple[str, ...]]:
     """The same, for a game that no run plays. Refuses bots that are not there, before anything is played."""
     names, found = _split(players, game.bots())
-    try:
+    with as_config_error():
         made = with_bots(game, fixed_addresses(found))
         made.bots()
         return made, names
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _split(players: Iterable[str], taken: Collection[str]) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -215,10 +191,8 @@ def _split(players: Iterable[str], taken: Collection[str]) -> tuple[tuple[str, .
             names.append(text)
             continue
         name, address = named
-        try:
+        with as_config_error(before=f"{text}: "):
             check_player_id(name)
-        except ValueError as error:
-            raise ConfigError(f"{text}: {error}") from None
         if name in taken or found.get(name, address) != address:
             raise ConfigError(f"{name!r} is somebody else here; write OTHER_NAME={address}")
         found[name] = address

@@ -48,8 +48,7 @@ def _read(door: str) -> Mapping[str, Names]:
     return found
 
 
-FRONT = _read("")
-"""The names of `import ludus`, by subject."""
+FRONT = _read("")  # the names of `import ludus`, by subject
 
 DOORS: Mapping[str, Names] = {
     door: {name: one for names in _read(door).values() for name, one in names.items()}
@@ -77,10 +76,7 @@ def load_public(name: str) -> Any:
 
 
 def lazy(door: str = "") -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` for the package of a door; "" is the front door.
-
-    Names are imported when they are first used: `import ludus` stays quick and works without PyTorch.
-    """
+    """`__getattr__`, `__dir__` and `__all__` of a door; "" is the front door. Names are imported when first used."""
     names, module = _names_of(door), f"ludus.{door}".rstrip(".")
 
     def getattribute(name: str) -> Any:

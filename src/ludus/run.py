@@ -1,8 +1,6 @@
-"""A run folder as a Python object: its league, measurements, agents and report.
-
-Reading a run imports and executes nothing that it names. Only `evaluate`, `exploit`, `experiment` and
-`load_agent` load the run's game and networks, and with them the code of the user that the run names.
-"""
+"""A run folder as a Python object: its league, measurements, agents and report. Reading a run imports and executes
+nothing that it names. Only `evaluate`, `exploit`, `experiment` and `load_agent` load the run's game and networks, and
+with them the code of the user that the run names."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from ludus.config import ConfigError
 from ludus.data.records import Stop
 from ludus.league.league import League
 from ludus.league.summary import LeagueSummary
-from ludus.observe.league_reader import LeaguePlayer, LeagueReader, league_players
+from ludus.observe.league_fold import LeaguePlayer, RunFold, league_players
 from ludus.observe.progress import ProgressLines
 from ludus.observe.report import write_report
 from ludus.observe.run_state import status_document
@@ -59,17 +57,11 @@ class RunLeague:
     _text: str
 
     def __getitem__(self, player: str) -> LeaguePlayer:
-        for one in self.players:
-            if one.id == player:
-                return one
-        raise KeyError(player)
+        return {one.id: one for one in self.players}[player]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values: what `ludus league --json` prints."""
         return dict(self._document)
-
-    def __str__(self) -> str:
-        return self._text
 
     def __repr__(self) -> str:
         return self._text
@@ -100,22 +92,24 @@ class Run:
     @property
     def players(self) -> tuple[str, ...]:
         """Ids of the players of now, in the order in which they joined."""
-        with closing(LeagueReader(self.folder)) as reader:
-            return tuple(reader.league.candidates)
+        with closing(RunFold(self.folder)) as fold:
+            fold.follow()
+            return tuple(fold.league.candidates)
 
     def league(self) -> RunLeague:
         """Players, ratings with intervals, payoff and equilibrium, as the ledger has them now."""
-        with closing(LeagueReader(self.folder)) as reader:
-            reader.require_players()
-            document, summary = reader.document(), reader.summary
+        with closing(RunFold(self.folder)) as fold:
+            fold.follow()
+            fold.require_players()
+            document, summary = fold.document(), fold.summary(measured=True)
             return RunLeague(
-                players=tuple(league_players(reader.league, summary)),
+                players=tuple(league_players(fold.league, summary)),
                 anchor=summary.anchor,
                 win_rates=summary.win_rates,
                 games=summary.games,
                 equilibrium=summary.equilibrium,
                 _document=document,
-                _text=_as_text(reader.league, summary, reader.opponents),
+                _text=_as_text(fold.league, summary, fold.opponents),
             )
 
     def status(self) -> dict[str, Any]:
@@ -131,11 +125,9 @@ class Run:
         return read_metrics(path)[0] if path.exists() else []
 
     def report(self, path: str | PathLike[str] | None = None, *, trust: bool = False) -> Path:
-        """Write the run into one HTML file that opens anywhere; default: `report.html` in its folder.
-
-        The report leaves out documents that the run does not have yet, all but the newest recorded games, and
-        without `trust` the recorded games of a game of your own, since showing them executes its code.
-        """
+        """Write the run into one HTML file that opens anywhere; default: `report.html` in its folder. The report leaves
+        out documents that the run does not have yet, all but the newest recorded games, and without `trust` the
+        recorded games of a game of your own, since showing them executes its code."""
         from ludus.evaluation.play.replays import replay_reader
 
         target = self.path / "report.html" if path is None else Path(path)
@@ -178,10 +170,8 @@ class Run:
         seed: int = 0,
         tables: int = 64,
     ) -> Evaluation:
-        """Play the first player against each of the others, seats in rotation; keeps the results in the run.
-
-        Without players: the first learning player against its first snapshot and the evaluation bots.
-        """
+        """Play the first player against each of the others, seats in rotation; keeps the results in the run. Without
+        players: the first learning player against its first snapshot and the evaluation bots."""
         from ludus.evaluation.measures import seated_matches
 
         if games < 1:
@@ -228,7 +218,7 @@ class Run:
             self.folder,
             player,
             watching=lambda training: ProgressLines(training, quiet=quiet),
-            tell=_silent if quiet else partial(print, flush=True),
+            tell=(lambda line: None) if quiet else partial(print, flush=True),
             mixture=mixture,
             method=method,
             weights=weights,
@@ -242,10 +232,6 @@ class Run:
             overrides=overrides,
             command=[f"ludus.Run({str(self.path)!r}).exploit({player!r})"],
         )
-
-
-def _silent(line: str) -> None:
-    """Print nothing."""
 
 
 def _as_text(league: League, summary: LeagueSummary, opponents: tuple[str, ...]) -> str:

@@ -1,7 +1,5 @@
-"""`ludus.train`: finds an experiment, creates or opens its run folder, and trains.
-
-`ludus train` on the command line makes the same `Plan` and starts it the same way; it shows more.
-"""
+"""`ludus.train`: finds an experiment, creates or opens its run folder, and trains. `ludus train` on the command line
+makes the same `Plan` and starts it the same way; it shows more."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +24,15 @@ from ludus.lookup import explained_experiment, find_experiment, fix_bots, open_r
 from ludus.observe.progress import ProgressLines
 from ludus.replays.cloning_plan import is_cloned
 from ludus.run import Run
-from ludus.runtime.assemble import (
-    create_run,
-    load_experiment as load_written,
-    load_league,
-    require_devices,
-    require_interface,
-    require_metrics,
-    require_value_parameters,
-)
+from ludus.runtime import assemble, start as starting
 from ludus.runtime.coordinator import Training
 from ludus.runtime.rounds import INTERRUPTED, received_signals
 from ludus.runtime.services import fix_services
 from ludus.runtime.settings import checked_settings, effective, is_live, require_trainable
-from ludus.runtime.start import (
-    InitialModels,
-    edit_stopped,
-    find_initial_models,
-    models_named,
-    require_cluster_for,
-    require_room,
-    training_of,
-)
 from ludus.store.run_folder import RunFolder
 
 Trainable = Experiment | Callable[[], Experiment] | GameSource | str | PathLike[str]
-"""Anything that can be trained: a recipe's name, a game's address, an experiment or a function that returns one, a
-game, FILE.py:NAME or FILE.yaml."""
+"""A recipe's name, a game or its address, an experiment or a function that returns one, FILE.py:NAME or FILE.yaml."""
 
 
 def train(
@@ -96,7 +76,7 @@ def train(
     named = {"budget": budget, "runtime": runtime, "actors": actors}
     settings = {**overrides, **{name: value for name, value in named.items() if value is not None}}
     plan = Plan.make(what, run=run, resume=resume, settings=settings, actors=actors, address=address)
-    say = _silent if quiet else partial(print, flush=True)
+    say: Callable[[str], None] = (lambda line: None) if quiet else partial(print, flush=True)
     with plan.open([f"ludus.train({what!r})"]) as (folder, experiment):
         path = folder.path
         say(f"run folder: {path}")
@@ -113,8 +93,7 @@ def train(
 
 
 def load_experiment(what: Trainable | Run, **overrides: Any) -> Experiment:
-    """The experiment that a recipe, a file or a run folder describes, with other settings by path. Imports
-    the code that it names."""
+    """The experiment of a recipe, a file or a run folder, with other settings by path. Imports what it names."""
     if isinstance(what, str | PathLike) and (Path(what) / "run.json").is_file():
         what = Run(what)
     if isinstance(what, Run):
@@ -126,23 +105,22 @@ def load_experiment(what: Trainable | Run, **overrides: Any) -> Experiment:
 class Plan:
     """A training that was checked and has not begun: nothing is written yet."""
 
-    initial: InitialModels
+    initial: starting.InitialModels
     """The experiment, and the models that it begins with."""
-    folder: RunFolder | None
-    """The folder of the run to resume; None: a new run."""
-    path: Path | None
-    """The folder of a new run; None: the next free one under `runs/`."""
-    live: Mapping[str, str]
-    """Settings that are changed in the ledger of the run."""
     actors: int | None
     """Number of actor processes that was requested, now or before."""
-    address: str | None
+    folder: RunFolder | None = None
+    """The folder of the run to resume; None: a new run."""
+    path: Path | None = None
+    """The folder of a new run; None: the next free one under `runs/`."""
+    live: Mapping[str, str] = field(default_factory=dict)
+    """Settings that are changed in the ledger of the run."""
+    address: str | None = None
     defaults: str | None = None
     """The defaults that were chosen for a game that is trained by its address, with reasons."""
 
-    @classmethod
+    @staticmethod
     def make(
-        cls,
         what: Trainable | None,
         *,
         run: str | PathLike[str] | None = None,
@@ -164,10 +142,10 @@ class Plan:
         else:
             plan = _new("connect_four" if what is None else what, run, settings)
         experiment = plan.initial.experiment
-        require_cluster_for(address, experiment.runtime)
-        require_room(experiment, address)
+        starting.require_cluster_for(address, experiment.runtime)
+        starting.require_room(experiment, address)
         _require_processes(experiment, actors)
-        return cls(**{**vars(plan), "actors": actors or plan.actors, "address": address})
+        return replace(plan, actors=actors or plan.actors, address=address)
 
     @contextmanager
     def open(self, command: list[str] | None = None) -> Iterator[tuple[RunFolder, Experiment]]:
@@ -177,39 +155,34 @@ class Plan:
             name = experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
             path = RunFolder.name_new(name) if self.path is None else self.path
             experiment = self.initial.put_into(RunFolder.models_in(path))
-            folder = create_run(path, experiment, command or sys.argv)
+            folder = assemble.create_run(path, experiment, command or sys.argv)
         with folder.lock():
             if self.live:
-                answer = edit_stopped(folder, ChangeSettings(settings=dict(self.live)))
+                answer = starting.edit_stopped(folder, ChangeSettings(settings=dict(self.live)))
                 if answer.refused is not None:
                     raise ConfigError(answer.refused)
             if self.folder is not None:
                 experiment = self.initial.put_into(folder.models)
-                if encode(experiment) != encode(load_written(folder)):
+                if encode(experiment) != encode(assemble.load_experiment(folder)):
                     folder = folder.with_experiment(encode(experiment))  # before worker processes read it
             yield folder, experiment
 
     def start(self, folder: RunFolder, experiment: Experiment) -> AbstractContextManager[Training]:
         """Start the workers of an open run; they end with the block."""
-        return training_of(experiment, folder, num_actors=self.actors, address=self.address)
+        return starting.training_of(experiment, folder, num_actors=self.actors, address=self.address)
 
 
 def _new(what: Trainable, run: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Plan:
     found, defaults = explained_experiment(what, settings)
     experiment = _checked(found)
-    path = None if run is None else Path(fspath(run))
-    pool = None
+    path, pool = None if run is None else Path(run), None
     if path is not None:
         if (path / "run.json").exists():
-            raise ConfigError(
-                f"{path} already holds a run; go on with it by --resume (resume=True), or name another folder"
-            )
+            raise ConfigError(f"{path} already holds a run; resume it (--resume, resume=True), or name another folder")
         RunFolder.require_free(path)
         pool = RunFolder.models_in(path)
-    initial = find_initial_models(experiment, pool)
-    return Plan(
-        initial=initial, folder=None, path=path, live={}, actors=experiment.actors, address=None, defaults=defaults
-    )
+    initial = starting.find_initial_models(experiment, pool)
+    return Plan(initial=initial, path=path, actors=experiment.actors, defaults=defaults)
 
 
 def _resumed(folder: RunFolder, settings: Mapping[str, Any]) -> Plan:
@@ -218,29 +191,30 @@ def _resumed(folder: RunFolder, settings: Mapping[str, Any]) -> Plan:
             f"{folder.path} is a cloned player, not a league: go on with `ludus clone --run {folder.path} "
             "--resume`, or let a new league begin with it (league.roles.main.start)"
         )
-    before = load_written(folder)
+    before = assemble.load_experiment(folder)
     league = _replayed(folder, before)
     now = None if league is None else effective(before, league)
-    live = {path: _as_text(value) for path, value in settings.items() if now is not None and is_live(now, path)}
+    changes = {path: value for path, value in settings.items() if now is not None and is_live(now, path)}
+    live = {path: value if isinstance(value, str) else json.dumps(value) for path, value in changes.items()}
     if now is not None:
         checked_settings(now, live)
     changed = apply_overrides(before, {path: value for path, value in settings.items() if path not in live})
     experiment = _checked(changed)
     _require_same_players(before, experiment)
-    named_before = [model for _, model, _ in models_named(before)]
-    initial = find_initial_models(experiment, folder.models, known=named_before)
+    named_before = [model for _, model, _ in starting.models_named(before)]
+    initial = starting.find_initial_models(experiment, folder.models, known=named_before)
     if now is not None and experiment != before:
         _require_replay(folder, initial.planned)
-    return Plan(initial=initial, folder=folder, path=None, live=live, actors=(now or experiment).actors, address=None)
+    return Plan(initial=initial, folder=folder, live=live, actors=(now or experiment).actors)
 
 
 def _checked(experiment: Experiment) -> Experiment:
     """With addresses that hold in any folder; refuses what this machine cannot do."""
     fixed = fix_services(fix_bots(experiment))
-    require_devices(fixed)
-    require_interface(fixed)
-    require_metrics(fixed)
-    require_value_parameters(fixed)
+    assemble.require_devices(fixed)
+    assemble.require_interface(fixed)
+    assemble.require_metrics(fixed)
+    assemble.require_value_parameters(fixed)
     return fixed
 
 
@@ -262,7 +236,7 @@ def _replayed(folder: RunFolder, written: Experiment) -> League | None:
     """The league of a run; None for one that has never started."""
     if not folder.ledger_path.exists():
         return None
-    league = load_league(folder, written)
+    league = assemble.load_league(folder, written)
     return league if league.num_events else None
 
 
@@ -281,16 +255,5 @@ def _require_same_players(before: Experiment, after: Experiment) -> None:
     """Refuse changes of the game, networks and players: the run's weights fit only its own."""
     for path, old, new in diff(before, after):
         match path.split("."):
-            case (
-                ["game" | "policies" | "model", *_] | ["league", "roles", _] | ["league", "roles", _, "count" | "start"]
-            ):
+            case ["game" | "policies" | "model", *_] | ["league", "roles", _] | [_, "roles", _, "count" | "start"]:
                 raise ConfigError(f"{path} is {old} in this run and stays so; for {new} start another run")
-
-
-def _as_text(value: Any) -> str:
-    """As `--set` would take it."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _silent(line: str) -> None:
-    """Print nothing."""

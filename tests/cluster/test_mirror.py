@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from small_runs import small
@@ -50,6 +51,6 @@ def test_a_damaged_model_is_not_kept(mirror: Mirror) -> None:
     body = parcel.body.copy()
     body[0] ^= 1
     with pytest.raises(WireError):
-        mirror.keep_model(ModelId("main", 0, 0), "live", ArrayMessage(parcel.head, body), most=3)
+        mirror.keep_model(ModelId("main", 0, 0), "live", msgspec.structs.replace(parcel, body=body), most=3)
     with pytest.raises(UnknownModel):
         mirror.folder.models.fetch(ModelId("main", 0, 0))

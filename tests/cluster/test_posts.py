@@ -122,11 +122,11 @@ def test_what_is_started_again_keeps_its_room(tmp_path: Path, monkeypatch: pytes
     from ludus.runtime.ray import service_starter as posts
 
     monkeypatch.setattr(posts, "ray", Deaf())
-    monkeypatch.setattr(posts, "POST", Deaf())
+    monkeypatch.setattr(posts, "SERVICE_ACTOR", Deaf())
     needed = Resources(cpus=1)
     described = UserService(address="a.py:A", resources=needed, restart=restart)
     starter = posts.RayServiceStarter(
-        RunFolder.create(tmp_path / "run", encode(small()), seed=0, command=()), silent_after_s=20.0, shared_folder=True
+        RunFolder.create(tmp_path / "run", encode(small()), seed=0, command=()), ClusterConfig(silent_after_s=20.0)
     )
     starter._facts, starter._code = b"", []
     starter._told = {"LUDUS_SERVICES": "tcp:127.0.0.1:1", "LUDUS_SERVICES_TOKEN": "token"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import Future
 from typing import Any
 
+import msgspec
 import numpy as np
 from small_runs import parts_in_memory, play
 
@@ -28,7 +30,7 @@ class Post:
         self.here, self.there = parts_in_memory(), parts_in_memory()
         signals = [[Signal.create() for _ in self.here.heartbeats] for _ in range(2)]
         self.outlet = TrajectorySender(self.here, signals[0], self, compress="none", in_flight=2)
-        self.inlet = TrajectoryReceiver(self.there, signals[1], self.there.learner_of, lambda _: self)
+        self.inlet = TrajectoryReceiver(self.there, signals[1], lambda _: self)
         self.on_the_way: deque[tuple[Any, ...]] = deque()
         self.damage = False
 
@@ -41,19 +43,19 @@ class Post:
     def share(self, parcel: ArrayMessage) -> Any:
         body = parcel.body.copy()
         body[0] ^= self.damage
-        return ArrayMessage(parcel.head, body)
+        return msgspec.structs.replace(parcel, body=body)
 
     def _send(self, call: Any) -> Any:
-        ticket = _Ticket()
-        self.on_the_way.append((call, ticket))
-        return ticket
+        sent: Future[bool] = Future()
+        self.on_the_way.append((call, sent))
+        return sent
 
     def arrive(self) -> list[Any]:
         answers = []
         while self.on_the_way:
-            call, ticket = self.on_the_way.popleft()
-            ticket.told = call()
-            answers.append(ticket.told)
+            call, sent = self.on_the_way.popleft()
+            sent.set_result(call())
+            answers.append(sent.result())
         return answers
 
     def start(self, actor: int, epoch: int) -> None:
@@ -64,13 +66,6 @@ class Post:
         codes = self.here.code(0, 0, play(self.here, actor, np.random.default_rng(actor), count))
         self.here.ready[actor].put(codes)
         return codes
-
-
-class _Ticket:
-    told: bool | None = None
-
-    def answer(self) -> bool | None:
-        return self.told
 
 
 def test_slots_come_back_when_the_learner_has_used_them() -> None:

@@ -166,11 +166,11 @@ def test_a_tag_is_recorded_as_the_player_whose_model_it_is(run: RunFolder) -> No
     assert frozen.model is not None
     run.models.tag("best", ModelId.parse(frozen.model))
     assert opponents.names()[:2] == ["main@best", "main"]
-    assert opponents.seat("main@best").listed == "main.2"
-    assert opponents.seat(str(frozen.model)).listed == "main.2"
-    assert opponents.seat("main.1").listed == "main.1"
-    assert opponents.seat("main").listed == "main"
-    assert opponents.seat("perfect").seated.model is None
+    assert opponents.seat("main@best")[0] == "main.2"
+    assert opponents.seat(str(frozen.model))[0] == "main.2"
+    assert opponents.seat("main.1")[0] == "main.1"
+    assert opponents.seat("main")[0] == "main"
+    assert opponents.seat("perfect")[1].model is None
     assert opponents.is_taken("random")
     assert not opponents.is_taken("ann")
 

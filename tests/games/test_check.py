@@ -16,7 +16,7 @@ from ludus.data.specs import GameSpec
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.check import check_game
-from ludus.games.check_report import PROMISES, Report
+from ludus.games.checked_play import PROMISES, Report
 from ludus.games.game import GameBatch, TableView
 
 Spoiler = Callable[[CountingTables], None]

@@ -18,9 +18,9 @@ from ludus.system.machine import install_command
 
 Run = Callable[..., tuple[int, str, str]]
 
-WORKS = ("--help",)
+WORKS = "--help"
 """Arguments with which `pip install` does nothing, anywhere."""
-FAILS = ("--no-such-option",)
+FAILS = "--no-such-option"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def define(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Non
     """Defines the environment `toy`, in a folder of its own."""
     monkeypatch.setenv("LUDUS_GAMES", str(tmp_path / "games"))
 
-    def change(*steps: tuple[str, ...], **others: object) -> None:
+    def change(*steps: str, **others: object) -> None:
         toy = Environment(steps=steps, check="kuhn", **others)  # type: ignore[arg-type]
         monkeypatch.setitem(environments.ENVIRONMENTS, "toy", toy)  # type: ignore[arg-type]
 
@@ -61,13 +61,13 @@ def test_an_installation_goes_on_where_it_failed(define: Callable[..., None], tm
         stamp = tmp_path / "games" / "toy" / "installed.json"
         define(WORKS, WORKS)
         done = json.loads(stamp.read_text())["done"]
-        stamp.write_text(json.dumps({"steps": [list(WORKS), list(WORKS)], "done": done}))
+        stamp.write_text(json.dumps({"steps": [[WORKS], [WORKS]], "done": done}))
         said.clear()
         python = install("toy", None, said.append)
         assert [line.split(" ")[0] for line in said] == expected
         assert environment_python("toy") == python
 
-    define(WORKS, WORKS, ("--no-deps",))
+    define(WORKS, WORKS, "--no-deps")
     assert environment_python("toy") is None, "it is now defined otherwise"
 
 
@@ -114,7 +114,7 @@ def test_a_game_is_played_where_its_library_is(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(catalog, "environment_python", lambda name: Path("/toys") if name == "toy" else None)
     assert resolve("toy:small", speed=3) == Isolated("toy:small", {"speed": 3}, python="/toys")
     entry = next(entry for entry in list_games() if entry.address == "toy:small")
-    assert entry.installed
+    assert entry.install is None
     assert entry.python == "/toys"
     with pytest.raises(ValueError, match="name a game after the colon"):
         resolve("toy")

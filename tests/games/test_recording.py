@@ -37,7 +37,7 @@ from ludus.games.recording import Recording, game_version, innermost, map_name, 
 from ludus.games.seat_groups import group_seats
 from ludus.replays.conversion import ReplayEpisodes
 from ludus.replays.playback import PlaybackError
-from ludus.replays.recording import require_replayable
+from ludus.replays.replay_games import require_replayable
 
 SOURCES: Mapping[str, GameSource] = {
     "kuhn": Kuhn(),

@@ -4,7 +4,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from ludus.data.game_tree import CHANCE, OVER, FlatTree, TreeState
+from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.games.bots import RandomBot
 from ludus.games.builtin.kuhn import Kuhn
@@ -147,7 +147,7 @@ def test_a_tree_without_chance_and_with_spare_options_plays_too() -> None:
         action=ActionSpec(heads={"move": Choice(num=5)}),
         max_length=2,
     )
-    batch = TreeBatch(spec, FlatTree.build(root), root, 1)
+    batch = TreeBatch(spec, root, 1)
     batch.reset(np.array([0]), np.array([0], np.uint64))
     assert batch.view.legal[0]["move"][0, 0].tolist() == [True, True, True, False, False]
     actions = allocate_actions(spec, 1)

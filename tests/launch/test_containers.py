@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ludus.launch.kubernetes import USER, KubernetesJob
+from ludus.launch.kubernetes import RUNS, USER, KubernetesJob
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEPLOY = REPOSITORY / "deploy"
@@ -39,8 +41,8 @@ def test_every_instruction_is_known(name: str) -> None:
     assert {word for word, _ in found} <= KNOWN
     assert [word for word, _ in found][:2] == ["ARG", "FROM"]
     declared = {rest.partition("=")[0] for rest in values(name, "ARG")}
-    used = set(re.findall(r"\$\{(\w+)\}", " ".join(rest for _, rest in found)))
-    assert used <= declared
+    used = set(re.findall(r"\$\{(\w+)", " ".join(rest for _, rest in found)))
+    assert used <= declared | {"PATH"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -57,8 +59,9 @@ def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
 def test_what_is_installed_is_what_we_name(name: str) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     runs = " ".join(values(name, "RUN"))
-    [extras] = re.findall(r"'\.\[([\w,]+)\]'", runs)
+    [extras] = [rest.removeprefix("EXTRAS=") for rest in values(name, "ARG") if rest.startswith("EXTRAS=")]
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert '".[${EXTRAS}]"' in runs
     pinned = [line for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if "torch==" in line]
     if name == "Containerfile.game-server":
         assert "torch==" not in runs
@@ -73,6 +76,29 @@ def test_nobody_is_root(name: str) -> None:
     assert f"useradd --uid {USER}" in " ".join(values(name, "RUN"))
 
 
+def test_runs_go_to_the_volume() -> None:
+    for name in ("Containerfile.cpu", "Containerfile.gpu"):
+        assert values(name, "VOLUME") == [RUNS]
+        assert values(name, "WORKDIR")[-1] == str(Path(RUNS).parent)  # ludus train writes to runs/ of it
+
+
+def test_our_code_comes_after_the_dependencies() -> None:
+    for name in FILES:
+        found = [f"{word} {rest}" for word, rest in instructions(name)]
+        copied = next(index for index, line in enumerate(found) if line.startswith("COPY src"))
+        assert any("--constraint constraints.txt" in line for line in found[:copied])
+        assert "--no-deps" in found[copied + 1]
+
+
+def test_the_build_script_names_the_images() -> None:
+    script = DEPLOY / "build.sh"
+    subprocess.run(["bash", "-n", script], check=True)
+    assert os.access(script, os.X_OK)
+    refused = subprocess.run([script, "ghost"], env={**os.environ, "ENGINE": "true"}, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert all(name.replace("Containerfile.", "ludus:") in refused.stderr for name in FILES)
+
+
 def test_the_compose_file_uses_these_images() -> None:
     content: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = content["services"]
@@ -81,6 +107,11 @@ def test_the_compose_file_uses_these_images() -> None:
     for service in services.values():
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         assert "ports" not in service  # nothing is reached from outside
+        assert service["init"] is True
+        assert "stop_grace_period" in service  # some engines kill at once without it
+    for service in ("head", "node"):
+        assert {"LUDUS_GAME_SERVER", "LUDUS_GAME_TOKEN_FILE"} <= set(services[service]["environment"])
+        assert services[service]["secrets"] == ["token"]
     assert services["node"]["command"][:2] == ["join", "head"]
     assert "--resume-or-start" in services["head"]["command"][0]
     assert content["secrets"]["token"] == {"environment": "LUDUS_TOKEN"}

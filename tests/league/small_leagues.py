@@ -40,3 +40,8 @@ def played(payoff: np.ndarray, games: int, rng: np.random.Generator | None = Non
             match = match_of(f"p{i}", f"p{j}", episodes=games)
             book.record(match, result_of(match, (wins, 0, games - wins)))
     return book
+
+
+def exploitability(payoff: np.ndarray, row: np.ndarray, column: np.ndarray) -> float:
+    """The sum of what both sides could gain by best responses; 0 at an equilibrium."""
+    return float((payoff @ column).max() - (row @ payoff).min())

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from small_leagues import DOMINATED, ROCK_PAPER_SCISSORS, chain, random_payoff
+from small_leagues import DOMINATED, ROCK_PAPER_SCISSORS, chain, exploitability, random_payoff
 
-from ludus.league.equilibrium import exploitability, max_entropy_nash
+from ludus.league.equilibrium import max_entropy_nash
 from ludus.league.psro import (
     META_SOLVERS,
     MetaSolver,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from league_rows import match_of, result_of
 
-from ludus.data.records import LearnerProgress
+from ludus.data.records import LearnerProgress, Result
 from ludus.league.matchmaking import Candidates
 from ludus.league.payoff import Payoff, PayoffRules
 from ludus.league.players import Player, Standing
@@ -86,8 +86,12 @@ def test_max_below_min_is_refused() -> None:
         ByWinRate(min_decisions=9, max_decisions=5)
 
 
+def _result(episodes: int, score_sum: float) -> Result:
+    return Result(0, episodes, episodes, (episodes,), (), (score_sum,), (0.0,), ("",), ("",))
+
+
 def _scored(standing: Standing, mean: float, episodes: int = 100) -> Standing:
-    return standing.played(episodes, mean * episodes, fade=0.0)
+    return standing.played(_result(episodes, mean * episodes), fade=0.0)
 
 
 def test_by_score_wants_a_better_recent_mean_than_at_its_last_snapshot() -> None:
@@ -101,7 +105,7 @@ def test_by_score_wants_a_better_recent_mean_than_at_its_last_snapshot() -> None
 
 
 def test_by_score_fades_old_episodes() -> None:
-    standing = _standing(10).played(100, 500.0, fade=1.0).played(100, 900.0, fade=0.5)
+    standing = _standing(10).played(_result(100, 500.0), fade=1.0).played(_result(100, 900.0), fade=0.5)
     assert standing.recent_score == pytest.approx((250 + 900) / 150)
     assert standing.score_episodes == 150
 

@@ -8,7 +8,7 @@ from ludus.data.records import MatchFinished, MatchIssued, MatchVoid, PlayerAdde
 from ludus.league.league import League
 from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
 from ludus.league.players import BY_HAND
-from ludus.league.quality import QualityScores, quality_rule
+from ludus.league.quality import QualityScores, quality_rules
 from ludus.league.rules import LeagueRules, Role
 
 STEP = 0.1
@@ -102,7 +102,7 @@ def test_a_hardly_ever_drawn_opponent_does_not_fall_out_of_the_world() -> None:
 def test_the_rule_is_found_inside_mixtures() -> None:
     rule = QualityScores()
     nested = Mixture(branches=((0.5, SelfPlay()), (0.5, Mixture(branches=((1.0, rule),)))))
-    assert quality_rule(nested) is rule
-    assert quality_rule(PFSP()) is None
+    roles = {"main": Role(matchmaking=nested), "other": Role(matchmaking=PFSP())}
+    assert quality_rules(roles) == {"main": rule}
     with pytest.raises(ValueError, match=r"QualityScores\.step must be from 0 to 1"):
         QualityScores(step=-1.0)

@@ -52,7 +52,7 @@ def test_players_without_a_chain_of_games_to_the_anchor_are_not_identified() -> 
     games = np.zeros((5, 5))
     games[0, 1] = games[1, 0] = games[2, 3] = games[3, 2] = 10.0
     ratings = fit_elo(list("abcde"), games, games / 2, anchor="b")
-    assert [rating.elo is not None for rating in ratings.ratings] == [True, True, False, False, False]
+    assert [rating.elo is not None for rating in ratings.values()] == [True, True, False, False, False]
     assert ratings["c"].interval() is None
 
 
@@ -62,9 +62,9 @@ def test_one_player_or_an_anchor_that_never_played_is_not_identified() -> None:
 
 def test_all_draws_and_all_wins_stay_finite() -> None:
     games = 50.0 * (1 - np.eye(3))
-    assert [rating.elo for rating in fit_elo(list("abc"), games, games / 2).ratings] == pytest.approx([0, 0, 0])
+    assert [rating.elo for rating in fit_elo(list("abc"), games, games / 2).values()] == pytest.approx([0, 0, 0])
     ratings = fit_elo(list("abc"), games, np.triu(games), anchor="c")
-    elo = [rating.elo for rating in ratings.ratings]
+    elo = [rating.elo for rating in ratings.values()]
     assert elo[0] is not None
     assert elo[1] is not None
     assert 3000 > elo[0] > elo[1] > 400
@@ -83,7 +83,7 @@ def test_no_payoff_gives_nan(rows: list[tuple[int, int, int, int]]) -> None:
             match = match_of(f"p{a}", f"p{b}", episodes=wins + losses)
             payoff.record(match, result_of(match, (wins, 0, losses)))
     names = [f"p{index}" for index in range(6)]
-    for rating in fit_elo(names, *payoff.counts(names)).ratings:
+    for rating in fit_elo(names, *payoff.counts(names)).values():
         assert (rating.elo is None) == (rating.standard_error is None)
         if rating.elo is not None and rating.standard_error is not None:
             assert np.isfinite([rating.elo, rating.standard_error]).all()
@@ -97,8 +97,6 @@ def test_counts_that_cannot_be_are_refused_by_name() -> None:
         fit_elo(["a", "b"], ones, ones)
     with pytest.raises(ValueError, match="did you mean 'main'"):
         fit_elo(["main", "b"], ones, ones / 2, anchor="mian")
-    with pytest.raises(KeyError, match="did you mean 'main'"):
-        fit_elo(["main", "b"], ones, ones / 2)["mian"]
 
 
 def test_openskill_orders_players_and_grows_surer() -> None:

@@ -11,7 +11,6 @@ from ludus.models.operators import (
     GatedLinear,
     LayerNorm,
     Linear,
-    NormalisedLSTM,
     ResidualConv,
     ResidualTower,
     stack_modules,
@@ -76,7 +75,7 @@ def test_transposed_conv_is_torch_transposed_conv():
 
 
 def test_normalised_lstm_does_not_mind_the_scale_of_its_inputs():
-    lstm = NormalisedLSTM(5, 4)
+    lstm = LSTM(5, 4, layer_norm=True)
     inputs, hidden, cell = torch.randn(3, 5), torch.randn(3, 4), torch.randn(3, 4)
     for small, large in zip(
         lstm.step(lstm.project(inputs), hidden, cell),
@@ -132,7 +131,7 @@ class Step(nn.Module):
 class NormalisedStep(Step):
     def __init__(self):
         super().__init__()
-        self.lstm = NormalisedLSTM(5, 4)
+        self.lstm = LSTM(5, 4, layer_norm=True)
 
 
 class WithContext(nn.Module):

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from ludus.config import ConfigError, apply_overrides, decode, encode
-from ludus.observe import metrics, sending
-from ludus.observe.metrics import CSV, MetricsOutput, RunMetrics, Sender, require_library
-from ludus.observe.sending import OutputSender, Positions
+from ludus.observe import metrics
+from ludus.observe.metrics import CSV, MetricsOutput, OutputSender, Positions, RunMetrics, Sender, require_library
 from ludus.observe.sinks import Prometheus, TensorBoard
 from ludus.store.run_folder import MetricsFile, RunFolder, read_metrics
 from ludus.system.machine import install_command
@@ -119,7 +118,7 @@ class Moody:
 
 
 def test_an_output_that_works_again_has_missed_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "RETRY_S", 0.0)
+    monkeypatch.setattr(metrics, "RETRY_S", 0.0)
     monkeypatch.setenv("MOODY_API_KEY", "abcdefgh12345")
     output, told = Moody(), list[str]()
     delivery = OutputSender(folder, output, Positions(folder.metrics / "outputs.json"), told.append)

@@ -23,10 +23,10 @@ def asking(count: int = 1, **resources: Any) -> UserService:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"cpus": -1.0}, "resources.cpus must be 0 or more, and finite, got -1"),
-        ({"gpus": float("nan")}, "resources.gpus must be 0 or more, and finite, got nan"),
+        ({"cpus": -1.0}, "Resources.cpus must be at least 0 and finite, got -1"),
+        ({"gpus": float("nan")}, "Resources.gpus must be at least 0 and finite, got nan"),
         ({"gpus": 1.5}, "resources.gpus must be a whole number above 1, got 1.5"),
-        ({"memory_mb": float("inf")}, "resources.memory_mb must be 0 or more, and finite, got inf"),
+        ({"memory_mb": float("inf")}, "Resources.memory_mb must be at least 0 and finite, got inf"),
         ({"custom": {"GPU": 1}}, "resources.custom: 'GPU' is gpus here"),
         ({"custom": {"big_disk": 0}}, "resources.custom: 'big_disk' must be above 0 and finite, got 0"),
     ],

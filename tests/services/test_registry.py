@@ -11,7 +11,7 @@ from service_hosting import Sums, hosted
 from ludus.services import Solver
 from ludus.services.endpoints import CallRefused, ServiceError
 from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, Registry, listen_tcp, listen_unix
-from ludus.services.remote_registry import RegistryService, RemoteRegistry, open_registry
+from ludus.services.remote_registry import RemoteRegistry, open_registry
 
 
 def instance(name: str = "sums-0", pid: int = 1) -> Instance:
@@ -25,7 +25,7 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registr
     elif request.param == "files":
         yield FileRegistry(tmp_path / "services")
     else:
-        with hosted(RegistryService(), MemoryRegistry(), name="registry-0", token="secret") as found:
+        with hosted(MemoryRegistry(), MemoryRegistry(), name="registry-0", token="secret") as found:
             remote = RemoteRegistry(found.instance.address, "secret")
             yield remote
             remote.close()
@@ -67,14 +67,14 @@ def test_half_written_and_foreign_files_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_who_falls_silent_is_forgotten() -> None:
-    service = RegistryService(forget_after_s=0.0)
+    service = MemoryRegistry(forget_after_s=0.0)
     service.announce({"service": "sums", "name": "sums-0", "address": "tcp:h:1", "host": "h", "pid": 1})
     assert service.find("sums") == []
     assert service.names() == ["sums"]
 
 
 def test_a_remote_registry_wants_its_token_and_comes_back() -> None:
-    with hosted(RegistryService(), MemoryRegistry(), name="registry-0", token="secret") as found:
+    with hosted(MemoryRegistry(), MemoryRegistry(), name="registry-0", token="secret") as found:
         with pytest.raises(CallRefused, match="a wrong token"):
             RemoteRegistry(found.instance.address, "guess").names()
         remote = RemoteRegistry(found.instance.address, "secret")
@@ -91,7 +91,7 @@ def test_a_remote_registry_wants_its_token_and_comes_back() -> None:
 
 
 def test_services_are_found_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    with hosted(RegistryService(), MemoryRegistry(), name="registry-0", token="secret") as found:
+    with hosted(MemoryRegistry(), MemoryRegistry(), name="registry-0", token="secret") as found:
         monkeypatch.setenv("LUDUS_SERVICES", found.instance.address)
         monkeypatch.setenv("LUDUS_SERVICES_TOKEN", "secret")
         registry = open_registry(found.instance.address)

@@ -103,13 +103,6 @@ def test_a_replay_of_many_pages_is_complete(path: Path) -> None:
         assert [event for _, event in ledger.replay()] == [RunStarted(number) for number in range(10_000)]
 
 
-def test_rows_of_a_kind_are_passed_over(path: Path) -> None:
-    with Ledger(path) as ledger:
-        ledger.append([issued(1), MatchLeased(1, "a"), finished(1), issued(2), MatchLeased(2, "a")])
-        assert list(ledger.replay(without="match_leased")) == [(1, issued(1)), (3, finished(1)), (4, issued(2))]
-        assert ledger.tail(3, without="match_leased") == [(4, issued(2))]
-
-
 def test_counts_and_match_ids(path: Path) -> None:
     with Ledger(path) as ledger:
         assert ledger.next_match_id() == 1

@@ -237,8 +237,8 @@ def test_absurd_settings_die_out(tmp_path: Path) -> None:
     with closing(new_training(tmp_path / "run", described)) as training:
         training.run()
         league = training.league
-    (good,) = [player for player, (first, *_) in league.lineage.descents.items() if first.settings[RATE] > 3e-3]
-    for player, (_, *resets) in league.lineage.descents.items():
+    (good,) = [player for player, (first, *_) in league.lineage.items() if first.settings[RATE] > 3e-3]
+    for player, (_, *resets) in league.lineage.items():
         assert league.settings_of(player)[RATE] > 1e-3
         assert training.learner.players[player].config.learning_rate == league.settings_of(player)[RATE]
         if player != good:
@@ -246,7 +246,7 @@ def test_absurd_settings_die_out(tmp_path: Path) -> None:
             assert resets[0].model is not None
             assert ModelId.parse(resets[0].model).player == resets[0].donor
     frozen = {event.model for event in on_disk(tmp_path / "run") if isinstance(event, PlayerAdded)}
-    assert {one.model for _, *resets in league.lineage.descents.values() for one in resets} <= frozen
+    assert {one.model for _, *resets in league.lineage.values() for one in resets} <= frozen
     replayed = new_league(described)
     for event in on_disk(tmp_path / "run"):
         replayed.apply(event)

@@ -15,7 +15,7 @@ from ludus.data.trees import Array
 from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.seat_groups import group_seats
 from ludus.games.strategies import PART, WithStrategies
-from ludus.replays.cloning import ReplayWindows, require_fit, vocabularies, windows_by_kind
+from ludus.replays.cloning_plan import ReplayWindows, require_fit, vocabularies, windows_by_kind
 from ludus.replays.dataset import ReplayDataset
 from ludus.replays.dataset_writer import write_dataset
 

@@ -279,7 +279,7 @@ def test_the_order_of_minibatches_depends_on_the_seed_only() -> None:
     ("changes", "message"),
     [
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"buffer_size": 10}, r"buffer_size \(10\) must hold a batch: at least batch_size \(64\)"),
+        ({"buffer_size": 10}, r"buffer_size \(10\) must hold a batch of batch_size \(64\)"),
         ({"average_decay": 1.0}, r"average_decay must be in \[0, 1\), got 1.0"),
         ({"max_gradient_norm": 0.0}, "max_gradient_norm must be above 0, got 0.0"),
         ({"adam_beta1": 1.0}, r"adam_beta1 must be in \[0, 1\), got 1.0"),

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from typing import ClassVar, get_args
 
 import torch
 from torch import Tensor
 
+from ludus.algorithms import losses
 from ludus.algorithms.algorithm import ActorCriticAlgorithm, Loss
-from ludus.algorithms.losses import (
-    Ratio,
-    approximate_kl,
-    critic_loss,
-    detached,
-    entropy_by_head,
-    explained_variance,
-    masked_mean,
-    over_heads,
-    update_value_scale,
-)
+from ludus.algorithms.losses import Ratio
 from ludus.algorithms.returns import advantage_columns, discounts, td_lambda, upgo, vtrace
 from ludus.data.batch import Batch
 from ludus.data.checks import require_in, require_one_of
@@ -31,10 +22,7 @@ from ludus.models.policy import Policy, Unrolled
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class A2C(ActorCriticAlgorithm):
-    """Advantage actor-critic. Uses each batch once; `lambda_` 1 gives n-step returns to the end of the trajectory.
-
-    It does not correct for data of older weights; the statistic `kl` shows how old they are.
-    """
+    """Advantage actor-critic, which uses each batch once and does not correct for data of older weights."""
 
     entropy: Schedule = 0.01
     """Weight of the entropy bonus, which keeps the policy from settling too early."""
@@ -54,22 +42,22 @@ class A2C(ActorCriticAlgorithm):
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
         unrolled, mask, target = policy.unroll(batch), batch.mask, batch.extra["target"]
-        log_prob = over_heads(unrolled.log_prob)
-        policy_loss = -masked_mean(log_prob * batch.extra["advantage"], mask)
-        value_loss = critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
-        entropy = masked_mean(over_heads(unrolled.entropy), mask)
+        log_prob = losses.over_heads(unrolled.log_prob)
+        policy_loss = -losses.masked_mean(log_prob * batch.extra["advantage"], mask)
+        value_loss = losses.critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
+        entropy = losses.masked_mean(losses.over_heads(unrolled.entropy), mask)
 
         def details() -> dict[str, Tensor]:
-            log_ratio = log_prob - over_heads(batch.log_prob)
+            log_ratio = log_prob - losses.over_heads(batch.log_prob)
             return {
-                "kl": masked_mean(approximate_kl(log_ratio), mask),
-                "explained_variance": explained_variance(unrolled.value, target, mask),
-                **entropy_by_head(policy, unrolled, batch.action, mask),
+                "kl": losses.masked_mean(losses.approximate_kl(log_ratio), mask),
+                "explained_variance": losses.explained_variance(unrolled.value, target, mask),
+                **losses.entropy_by_head(policy, unrolled, batch.action, mask),
             }
 
         return Loss(
             total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
-            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            statistics=losses.detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
             details=details,
         )
 
@@ -78,6 +66,7 @@ class A2C(ActorCriticAlgorithm):
 class Impala(ActorCriticAlgorithm):
     """IMPALA: learns from whole trajectories of somewhat older weights."""
 
+    needs_sequences: ClassVar[bool] = True
     entropy: Schedule = 0.01
     """Weight of the entropy bonus, which keeps the policy from settling too early."""
     rho_clip: float = 1.0
@@ -98,36 +87,32 @@ class Impala(ActorCriticAlgorithm):
     def recomputable(self) -> tuple[str, ...]:
         return ()  # the loss computes values and advantages with the live weights
 
-    @property
-    def needs_sequences(self) -> bool:
-        return True
-
     @torch.no_grad()
     def prepare(self, policy: Policy, references: Mapping[str, Policy], batch: Batch) -> Batch:
         """Update the value scale. Targets depend on the live weights, but their spread hardly does."""
         target_TB = td_lambda(*self._steps(batch, batch.value), self.lambda_)
-        update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
+        losses.update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
         return batch
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
         unrolled, valid_TB = policy.unroll(batch), batch.valid[:-1]
         value_TB, log_prob_TBH = unrolled.value[:-1], unrolled.log_prob[:-1]
         target_TB, advantage_TBG = self._corrected(batch, unrolled)
-        policy_loss = -masked_mean((log_prob_TBH * advantage_TBG).sum(-1), valid_TB)
-        value_loss = critic_loss(policy, value_TB, target_TB, valid_TB, huber=self.huber)
-        entropy = masked_mean(unrolled.entropy[:-1].sum(-1), valid_TB)
+        policy_loss = -losses.masked_mean((log_prob_TBH * advantage_TBG).sum(-1), valid_TB)
+        value_loss = losses.critic_loss(policy, value_TB, target_TB, valid_TB, huber=self.huber)
+        entropy = losses.masked_mean(unrolled.entropy[:-1].sum(-1), valid_TB)
 
         def details() -> dict[str, Tensor]:
             log_ratio_TB = (log_prob_TBH - batch.log_prob[:-1]).sum(-1)
             return {
-                "kl": masked_mean(approximate_kl(log_ratio_TB), valid_TB),
-                "explained_variance": explained_variance(value_TB, target_TB, valid_TB),
-                **entropy_by_head(policy, unrolled, batch.action, batch.valid),
+                "kl": losses.masked_mean(losses.approximate_kl(log_ratio_TB), valid_TB),
+                "explained_variance": losses.explained_variance(value_TB, target_TB, valid_TB),
+                **losses.entropy_by_head(policy, unrolled, batch.action, batch.valid),
             }
 
         return Loss(
             total=policy_loss + self.value_weight * value_loss - at(self.entropy, batch.progress) * entropy,
-            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
+            statistics=losses.detached(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy),
             details=details,
         )
 

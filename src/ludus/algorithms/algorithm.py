@@ -1,13 +1,10 @@
-"""The algorithm interface, from a batch to a loss, and columns that policies add to a batch.
-
-Algorithms hold no state and own no optimiser.
-"""
+"""The algorithm interface, from a batch to a loss, without state, and columns that policies add to a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -41,7 +38,6 @@ class Loss:
 
     @torch.no_grad()
     def measured(self) -> dict[str, Tensor]:
-        """Statistics and details together."""
         return {**self.statistics, **(self.details() if self.details is not None else {})}
 
 
@@ -68,10 +64,7 @@ class Reference:
 
 
 class Algorithm(Protocol):
-    """Two pure functions: `prepare` runs once per batch without gradient, `loss` once per minibatch.
-
-    A subclass must implement only these two.
-    """
+    """Two pure functions: `prepare` once per batch without gradient, and `loss` once per minibatch."""
 
     @property
     def needs_sequences(self) -> bool:
@@ -115,6 +108,7 @@ class Algorithm(Protocol):
 class ActorCriticAlgorithm(Algorithm):
     """The settings that policy gradients with a critic have in common."""
 
+    stackable: ClassVar[bool] = True
     gamma: float = 0.99
     """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 1.0
@@ -127,10 +121,6 @@ class ActorCriticAlgorithm(Algorithm):
     def __post_init__(self) -> None:
         require_in(self, "[0, 1]", gamma=self.gamma, lambda_=self.lambda_)
         require_in(self, "(0, inf]", huber=self.huber)
-
-    @property
-    def stackable(self) -> bool:
-        return True
 
     @property
     def recomputable(self) -> tuple[str, ...]:
@@ -155,11 +145,7 @@ def log_prob_columns(name: str, policy: Policy, batch: Batch) -> dict[str, Tenso
 def evaluate_rows(
     policy: Policy, batch: Batch, needed: Tensor, read: Callable[[Unrolled], Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """Columns [T+1, B, ...] that `read` takes from a policy unrolled over a batch.
-
-    Without memory only the `needed` rows are evaluated and others are 0, because most of a batch is padding
-    after a synchronous hand-over.
-    """
+    """Columns [T+1, B, ...] that `read` takes from an unrolled policy; without memory, 0 in rows not `needed`."""
     if policy.state_arrays:
         return dict(read(policy.unroll(batch)))
     flat = batch.flat()
@@ -172,10 +158,8 @@ def evaluate_rows(
             if name not in found:
                 found[name] = column.new_zeros(len(flat.valid), *column.shape[1:])
             found[name][rows] = column
-    num_rows, num_columns = batch.valid.shape
-    return {
-        name: column.reshape(num_columns, num_rows, *column.shape[1:]).swapaxes(0, 1) for name, column in found.items()
-    }
+    shape = batch.valid.shape[::-1]
+    return {name: column.reshape(*shape, *column.shape[1:]).swapaxes(0, 1) for name, column in found.items()}
 
 
 def log_probs_beside(name: str, policy: Policy, batch: Batch) -> dict[str, Tensor]:

@@ -5,22 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ludus.algorithms import losses
 from ludus.algorithms.algorithm import Algorithm, Loss, Reference, require_known
-from ludus.algorithms.losses import (
-    approximate_kl,
-    critic_loss,
-    detached,
-    explained_variance,
-    masked_mean,
-    mean_where_used,
-    normalised_entropy,
-    update_value_scale,
-    value_loss,
-)
 from ludus.algorithms.returns import discounts, td_lambda, upgo, vtrace
 from ludus.algorithms.teacher import TEACHER, Teacher
 from ludus.data.batch import Batch
@@ -52,6 +43,9 @@ def _published() -> dict[str, RewardWeights]:
 class AlphaStarGradient(Algorithm):
     """Learns from whole trajectories of somewhat older weights. The defaults are AlphaStar's."""
 
+    stackable: ClassVar[bool] = True
+    needs_sequences: ClassVar[bool] = True
+    takes_further_rewards: ClassVar[bool] = True
     gamma: float = 1.0
     """Discount of what comes later, per step of the game's clock."""
     lambda_: float = 0.8
@@ -81,21 +75,9 @@ class AlphaStarGradient(Algorithm):
         require_in(self, "(0, inf]", rho_clip=self.rho_clip, c_clip=self.c_clip, huber=self.huber)
 
     @property
-    def stackable(self) -> bool:
-        return True
-
-    @property
-    def needs_sequences(self) -> bool:
-        return True
-
-    @property
     def recomputable(self) -> tuple[str, ...]:
         """Only the teacher: the loss computes values and advantages with the live weights."""
         return () if self.teacher is None else (TEACHER,)
-
-    @property
-    def takes_further_rewards(self) -> bool:
-        return True
 
     @property
     def references(self) -> Mapping[str, Reference]:
@@ -118,7 +100,7 @@ class AlphaStarGradient(Algorithm):
         """Update the value scale and add the teacher's log-probabilities, which do not change."""
         discount_TB, follows_TB = self._discount(batch), batch.follows[:-1]
         target_TB = td_lambda(batch.reward[:-1], batch.value, discount_TB, follows_TB, self.lambda_)
-        update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
+        losses.update_value_scale(policy, target_TB, batch.valid[:-1], batch.over_ranks)
         if self.teacher is None:
             return batch
         return batch.with_extra(**self.teacher.columns(references[TEACHER], batch))
@@ -133,18 +115,18 @@ class AlphaStarGradient(Algorithm):
         target_TBR, advantage_TBGR, upgoing_TBG = self._returns(batch, value_TBR.detach(), log_ratio_TBG)
 
         policy_losses = [
-            -masked_mean((log_prob_TBG * advantage_TBG).sum(-1), valid_TB)
+            -losses.masked_mean((log_prob_TBG * advantage_TBG).sum(-1), valid_TB)
             for advantage_TBG in advantage_TBGR.unbind(-1)
         ]
-        upgo_loss = -masked_mean((log_prob_TBG * upgoing_TBG).sum(-1), valid_TB)
+        upgo_loss = -losses.masked_mean((log_prob_TBG * upgoing_TBG).sum(-1), valid_TB)
         pairs = list(zip(value_TBR[:-1].unbind(-1), target_TBR.unbind(-1), strict=True))
-        value_losses = [critic_loss(policy, *pairs[0], valid_TB, huber=self.huber)]
+        value_losses = [losses.critic_loss(policy, *pairs[0], valid_TB, huber=self.huber)]
         value_losses += [
-            masked_mean(value_loss(value_TB, target_TB, huber=self.huber), valid_TB)
+            losses.masked_mean(losses.value_loss(value_TB, target_TB, huber=self.huber), valid_TB)
             for value_TB, target_TB in pairs[1:]
         ]
-        entropies = normalised_entropy(unrolled, policy.kind.action.heads, batch.action)
-        entropy = masked_mean(torch.stack(list(entropies.values())).sum(0)[:-1], valid_TB)
+        entropies = losses.normalised_entropy(unrolled, policy.kind.action.heads, batch.action)
+        entropy = losses.masked_mean(torch.stack(list(entropies.values())).sum(0)[:-1], valid_TB)
 
         progress = batch.progress
         total = at(self.upgo, progress) * upgo_loss - at(self.entropy, progress) * entropy
@@ -155,29 +137,28 @@ class AlphaStarGradient(Algorithm):
         divergences: dict[str, Tensor] = {}
         if self.teacher is not None:
             divergences = self.teacher.divergences(policy, unrolled, batch)
-            teacher_loss = masked_mean(self.teacher.loss(divergences, batch)[:-1], valid_TB)
+            teacher_loss = losses.masked_mean(self.teacher.loss(divergences, batch)[:-1], valid_TB)
             total = total + teacher_loss
             terms["teacher_loss"] = teacher_loss
 
         def details() -> dict[str, Tensor]:
-            explained = [explained_variance(value_TB, target_TB, valid_TB) for value_TB, target_TB in pairs]
+            explained = [losses.explained_variance(value_TB, target_TB, valid_TB) for value_TB, target_TB in pairs]
             clipped_TBG = (log_ratio_TBG > math.log(self.rho_clip) + _ROUNDING).to(log_ratio_TBG.dtype)
             groups = [group[0] for group in self._groups(policy.kind)]
-            shares = [masked_mean(clipped_TB, valid_TB) for clipped_TB in clipped_TBG.unbind(-1)]
+            shares = [losses.masked_mean(clipped_TB, valid_TB) for clipped_TB in clipped_TBG.unbind(-1)]
             return {
-                "kl": masked_mean(approximate_kl(log_ratio_TBG.sum(-1)), valid_TB),
+                "kl": losses.masked_mean(losses.approximate_kl(log_ratio_TBG.sum(-1)), valid_TB),
                 **_named("explained_variance", names, explained),
                 **_named("clip_fraction", groups, shares),
-                **mean_where_used("entropy", entropies, unrolled.in_use, batch.valid),
-                **mean_where_used("teacher_kl", divergences, unrolled.in_use, batch.valid),
+                **losses.mean_where_used("entropy", entropies, unrolled.in_use, batch.valid),
+                **losses.mean_where_used("teacher_kl", divergences, unrolled.in_use, batch.valid),
             }
 
-        return Loss(total=total, statistics=detached(**terms), details=details)
+        return Loss(total=total, statistics=losses.detached(**terms), details=details)
 
     @torch.no_grad()
     def _returns(self, batch: Batch, value_TBR: Tensor, log_ratio_TBG: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Value targets [T, B, R] and advantages [T, B, G, R] of every reward, the main one first, and the
-        upgoing advantages [T, B, G] of the main reward, for each group of heads."""
+        """Value targets [T, B, R], advantages [T, B, G, R], and upgoing advantages [T, B, G] of the main reward."""
         reward_TBR = batch.reward[:-1, :, None]
         if batch.rewards is not None:
             reward_TBR = torch.cat((reward_TBR, batch.rewards[:-1]), -1)

@@ -1,5 +1,4 @@
-"""Behaviour cloning: supervised learning of recorded actions. Each head is conditioned on the recorded actions of
-the heads before it."""
+"""Behaviour cloning: supervised learning of recorded actions, each head given those of the heads before it."""
 
 from __future__ import annotations
 
@@ -10,17 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ludus.algorithms import losses
 from ludus.algorithms.algorithm import Algorithm, Loss
-from ludus.algorithms.losses import (
-    critic_loss,
-    detached,
-    explained_variance,
-    is_legal,
-    masked_mean,
-    over_heads,
-    picks_in_use,
-    update_value_scale,
-)
 from ludus.data.batch import Batch
 from ludus.data.checks import require_in
 from ludus.data.specs import Head, Pointer, SeatKind
@@ -32,11 +22,8 @@ OUTCOME = "outcome"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cloning(Algorithm):
-    """Minimises the negative log-probability of the recorded action, summed over its heads.
-
-    Recorded actions that the policy can never take, because they are illegal or outside of its vocabulary, are
-    counted (`impossible`) and not trained on.
-    """
+    """Minimises the negative log-probability of the recorded action, summed over its heads. Actions that the policy can
+    never take (illegal, outside of its vocabulary) are counted as `impossible` and not trained on."""
 
     head_weights: Mapping[str, float] = field(default_factory=dict)
     """Weights by head; 1 for those not named."""
@@ -68,17 +55,17 @@ class Cloning(Algorithm):
             used[name] = _is_used(head, action, used, batch.valid)
             possible = possible & (~used[name] | (inside.all(-1) if _has_picks(head) else inside))
         if OUTCOME in batch.extra:
-            update_value_scale(policy, batch.extra[OUTCOME], possible)
+            losses.update_value_scale(policy, batch.extra[OUTCOME], possible)
         return replace(batch, action=action).with_extra(possible=possible)
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
         unrolled = unroll_leniently(policy, batch)
         choices = choices_of(policy.kind, unrolled, batch)
         mask = choices.possible
-        policy_loss = -masked_mean(over_heads(self._log_prob(policy.kind, unrolled, batch)), mask)
+        policy_loss = -losses.masked_mean(losses.over_heads(self._log_prob(policy.kind, unrolled, batch)), mask)
         total, terms = policy_loss, {"policy_loss": policy_loss}
         if self.value_weight and OUTCOME in batch.extra:
-            terms["value_loss"] = critic_loss(policy, unrolled.value, batch.extra[OUTCOME], mask)
+            terms["value_loss"] = losses.critic_loss(policy, unrolled.value, batch.extra[OUTCOME], mask)
             total = total + self.value_weight * terms["value_loss"]
 
         def details() -> dict[str, Tensor]:
@@ -86,10 +73,10 @@ class Cloning(Algorithm):
             found["impossible"] = (batch.valid & ~mask).sum().float()
             if OUTCOME in batch.extra:
                 outcome = batch.extra[OUTCOME]
-                found["explained_variance"] = explained_variance(unrolled.value, outcome, mask)
+                found["explained_variance"] = losses.explained_variance(unrolled.value, outcome, mask)
             return found
 
-        return Loss(total=total, statistics=detached(loss=total, **terms), details=details)
+        return Loss(total=total, statistics=losses.detached(loss=total, **terms), details=details)
 
     def _log_prob(self, kind: SeatKind, unrolled: Unrolled, batch: Batch) -> Tensor:
         """[..., heads]: smoothed and weighted log-probabilities of the recorded actions."""
@@ -98,10 +85,10 @@ class Cloning(Algorithm):
             log_prob = unrolled.log_prob[..., index]
             if self.label_smoothing:
                 log_probs = unrolled.log_probs[name]
-                legal = is_legal(log_probs)
+                legal = losses.is_legal(log_probs)
                 even = torch.where(legal, log_probs, 0.0).sum(-1) / legal.sum(-1).clamp(min=1)
                 if _has_picks(head):
-                    even = torch.where(picks_in_use(batch.action[name]), even, 0.0).sum(-1)
+                    even = torch.where(losses.picks_in_use(batch.action[name]), even, 0.0).sum(-1)
                 even = torch.where(unrolled.in_use[..., index], even, 0.0)
                 log_prob = log_prob + self.label_smoothing * (even - log_prob)
             columns.append(self.head_weights.get(name, 1.0) * log_prob)
@@ -109,8 +96,7 @@ class Cloning(Algorithm):
 
 
 class Choices(NamedTuple):
-    """Recorded choices compared with those of a policy. A head with several picks makes one choice per pick, the
-    end included. The leading axes are those of the batch."""
+    """Recorded choices compared with those of a policy. A head with several picks makes one choice per pick."""
 
     possible: Tensor
     """[...]: rows that count, whose recorded action the policy can take."""
@@ -155,9 +141,9 @@ def choices_of(kind: SeatKind, unrolled: Unrolled, batch: Batch) -> Choices:
         log_probs, action = unrolled.log_probs[name], batch.action[name].long()
         used = unrolled.in_use[..., index]
         if _has_picks(head):
-            used = used[..., None] & picks_in_use(action)
+            used = used[..., None] & losses.picks_in_use(action)
             action = torch.where(action < 0, log_probs.shape[-1] - 1, action)
-        legal = is_legal(log_probs.gather(-1, action[..., None]).squeeze(-1)) | ~used
+        legal = losses.is_legal(log_probs.gather(-1, action[..., None]).squeeze(-1)) | ~used
         correct = used & (log_probs.argmax(-1) == action)
         if _has_picks(head):
             legal, used, correct = legal.all(-1), used.sum(-1), correct.sum(-1)

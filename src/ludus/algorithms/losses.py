@@ -51,10 +51,7 @@ def standardise(x: Tensor, mask: Tensor, over_ranks: OverRanks = None) -> Tensor
 def ppo_surrogate(
     log_ratio: Tensor, advantage: Tensor, *, clip: float | None = None, dual_clip: float | None = None
 ) -> Tensor:
-    """PPO's objective: min(r A, clip(r) A), and where A < 0 not below dual_clip * A.
-
-    Without `clip` it is the plain importance-weighted advantage.
-    """
+    """PPO's objective: min(r A, clip(r) A) or, without `clip`, r A, and where A < 0 not below dual_clip * A."""
     ratio = log_ratio.exp()
     surrogate = ratio * advantage
     if clip is not None:
@@ -72,10 +69,7 @@ def value_loss(
     old_value: Tensor | None = None,
     clip: float | None = None,
 ) -> Tensor:
-    """Half the squared error, linear beyond `huber`.
-
-    With `clip`, the larger loss of the value and the value clipped to within `clip` of `old_value`.
-    """
+    """Half the squared error, linear beyond `huber`; with `clip`, at least that of a value close to `old_value`."""
     loss = _half_square(value - target, huber)
     if clip is None:
         return loss
@@ -182,11 +176,8 @@ def kl_by_head(
     heads: Iterable[str],
     action: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """KL(p || q) of each head per row, given the earlier heads' actions; 0 where the head is not in use.
-
-    `heads` are all heads in order and `in_use` is [..., heads]. The divergence of a pointer with several picks
-    is the sum over the picks made in `action`.
-    """
+    """KL(p || q) of each head per row, given the earlier heads' actions; 0 where the head is not in use [..., heads].
+    That of a pointer with several picks is the sum over the picks made in `action`."""
     found = {}
     for index, head in enumerate(heads):
         used = in_use[..., index]
@@ -200,14 +191,12 @@ def kl_by_head(
 def kl_of_heads(
     unrolled: Unrolled, log_q: Mapping[str, Tensor], heads: Iterable[str], action: Mapping[str, Tensor]
 ) -> Tensor:
-    """KL(policy || q) per row: the sum over the heads in use."""
     by_head = kl_by_head(unrolled.log_probs, log_q, unrolled.in_use, heads, action)
     return torch.stack(list(by_head.values())).sum(0)
 
 
 def normalised_entropy(unrolled: Unrolled, heads: Iterable[str], action: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Entropy per head and row, from 0 (deterministic) to 1 (uniform over legal options), so that heads with
-    many options do not dominate. The mean over the picks in use; 0 if there is only one legal option."""
+    """Entropy per head and row, from 0 to 1 (uniform over legal options); the mean over the picks in use."""
     found = {}
     for index, head in enumerate(heads):
         used, log_p = unrolled.in_use[..., index], unrolled.log_probs[head]

@@ -1,7 +1,4 @@
-"""Magnetic mirror descent: a policy gradient that is pulled towards a magnet and held near the last policy.
-
-It converges in games with hidden information or simultaneous moves, where a plain gradient cycles.
-"""
+"""Magnetic mirror descent: a policy gradient pulled towards a magnet, which converges where a plain gradient cycles."""
 
 from __future__ import annotations
 
@@ -11,18 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ludus.algorithms import losses
 from ludus.algorithms.algorithm import ActorCriticAlgorithm, Loss, Reference, log_prob_columns, log_probs_beside
-from ludus.algorithms.losses import (
-    approximate_kl,
-    critic_loss,
-    detached,
-    explained_variance,
-    kl_of_heads,
-    masked_mean,
-    over_heads,
-    ppo_surrogate,
-    uniform_log_probs,
-)
 from ludus.algorithms.returns import advantage_columns
 from ludus.data.batch import Batch
 from ludus.data.checks import require_in
@@ -36,11 +23,8 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
 
     gamma: float = 1.0
     magnet: Reference | None = None
-    """The copy of the weights that serves as magnet; None: the uniform policy over legal options.
-
-    A moving magnet leads to an equilibrium of the game itself, a uniform one to that of the regularised game,
-    so its weight should fall.
-    """
+    """The copy of the weights that serves as magnet; None: the uniform policy over legal options. A moving magnet leads
+    to an equilibrium of the game itself, a uniform one to that of the regularised game, so its weight should fall."""
     magnet_weight: Schedule = 0.2
     """Weight of the divergence from the magnet."""
     step_weight: Schedule = 1.0
@@ -50,8 +34,7 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
     reward_scale: float = 1.0
     """Factor of rewards, and so of values."""
     normalise_advantage: bool = False
-    """Scale the advantages of a batch to mean 0 and deviation 1. Off, because it changes the relative weight of
-    the divergences from batch to batch."""
+    """Scale the advantages to mean 0 and deviation 1, which changes the relative weight of the divergences."""
 
     def __post_init__(self) -> None:
         ActorCriticAlgorithm.__post_init__(self)
@@ -78,42 +61,44 @@ class MagnetPolicyGradient(ActorCriticAlgorithm):
 
     def loss(self, policy: Policy, batch: Batch) -> Loss:
         unrolled, mask, target = policy.unroll(batch), batch.mask, batch.extra["target"]
-        log_ratio = over_heads(unrolled.log_prob - batch.log_prob)
+        log_ratio = losses.over_heads(unrolled.log_prob - batch.log_prob)
         if mask is not None:
             log_ratio = torch.where(mask, log_ratio, 0.0)
-        policy_loss = -masked_mean(ppo_surrogate(log_ratio, batch.extra["advantage"], clip=self.clip), mask)
-        magnet_kl = masked_mean(self._magnet_kl(policy, unrolled, batch), mask)
-        value_loss = critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
+        policy_loss = -losses.masked_mean(
+            losses.ppo_surrogate(log_ratio, batch.extra["advantage"], clip=self.clip), mask
+        )
+        magnet_kl = losses.masked_mean(self._magnet_kl(policy, unrolled, batch), mask)
+        value_loss = losses.critic_loss(policy, unrolled.value, target, mask, huber=self.huber)
         total = policy_loss + at(self.magnet_weight, batch.progress) * magnet_kl + self.value_weight * value_loss
         if step_weight := at(self.step_weight, batch.progress):
-            kl = masked_mean(_kl(policy, unrolled, log_probs_beside("last", policy, batch), batch), mask)
+            kl = losses.masked_mean(_kl(policy, unrolled, log_probs_beside("last", policy, batch), batch), mask)
             total = total + step_weight * kl
         else:
-            kl = masked_mean(approximate_kl(log_ratio.detach()), mask)
+            kl = losses.masked_mean(losses.approximate_kl(log_ratio.detach()), mask)
 
         def details() -> dict[str, Tensor]:
             found = {
-                "entropy": masked_mean(over_heads(unrolled.entropy), mask),
-                "explained_variance": explained_variance(unrolled.value, target, mask),
+                "entropy": losses.masked_mean(losses.over_heads(unrolled.entropy), mask),
+                "explained_variance": losses.explained_variance(unrolled.value, target, mask),
             }
             if self.clip is not None:
                 clipped = (log_ratio.exp() - 1.0).abs() > self.clip
-                found["clip_fraction"] = masked_mean(clipped.to(log_ratio.dtype), mask)
+                found["clip_fraction"] = losses.masked_mean(clipped.to(log_ratio.dtype), mask)
             return found
 
         return Loss(
             total=total,
-            statistics=detached(policy_loss=policy_loss, value_loss=value_loss, kl=kl, magnet_kl=magnet_kl),
+            statistics=losses.detached(policy_loss=policy_loss, value_loss=value_loss, kl=kl, magnet_kl=magnet_kl),
             details=details,
         )
 
     def _magnet_kl(self, policy: Policy, unrolled: Unrolled, batch: Batch) -> Tensor:
         if self.magnet is None:
-            magnet = {head: uniform_log_probs(log_p) for head, log_p in unrolled.log_probs.items()}
+            magnet = {head: losses.uniform_log_probs(log_p) for head, log_p in unrolled.log_probs.items()}
         else:
             magnet = log_probs_beside("magnet", policy, batch)
         return _kl(policy, unrolled, magnet, batch)
 
 
 def _kl(policy: Policy, unrolled: Unrolled, log_q: Mapping[str, Tensor], batch: Batch) -> Tensor:
-    return kl_of_heads(unrolled, log_q, policy.kind.action.heads, batch.action)
+    return losses.kl_of_heads(unrolled, log_q, policy.kind.action.heads, batch.action)

@@ -9,19 +9,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from ludus.algorithms import losses
 from ludus.algorithms.algorithm import ActorCriticAlgorithm, Loss, Reference
-from ludus.algorithms.losses import (
-    Ratio,
-    approximate_kl,
-    critic_loss,
-    detached,
-    entropy_by_head,
-    explained_variance,
-    masked_mean,
-    mean_where_used,
-    over_heads,
-    ppo_surrogate,
-)
+from ludus.algorithms.losses import Ratio
 from ludus.algorithms.returns import advantage_columns
 from ludus.algorithms.teacher import TEACHER, Teacher
 from ludus.data.batch import Batch
@@ -88,48 +78,45 @@ class PPO(ActorCriticAlgorithm):
         log_ratio, advantage, counts = unrolled.log_prob - batch.log_prob, batch.extra["advantage"], mask
         if mask is not None:
             log_ratio = torch.where(mask[..., None], log_ratio, 0.0)
-        joint_log_ratio = over_heads(log_ratio)
+        joint_log_ratio = losses.over_heads(log_ratio)
         if self.ratio == "joint":
             log_ratio = joint_log_ratio
         else:
             advantage = advantage[..., None]
             counts = unrolled.in_use if mask is None else mask[..., None] & unrolled.in_use
-        surrogate = ppo_surrogate(log_ratio, advantage, clip=self.clip, dual_clip=self.dual_clip)
+        surrogate = losses.ppo_surrogate(log_ratio, advantage, clip=self.clip, dual_clip=self.dual_clip)
         if self.ratio == "per_head":
             surrogate = torch.where(counts, surrogate, 0.0).sum(-1)
-        policy_loss = -masked_mean(surrogate, mask)
-        value_loss = critic_loss(
+        policy_loss = -losses.masked_mean(surrogate, mask)
+        value_loss = losses.critic_loss(
             policy, unrolled.value, target, mask, huber=self.huber, old_value=batch.value, clip=self.value_clip
         )
         total = policy_loss + self.value_weight * value_loss
-        entropy = masked_mean(over_heads(unrolled.entropy), mask)
+        entropy = losses.masked_mean(losses.over_heads(unrolled.entropy), mask)
         if entropy_weight := at(self.entropy, batch.progress):  # saves the backward pass of the entropy
             total = total - entropy_weight * entropy
         statistics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         divergences: dict[str, Tensor] = {}
         if self.teacher is not None:
             divergences = self.teacher.divergences(policy, unrolled, batch)
-            teacher_loss = masked_mean(self.teacher.loss(divergences, batch), mask)
+            teacher_loss = losses.masked_mean(self.teacher.loss(divergences, batch), mask)
             total = total + teacher_loss
             statistics["teacher_loss"] = teacher_loss
 
         def details() -> dict[str, Tensor]:
             clipped = (log_ratio.exp() - 1.0).abs() > self.clip
             return {
-                "kl": masked_mean(approximate_kl(joint_log_ratio), mask),
-                "clip_fraction": masked_mean(clipped.to(log_ratio.dtype), counts),
-                "explained_variance": explained_variance(unrolled.value, target, mask),
-                **entropy_by_head(policy, unrolled, batch.action, mask),
-                **mean_where_used("teacher_kl", divergences, unrolled.in_use, mask),
+                "kl": losses.masked_mean(losses.approximate_kl(joint_log_ratio), mask),
+                "clip_fraction": losses.masked_mean(clipped.to(log_ratio.dtype), counts),
+                "explained_variance": losses.explained_variance(unrolled.value, target, mask),
+                **losses.entropy_by_head(policy, unrolled, batch.action, mask),
+                **losses.mean_where_used("teacher_kl", divergences, unrolled.in_use, mask),
             }
 
-        return Loss(total=total, statistics=detached(**statistics), details=details)
+        return Loss(total=total, statistics=losses.detached(**statistics), details=details)
 
 
 def mappo(**overrides: Any) -> PPO:
-    """PPO with the published constants of MAPPO.
-
-    The model provides the rest of MAPPO: a central critic and normalised values.
-    """
+    """PPO with the published constants of MAPPO; its central critic and normalised values are settings of the model."""
     published = PPO(gamma=0.99, lambda_=0.95, clip=0.2, entropy=0.01, value_weight=1.0, value_clip=0.2, huber=10.0)
     return replace(published, **overrides)

@@ -1,10 +1,6 @@
-"""Returns and advantages along trajectories: GAE, TD(lambda), V-trace and UPGO.
-
-All four sum temporal-difference errors backwards in time and differ in how far an error reaches. Shapes: T
-decisions, T1 the decisions and the row after the last, B trajectories. A `discount` is gamma ** elapsed, and 0
-where the episode is over. `follows` is False where the next row is not a decision of the same episode, so that
-nothing flows back from it; its value may still be the bootstrap.
-"""
+"""Returns and advantages along trajectories: GAE, TD(lambda), V-trace and UPGO. Shapes: T decisions, T1 also the row
+after the last, B trajectories. A `discount` is gamma ** elapsed, and 0 where the episode is over. `follows` is False
+where the next row is no decision of the same episode; its value may still be the bootstrap."""
 
 from __future__ import annotations
 
@@ -53,10 +49,8 @@ def td_lambda(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows
 
 @torch.no_grad()
 def upgo(reward_TB: Tensor, value_T1B: Tensor, discount_TB: Tensor, follows_TB: Tensor) -> Tensor:
-    """Upgoing returns: follow the trajectory while it goes at least as well as expected.
-
-    G[t] = r[t] + discount[t] * (G[t+1] if r[t+1] + discount[t+1] * V[t+2] >= V[t+1] else V[t+1])
-    """
+    """Upgoing returns: follow the trajectory while it goes at least as well as expected. G[t] = r[t] + discount[t] *
+    (G[t+1] if r[t+1] + discount[t+1] * V[t+2] >= V[t+1] else V[t+1])"""
     error_TB = temporal_differences(reward_TB, value_T1B, discount_TB)
     goes_up_TB = torch.ones_like(follows_TB)
     goes_up_TB[:-1] = error_TB[1:] >= 0
@@ -85,11 +79,8 @@ def vtrace(
     c_clip: float,
     lambda_: float,
 ) -> VTrace:
-    """`log_ratio` is log pi - log mu, of the learning policy and the acting one.
-
-    Axes after [T, B] broadcast: a ratio [T, B, G] with everything else [T, B, 1] gives one correction per group
-    of heads. With equal policies and clips of at least 1, the advantages are those of `gae`.
-    """
+    """`log_ratio` is log pi - log mu, of the learning policy and the acting one. Axes after [T, B] broadcast: a ratio
+    [T, B, G] with everything else [T, B, 1] gives one correction per group of heads."""
     ratio_TB = log_ratio_TB.exp()
     rho_TB = ratio_TB.clamp(max=rho_clip)
     error_TB = temporal_differences(reward_TB, value_T1B, discount_TB)
@@ -105,12 +96,8 @@ def vtrace(
 def advantage_columns(
     policy: Policy, batch: Batch, *, gamma: float, lambda_: float, normalise: bool, loss_has_ratio: bool = True
 ) -> dict[str, Tensor]:
-    """`advantage` by GAE and `target` by TD(lambda) from the batch's values, for `Batch.with_extra`.
-
-    Both are by V-trace if the batch has a `LOG_RATIO` column; `loss_has_ratio` says whether the loss multiplies
-    by the decision's own probability ratio. `normalise` scales the advantages of the whole batch, not of each
-    minibatch, to mean 0 and variance 1.
-    """
+    """`advantage` by GAE and `target` by TD(lambda), or by V-trace if the batch has a `LOG_RATIO` column; then
+    `loss_has_ratio` says whether the loss multiplies by the decision's own ratio."""
     discount_TB = discounts(batch.elapsed[:-1], batch.over[:-1], gamma, batch.value.dtype)
     steps = (batch.reward[:-1], batch.value, discount_TB, batch.follows[:-1])
     advantage = torch.zeros_like(batch.value)
@@ -124,7 +111,6 @@ def advantage_columns(
         advantage[:-1] = gae(*steps, lambda_)
         target = batch.value + advantage
     update_value_scale(policy, target, batch.valid, batch.over_ranks)
-    return {
-        "advantage": standardise(advantage, batch.valid, batch.over_ranks) if normalise else advantage,
-        "target": target,
-    }
+    if normalise:
+        advantage = standardise(advantage, batch.valid, batch.over_ranks)
+    return {"advantage": advantage, "target": target}

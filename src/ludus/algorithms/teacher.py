@@ -110,8 +110,7 @@ class Teacher:
 
 @torch.no_grad()
 def teacher_columns(teacher: Policy, batch: Batch) -> dict[str, Tensor]:
-    """The teacher's log-probabilities of all options. Its memory starts from zero, as in the replay windows that
-    it was trained on, not from the player's memory."""
+    """The teacher's log-probabilities of all options. Its memory starts from zero, as in its own training."""
     state = {name: torch.zeros_like(array) for name, array in batch.state.items()}
     return log_prob_columns(TEACHER, teacher, replace(batch, state=state))
 
@@ -120,8 +119,7 @@ Recomputed = Literal["values", "advantages", "teacher"]
 """What `learner.recompute` may name. "advantages" includes the values, since one pass gives both."""
 VALUE, LOG_PROB = "recomputed.value", "recomputed.log_prob"
 LOG_RATIO = "log_ratio"
-"""The extra column [T+1, B] with the log-ratio of the newest weights to those that acted. It is present while a
-batch is prepared if advantages are to be corrected for it."""
+"""The extra column [T+1, B] with the log-ratio of the newest weights to the acting ones, if it is to be corrected."""
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.cli.main import INTERRUPTED
+from ludus.cli.options import ABOVE_0, COUNT, OUTCOME, json_option, set_option
 from ludus.cli.train_view import UNREAD, ProgressView, Style, progress_line, style_of
 from ludus.config import ConfigError
 from ludus.data.replay import Outcome
@@ -49,22 +50,17 @@ class CloneView(ProgressView):
         left_s = left / rates["decisions_per_s"] if rates["decisions_per_s"] else None
         if self._minutes is not None:
             left_s = min(left_s or float("inf"), max(0.0, 60 * self._minutes - passed))
-        return {
-            "progress": self._cloned.cloner.progress,
-            **rates,
-            **({"left_s": left_s} if left_s is not None else {}),
-            **numbers,
-        }
+        remaining = {} if left_s is None else {"left_s": left_s}
+        return {"progress": self._cloned.cloner.progress, **rates, **remaining, **numbers}
 
     def _line(self, now: float) -> str:
         numbers, player = self._numbers(now), self._cloned.player
         loss = numbers.get(f"{player}/loss")
+        shown_loss = f"loss {loss:.3f}  " if loss is not None else ""
+        right = ", ".join(f"{head} {share:.1%}" for head, share in accuracies(player, numbers))
         return (
-            f"{numbers['progress']:6.1%}  step {numbers['updates']:>7,.0f}  "
-            + (f"loss {loss:.3f}  " if loss is not None else "")
-            + "right: "
-            + ", ".join(f"{head} {share:.1%}" for head, share in accuracies(player, numbers))
-            + f"  {numbers['windows_per_s']:,.0f} windows/s  {time_left(numbers)}  {self._validated(numbers)}"
+            f"{numbers['progress']:6.1%}  step {numbers['updates']:>7,.0f}  {shown_loss}right: {right}  "
+            f"{numbers['windows_per_s']:,.0f} windows/s  {time_left(numbers)}  {self._validated(numbers)}"
         ).rstrip()
 
     def _validated(self, numbers: Mapping[str, float]) -> str:
@@ -82,14 +78,8 @@ class CloneView(ProgressView):
             f"{numbers['windows_per_s']:,.0f} windows/s",
             *filter(None, [self._validated(numbers)]),
         ]
-        head = Text.assemble(
-            ("cloning ", "bold"),
-            player,
-            "   ",
-            (str(self._cloned.folder.path), "dim"),
-            no_wrap=True,
-            overflow="ellipsis",
-        )
+        path = (str(self._cloned.folder.path), "dim")
+        head = Text.assemble(("cloning ", "bold"), f"{player}   ", path, no_wrap=True, overflow="ellipsis")
         lines = [Text(line) for line in flow(figures, self._console.width)]
         return Group(head, progress_line(numbers), *lines, Text(), accuracy_table(player, numbers))
 
@@ -108,12 +98,8 @@ def accuracy_table(player: str, numbers: Mapping[str, float]) -> Table:
     trained, validated = dict(accuracies(player, numbers)), dict(accuracies(player, numbers, "validation."))
     for head in trained | validated:
         log_prob = numbers.get(f"{player}/validation.log_prob.{head}")
-        table.add_row(
-            head,
-            f"{trained[head]:.1%}" if head in trained else "",
-            f"{validated[head]:.1%}" if head in validated else "",
-            f"{log_prob:.3f}" if log_prob is not None else "",
-        )
+        shares = (f"{of[head]:.1%}" if head in of else "" for of in (trained, validated))
+        table.add_row(head, *shares, f"{log_prob:.3f}" if log_prob is not None else "")
     return table
 
 
@@ -144,30 +130,21 @@ def show_end(cloned: ClonedRun, reason: str, facts: CloningFacts, console: Conso
 @click.command("clone")
 @click.argument("dataset", required=False, type=click.Path())
 @click.argument("recipe", required=False, metavar="[RECIPE|FILE.py:NAME|FILE.yaml]")
-@click.option("--player", default="main", show_default=True, help="What the player is called.")
+@click.option("--player", default="main", help="What the player is called.")
 @click.option("--run", type=click.Path(), help="Run folder; default: a new one under runs/.")
 @click.option("--resume", is_flag=True, help="Go on with --run (default: the newest run).")
-@click.option("--epochs", type=click.FloatRange(min=0, min_open=True),
-              help=f"Times through the data, in all; default: {EPOCHS:g}.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), help="About so many gradient steps, instead of --epochs.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after so long, at most.")
+@click.option("--epochs", type=ABOVE_0, help=f"Times through the data, in all; default: {EPOCHS:g}.")
+@click.option("--steps", type=COUNT, help="About so many gradient steps, instead of --epochs.")
+@click.option("--minutes", type=ABOVE_0, help="Stop after so long, at most.")
 @click.option("--validation", metavar="SHARE", help="Of the games, kept apart to measure on; default: 0.1.")
 @click.option("--window", metavar="N", help="Decisions that are read together; default: 64.")
-@click.option("--filter-outcome", "outcome", type=click.Choice(["win", "draw", "loss"]),
-              help="Learn only from seats that ended so.")  # fmt: skip
+@click.option("--filter-outcome", "outcome", type=OUTCOME, help="Learn only from seats that ended so.")
 @click.option("--cut-vocabularies", is_flag=True, help="Let the network know only what is in the data.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Cores for the arithmetic; results vary with it in the last digits.")  # fmt: skip
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Change a setting of the recipe, or cloning.PATH; may be repeated.",
-)
+@click.option("--threads", type=COUNT, default=1, help="Cores for the arithmetic; results differ in the last digits.")
+@set_option("Change a setting of the recipe, or cloning.PATH; may be repeated.")
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
-def command(
+@json_option("Print JSON lines.")
+def clone_command(
     dataset: str | None,
     recipe: str | None,
     player: str,

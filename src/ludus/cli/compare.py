@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import click
 import msgspec
 import numpy as np
 
+from ludus.cli.options import COUNT, json_option, seed_option, tables_option
 from ludus.config import code_named_by, encode
 from ludus.data.records import Match, Result, Side
 from ludus.evaluation.tournament import Tournament
@@ -36,22 +36,13 @@ class FrozenPopulation:
 @click.command("compare")
 @click.argument("run", type=click.Path())
 @click.argument("other", type=click.Path())
-@click.option(
-    "--players",
-    "-p",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Frozen players of each run: the newest, and others evenly spread over its history.",
-)
-@click.option(
-    "--episodes", "-n", type=click.IntRange(min=1), default=200, show_default=True, help="At least so many per pair."
-)
-@click.option("--tables", type=click.IntRange(min=1), default=64, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
+@click.option("--players", "-p", type=COUNT, default=8, help="Frozen players of each run, the newest among them.")
+@click.option("--episodes", "-n", type=COUNT, default=200, help="At least so many per pair.")
+@tables_option
+@seed_option
+@json_option("Everything as one JSON object.")
 @click.option("--trust", is_flag=True, help="Import code of their own that the runs name.")
-def command(
+def compare_command(
     run: str, other: str, players: int, episodes: int, tables: int, seed: int, as_json: bool, trust: bool
 ) -> None:
     """Play frozen players of RUN against frozen players of OTHER, every one against every one.
@@ -73,10 +64,8 @@ def command(
     )
     payoff = _payoff(line_ups, tournament.run())
     comparison = compare_populations(payoff, list(first.players), list(second.players))
-    if as_json:
-        click.echo(json.dumps(_plain(first, second, payoff, comparison)))
-    else:
-        _show(first, second, payoff, comparison)
+    show = _print_json if as_json else _show
+    show(first, second, payoff, comparison)
 
 
 def spread(names: tuple[str, ...], most: int) -> tuple[str, ...]:
@@ -115,9 +104,8 @@ def _check_comparable(first: FrozenPopulation, second: FrozenPopulation) -> None
         raise click.UsageError(
             f"{a.game.spec.name} has {a.game.spec.num_teams} teams; populations are compared in games of two"
         )
-    remembered = [
-        [policy.state_arrays for policy in next(iter(one.players.values())).policies] for one in (first, second)
-    ]
+    seated = [next(iter(one.players.values())) for one in (first, second)]
+    remembered = [[policy.state_arrays for policy in one.policies] for one in seated]
     if a.policies != b.policies or remembered[0] != remembered[1]:
         raise click.UsageError(
             f"the policies of {first.run} and {second.run} divide the seats or remember in different ways: "
@@ -134,11 +122,11 @@ def _payoff(line_ups: list[tuple[str, str]], results: dict[int, Result]) -> Payo
     return payoff
 
 
-def _plain(
+def _print_json(
     first: FrozenPopulation, second: FrozenPopulation, payoff: Payoff, comparison: PopulationComparison
-) -> dict[str, Any]:
+) -> None:
     estimate = comparison.performance
-    return {
+    document = {
         "runs": [
             {"run": one.run, "players": [name[2:] for name in one.players], "frozen": one.number_frozen}
             for one in (first, second)
@@ -149,6 +137,7 @@ def _plain(
         "win_rates": [payoff.win_rates(name, list(second.players)).tolist() for name in first.players],
         "games": [payoff.games_against(name, list(second.players)).tolist() for name in first.players],
     }
+    click.echo(json.dumps(document))
 
 
 def _show(first: FrozenPopulation, second: FrozenPopulation, payoff: Payoff, comparison: PopulationComparison) -> None:

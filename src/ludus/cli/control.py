@@ -1,18 +1,20 @@
-"""Commands that change a run: `set`, `scale`, `pause`, `continue` and `stop`.
-
-A command sends its edit to the process that trains the run. If no process does, the command edits the ledger itself.
-"""
+"""Commands that change a run: `set`, `scale`, `pause`, `continue` and `stop`. A command sends its edit to the process
+that trains the run. If no process does, the command edits the ledger itself."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import click
 import msgspec
 
+from ludus.cli.options import SECONDS, json_option, together
 from ludus.config import ConfigError
-from ludus.data.checks import nearest
+from ludus.data.checks import did_you_mean
 from ludus.data.records import AnyEdit, ChangeSettings, Continue, Order, Pause, Stop
 from ludus.lookup import open_run, parse_settings
 from ludus.store.run_control import Asked, EditAnswer, RunLocked
@@ -20,27 +22,31 @@ from ludus.store.run_folder import RunFolder
 
 POLL_S = 0.05
 PATIENCE_S = 60.0
-LAST_WORDS_S = 1.0
-"""Seconds to wait for an answer after the process that took the request has ended."""
+LAST_WORDS_S = 1.0  # seconds to wait for an answer after the process that took the request has ended
 
-wait_option = click.option(
-    "--wait",
-    "patience_s",
-    type=click.FloatRange(min=0.0),
-    default=PATIENCE_S,
-    show_default=True,
-    help="Seconds to wait for the process that trains the run.",
+request_options = together(
+    click.option(
+        "--wait", "patience_s", type=SECONDS, default=PATIENCE_S, help="Seconds that the run may take to answer."
+    ),
+    json_option("Print the result as JSON."),
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
-def ask_and_tell(run: str, edit: AnyEdit, patience_s: float, *, as_json: bool) -> None:
-    """Apply an edit and print the result. Raises an error if the edit was refused."""
-    folder = open_run(run)
-    answer, is_training = ask(folder, edit, patience_s)
-    tell(folder, answer, is_training, as_json=as_json)
-    if not is_training and not as_json:
-        click.echo(f"the run is not training now; resume it with: ludus train --run {folder.path} --resume")
+def edit_command(make_edit: Callable[..., AnyEdit]) -> Callable[..., None]:
+    """Make a command of a function that returns an edit: it applies the edit and prints the result. The run is an
+    argument of the command, or the object of its context."""
+
+    @request_options
+    @wraps(make_edit)
+    def command(*, patience_s: float, as_json: bool, **given: Any) -> None:
+        edit = make_edit(**given)
+        folder = open_run(given["run"] if "run" in given else click.get_current_context().obj)
+        answer, is_training = ask(folder, edit, patience_s)
+        tell(folder, answer, is_training, as_json=as_json)
+        if not is_training and not as_json:
+            click.echo(f"the run is not training now; resume it with: ludus train --run {folder.path} --resume")
+
+    return command
 
 
 def order_and_tell(folder: RunFolder, order: Order, patience_s: float, *, as_json: bool) -> None:
@@ -129,8 +135,7 @@ def _unanswered(folder: RunFolder, asked: Asked) -> click.ClickException:
 
 @click.command("pause")
 @click.argument("run", type=click.Path())
-@wait_option
-@json_option
+@request_options
 def pause_command(run: str, patience_s: float, as_json: bool) -> None:
     """Pause RUN until `ludus continue RUN`. Open matches stay open, and all processes keep their memory.
 
@@ -141,8 +146,7 @@ def pause_command(run: str, patience_s: float, as_json: bool) -> None:
 
 @click.command("continue")
 @click.argument("run", type=click.Path())
-@wait_option
-@json_option
+@request_options
 def continue_command(run: str, patience_s: float, as_json: bool) -> None:
     """Continue RUN after `ludus pause RUN`. Resume a run that has ended with `ludus train --resume`."""
     order_and_tell(open_run(run), Continue(), patience_s, as_json=as_json)
@@ -151,8 +155,7 @@ def continue_command(run: str, patience_s: float, as_json: bool) -> None:
 @click.command("stop")
 @click.argument("run", type=click.Path())
 @click.option("--now", is_flag=True, help="Stop at once without saving; the run resumes from its latest checkpoint.")
-@wait_option
-@json_option
+@request_options
 def stop_command(run: str, now: bool, patience_s: float, as_json: bool) -> None:
     """Save and stop RUN, as Ctrl-C does. Open matches become void, and `ludus train --resume` resumes the run.
     The command waits until the run has ended. --now acts like a second Ctrl-C."""
@@ -169,16 +172,14 @@ def stop_command(run: str, now: bool, patience_s: float, as_json: bool) -> None:
         click.echo(f"the run has ended; resume it with: ludus train --run {folder.path} --resume")
 
 
-KINDS = ("actors",)
-"""Workers whose number may change while a run trains."""
+KINDS = ("actors",)  # workers whose number may change while a run trains
 
 
 @click.command("scale")
 @click.argument("run", type=click.Path())
 @click.argument("counts", nargs=-1, required=True, metavar="actors=N")
-@wait_option
-@json_option
-def scale_command(run: str, counts: tuple[str, ...], patience_s: float, as_json: bool) -> None:
+@edit_command
+def scale_command(run: str, counts: tuple[str, ...]) -> ChangeSettings:
     """Change how many actors RUN has, whether it trains or not. The run keeps the number.
 
     Actors that join do not disturb the others. An actor that leaves finishes its open matches; matches that take
@@ -196,24 +197,19 @@ def scale_command(run: str, counts: tuple[str, ...], patience_s: float, as_json:
         if not equals:
             raise ConfigError(f"write actors=N, as in actors=4; got {given!r}")
         if kind not in KINDS:
-            close = nearest(kind, KINDS)
-            raise ConfigError(
-                f"there is no number of {kind!r} to change; "
-                + (f"did you mean {close!r}?" if close else f"what can: {', '.join(KINDS)}")
-            )
+            raise ConfigError(f"there is no number of {kind!r} to change{did_you_mean(kind, KINDS)}")
         if not count.isdecimal() or int(count) < 1:
             raise ConfigError(f"{kind} must be a whole number from 1 on, got {count!r}")
         settings[kind] = count
-    ask_and_tell(run, ChangeSettings(settings=settings), patience_s, as_json=as_json)
+    return ChangeSettings(settings=settings)
 
 
 @click.command("set")
 @click.argument("run", type=click.Path())
 @click.argument("settings", nargs=-1, required=True, metavar="PATH=VALUE...")
 @click.option("--player", metavar="NAME", help="Only for this learning player (learner.* and algorithm.*).")
-@wait_option
-@json_option
-def set_command(run: str, settings: tuple[str, ...], player: str | None, patience_s: float, as_json: bool) -> None:
+@edit_command
+def set_command(run: str, settings: tuple[str, ...], player: str | None) -> ChangeSettings:
     """Change settings of RUN, whether it trains or not. All changes are applied together, or none.
 
     Only settings marked live can change; `ludus recipes RECIPE` lists them. The ledger keeps the changes, so they
@@ -226,5 +222,4 @@ def set_command(run: str, settings: tuple[str, ...], player: str | None, patienc
                         league.roles.main.matchmaking.branches.1.0=0.8
     ludus set runs/mine 'league.roles.+sparring={matchmaking: {type: Live, role: main}}'
     """
-    edit = ChangeSettings(settings=dict(parse_settings(settings)), player=player)
-    ask_and_tell(run, edit, patience_s, as_json=as_json)
+    return ChangeSettings(settings=dict(parse_settings(settings)), player=player)

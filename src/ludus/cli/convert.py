@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ludus.cli.main import FAILED
+from ludus.cli.options import AT_LEAST_0, COUNT, OUTCOME, json_option, set_option
 from ludus.config import ConfigError, decode
-from ludus.data.replay import REPLAYS, STRATEGIES, EpisodeFilter, NoOp, Outcome
+from ludus.data.replay import REPLAYS, STRATEGIES, EpisodeFilter, NoOp
 from ludus.games.game import GameSource
 from ludus.games.recording import innermost
 from ludus.observe.terminal import ProgressBar, size
@@ -18,50 +20,43 @@ from ludus.replays.dataset_writer import DatasetWriter
 from ludus.replays.replay_games import find_game
 from ludus.store.run_folder import RunFolder
 
-SHOWN = 10
-"""Skipped replays, and reasons for leaving out actions, that are listed; the others are counted."""
+SHOWN = 10  # skipped replays, and reasons for leaving out actions, that are listed; the others are counted
 
 
 @click.command("convert")
 @click.argument("replays", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPLAYS...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the dataset.")
 @click.option("--game", metavar="GAME|RUN", help="The game, if it is one of your own: FILE.py:CLASS.")
-@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE", help="An option of GAME.")
+@set_option("An option of GAME.", of="OPTION")
 @click.option("--kind", metavar="NAME", help="Which kind of seat, if the game has several.")
-@click.option("--map", "map_name", metavar="NAME", help="Only this map or mode.")
+@click.option("--map", metavar="NAME", help="Only this map or mode.")
 @click.option("--matchup", metavar="A,B", help="Only games between these players, on whichever seats.")
-@click.option("--player", "players", multiple=True, metavar="NAME", help="Only seats of this player.")
-@click.option("--outcome", type=click.Choice(["win", "draw", "loss"]), help="Only seats that ended so.")
-@click.option("--min-length", type=click.IntRange(min=0), default=0, help="Decisions of the seat.")
-@click.option("--max-length", type=click.IntRange(min=1), help="Decisions of the seat.")
+@click.option("--player", multiple=True, metavar="NAME", help="Only seats of this player.")
+@click.option("--outcome", type=OUTCOME, help="Only seats that ended so.")
+@click.option("--min-length", type=AT_LEAST_0, default=0, help="Decisions of the seat.")
+@click.option("--max-length", type=COUNT, help="Decisions of the seat.")
 @click.option("--game-version", metavar="TEXT", help="Only games recorded with this version.")
 @click.option("--keep-no-ops", is_flag=True, help="Keep every decision to do nothing.")
-@click.option("--no-op", type=click.IntRange(min=0), metavar="VALUE", help="What doing nothing is: a value "
+@click.option("--no-op", type=AT_LEAST_0, metavar="VALUE", help="What doing nothing is: a value "
               "of the first head that is a choice.  [default: 0 where there are several heads]")  # fmt: skip
-@click.option("--tables", type=click.IntRange(min=1), default=32, show_default=True,
-              help="Replays played at the same time.")  # fmt: skip
+@click.option("--tables", type=COUNT, default=32, help="Replays played at the same time.")
 @click.option("--retry-skipped", is_flag=True, help="Try those again that were skipped by an earlier call.")
 @click.option("--quiet", is_flag=True, help="Show nothing but what went wrong.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a progress bar.")
-def command(
+@json_option("Print JSON lines instead of a progress bar.")
+def convert_command(
     replays: tuple[Path, ...],
     out: Path,
     game: str | None,
     settings: tuple[str, ...],
     kind: str | None,
-    map_name: str | None,
     matchup: str | None,
-    players: tuple[str, ...],
-    outcome: Outcome | None,
-    min_length: int,
-    max_length: int | None,
-    game_version: str | None,
     keep_no_ops: bool,
     no_op: int | None,
     tables: int,
     retry_skipped: bool,
     quiet: bool,
     as_json: bool,
+    **filters: Any,
 ) -> int:
     """Play REPLAYS (files, or folders of them) again and write a dataset for `ludus clone`.
 
@@ -75,15 +70,7 @@ def command(
     """
     if keep_no_ops and no_op is not None:
         raise click.UsageError("--keep-no-ops and --no-op exclude each other")
-    wanted = EpisodeFilter(
-        map=map_name,
-        matchup=tuple(matchup.split(",")) if matchup else (),
-        player=players,
-        outcome=outcome,
-        min_length=min_length,
-        max_length=max_length,
-        game_version=game_version,
-    )
+    wanted = EpisodeFilter(matchup=tuple(matchup.split(",")) if matchup else (), **filters)
     conversion = plan_conversion(
         replays,
         wanted,
@@ -118,19 +105,13 @@ def _trusted(game: str, settings: tuple[str, ...]) -> GameSource:
 
 
 def _show(progress: ProgressBar, now: ConversionProgress) -> None:
-    progress(
-        now.replays,
-        f"{now.decisions:,} decisions  {size(now.num_bytes)} of about {size(now.estimated_bytes)}",
-        episodes=now.episodes,
-        decisions=now.decisions,
-        bytes=now.num_bytes,
-        estimated_bytes=now.estimated_bytes,
-    )
+    shown = f"{now.decisions:,} decisions  {size(now.num_bytes)} of about {size(now.estimated_bytes)}"
+    sizes = {"bytes": now.num_bytes, "estimated_bytes": now.estimated_bytes}
+    progress(now.replays, shown, episodes=now.episodes, decisions=now.decisions, **sizes)
 
 
 def _say(out: Path, writer: DatasetWriter, no_op: NoOp | None, num_files: int, *, quiet: bool, as_json: bool) -> int:
-    dropped, skipped = writer.dropped(), writer.skipped()
-    code = 0 if writer.num_episodes else FAILED
+    skipped = writer.skipped()
     for name, reason in [] if as_json else list(skipped.items())[:SHOWN]:
         click.echo(f"skipped {name}: {reason}", err=True)
     if len(skipped) > SHOWN and not as_json:
@@ -138,23 +119,20 @@ def _say(out: Path, writer: DatasetWriter, no_op: NoOp | None, num_files: int, *
     if not writer.num_episodes:
         click.echo(f"error: nothing is left of {num_files} replays: see what was skipped and left out", err=True)
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "end": "finished",
-                    "out": str(out),
-                    "episodes": writer.num_episodes,
-                    "decisions": writer.num_decisions,
-                    "bytes": writer.num_bytes,
-                    "dropped": dict(dropped),
-                    "left_out": dict(writer.left_out()),
-                    "skipped": skipped,
-                }
-            )
-        )
+        document = {
+            "end": "finished",
+            "out": str(out),
+            "episodes": writer.num_episodes,
+            "decisions": writer.num_decisions,
+            "bytes": writer.num_bytes,
+            "dropped": dict(writer.dropped()),
+            "left_out": dict(writer.left_out()),
+            "skipped": skipped,
+        }
+        click.echo(json.dumps(document))
     elif not quiet:
         _report(out, writer, no_op)
-    return code
+    return 0 if writer.num_episodes else FAILED
 
 
 def _report(out: Path, writer: DatasetWriter, no_op: NoOp | None) -> None:

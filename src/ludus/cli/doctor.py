@@ -20,12 +20,12 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from ludus.cli.options import json_option
 from ludus.observe.run_state import gpus
 from ludus.observe.terminal import new_console, new_table
 from ludus.system.machine import install_command, installed_version, usable_cores
 
-Level = Literal["fine", "could", "must"]
-"""Fine as it is; could be better; training will not work like this."""
+Level = Literal["fine", "could", "must"]  # fine as it is; could be better; training will not work like this
 
 GIB = 2**30
 LITTLE_MEMORY = 2 * GIB
@@ -33,28 +33,32 @@ LITTLE_SHARED_MEMORY = GIB // 2
 LITTLE_DISK = 2 * GIB
 FEW_FILES = 1024
 CONTROL_GROUP = Path("/sys/fs/cgroup")
-NO_LIMIT = 2**60
-"""Control groups of version 1 write a number like this where there is no limit."""
+NO_LIMIT = 2**60  # control groups of version 1 write a number like this where there is no limit
 NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "lustre", "beegfs")
 NETWORK_DISK = (
     "is it shared over a network? SQLite, which keeps the ledger, wants a local disk, or one whose locks work"
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     what: str
-    here: str
-    """In a few words."""
+    here: str  # in a few words
+    advice: str = ""  # the advice, with its reason; empty if everything is fine
     level: Level = "fine"
-    advice: str = ""
-    """The advice, with its reason; empty if everything is fine."""
+
+
+def _finding(what: str, here: str, advice: str = "", level: Level = "could") -> Finding:
+    return Finding(what, here, advice, level if advice else "fine")
 
 
 def look_around() -> Iterator[Finding]:
     """Facts of this machine that matter to training."""
     yield _cores()
-    yield from _threads()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if os.environ.get(name, "1") != "1":
+            advice = f"unset {name}: workers are processes with a thread each, more threads get in their way"
+            yield _finding(name, os.environ[name], advice)
     yield from _memory()
     yield from _shared_memory()
     yield _disk(Path.cwd())
@@ -64,24 +68,14 @@ def look_around() -> Iterator[Finding]:
 
 def _cores() -> Finding:
     usable, there = usable_cores(), os.cpu_count() or 1
-    here = f"{usable:g} usable" + (f" of {there}, by {_who_limits(usable)}" if usable < there else "")
+    here = f"{usable:g} usable"
+    if usable < there:
+        bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else math.inf
+        here += f" of {there}, by {'affinity (taskset, Slurm)' if bound <= usable else 'quota (of the container)'}"
     if usable >= 2:
-        return Finding(what="cores", here=f"{here}: one for the learner, the rest for actors")
+        return _finding("cores", f"{here}: one for the learner, the rest for actors")
     more = "ask for more of them" if usable < there else "a machine with two or more"
-    advice = f"{more}: acting and learning then overlap; with one, --runtime serial is as fast"
-    return Finding(what="cores", here=here, level="could", advice=advice)
-
-
-def _who_limits(usable: float) -> str:
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else math.inf
-    return "affinity (taskset, Slurm)" if bound <= usable else "quota (of the container)"
-
-
-def _threads() -> Iterator[Finding]:
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        if os.environ.get(name, "1") != "1":
-            advice = f"unset {name}: workers are processes with a thread each, more threads get in their way"
-            yield Finding(what=name, here=os.environ[name], level="could", advice=advice)
+    return _finding("cores", here, f"{more}: acting and learning then overlap; with one, --runtime serial is as fast")
 
 
 def _memory() -> Iterator[Finding]:
@@ -98,7 +92,7 @@ def _memory() -> Iterator[Finding]:
         free = min(free, max(0, limit - (used if used < math.inf else 0)))
     here = f"{free / GIB:.1f} of {min(there, limit) / GIB:.1f} GiB free{limited}"
     advice = "each worker takes 0.3 to 0.5 GiB: close something, or use --actors 1" if free < LITTLE_MEMORY else ""
-    yield Finding(what="memory", here=here, level="could" if advice else "fine", advice=advice)
+    yield _finding("memory", here, advice)
 
 
 def _read_number(*files: str) -> float:
@@ -116,18 +110,17 @@ def _shared_memory() -> Iterator[Finding]:
     if not shared.is_dir():  # another system, where shared memory is not a folder
         return
     usage = shutil.disk_usage(shared)
-    here = f"{usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free"
+    advice = ""
+    level: Level = "could"
     if not os.access(shared, os.W_OK):
+        level = "must"
         advice = "/dev/shm cannot be written: workers share their arrays there; --runtime serial does without"
-        yield Finding(what="shared memory", here=here, level="must", advice=advice)
     elif usage.free < LITTLE_SHARED_MEMORY:
         advice = (
             "workers share their arrays in /dev/shm: start the container with --shm-size=2g (Kubernetes: an "
             "emptyDir of medium Memory there), or use --runtime serial"
         )
-        yield Finding(what="shared memory", here=here, level="could", advice=advice)
-    else:
-        yield Finding(what="shared memory", here=here)
+    yield _finding("shared memory", f"{usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free", advice, level)
 
 
 def _disk(folder: Path) -> Finding:
@@ -135,14 +128,14 @@ def _disk(folder: Path) -> Finding:
     here = f"{free / GIB:.1f} GiB free in {folder}"
     if not os.access(folder, os.W_OK):
         advice = "this folder cannot be written: go elsewhere, or name a run folder with --run"
-        return Finding(what="disk", here=here, level="must", advice=advice)
+        return _finding("disk", here, advice, "must")
     if free < LITTLE_DISK:
         advice = "runs are written here, with a file for each snapshot: make room, or name another disk with --run"
-        return Finding(what="disk", here=here, level="could", advice=advice)
+        return _finding("disk", here, advice)
     kind = _kind_of_disk(folder)
     if kind in NETWORK_DISKS:
-        return Finding(what="disk", here=f"{here} ({kind})", level="could", advice=f"{kind}: {NETWORK_DISK}")
-    return Finding(what="disk", here=here)
+        return _finding("disk", f"{here} ({kind})", f"{kind}: {NETWORK_DISK}")
+    return _finding("disk", here)
 
 
 def _kind_of_disk(folder: Path) -> str:
@@ -158,26 +151,23 @@ def _kind_of_disk(folder: Path) -> str:
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return Finding(what="open files", here="no limit")
+        return _finding("open files", "no limit")
     may = "" if hard in (soft, resource.RLIM_INFINITY) else f" (you may raise it to {hard:,})"
-    here = f"{soft:,}{may}"
-    if soft >= FEW_FILES:
-        return Finding(what="open files", here=here)
     raised = FEW_FILES if hard == resource.RLIM_INFINITY else min(FEW_FILES, hard)
     advice = f"ulimit -n {raised} in this shell: every worker holds some dozen files and pipes open"
-    return Finding(what="open files", here=here, level="could", advice=advice)
+    return _finding("open files", f"{soft:,}{may}", advice if soft < FEW_FILES else "")
 
 
 def _gpu() -> Finding:
     found = gpus()
     if not found and not Path("/proc/driver/nvidia/version").exists():
-        return Finding(what="GPU", here="none; small networks do not need one")
+        return _finding("GPU", "none; small networks do not need one")
     here = ", ".join(f"{gpu.name} ({gpu.total_memory / GIB:.0f} GiB)" for gpu in found)
     here = here or "NVIDIA driver, but nvidia-smi shows nothing"
-    if not cuda_of_torch():
-        advice = "this build of torch cannot use it: install one for CUDA, see https://pytorch.org/get-started"
-        return Finding(what="GPU", here=here, level="could", advice=advice)
-    return Finding(what="GPU", here=f"{here}: the learner takes it by itself")
+    if cuda_of_torch():
+        return _finding("GPU", f"{here}: the learner takes it by itself")
+    advice = "this build of torch cannot use it: install one for CUDA, see https://pytorch.org/get-started"
+    return _finding("GPU", here, advice)
 
 
 def cuda_of_torch() -> str:
@@ -229,39 +219,36 @@ PROGRAMS = {
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> None:
+@json_option()
+def doctor_command(as_json: bool) -> None:
     """Show the resources of this machine, what is installed, and what to change."""
     machine, packages, programs = list(look_around()), list(_packages()), list(_programs())
     if as_json:
-        click.echo(json.dumps(_facts(machine, packages, programs)))
+        facts = {
+            "ludus": installed_version(),
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "machine": [asdict(one) for one in machine],
+            "extras": [asdict(one) for one in packages],
+            "programs": [asdict(one) for one in programs],
+        }
+        click.echo(json.dumps(facts))
         return
     console = new_console()
     versions = f"ludus {installed_version()}, Python {platform.python_version()}"
     console.print(f"{versions}, {platform.system()} on {platform.machine()}")
+    missing = [one for one in (*packages, *programs) if one.advice]
     _show(console, "This machine", machine)
     _show(console, "Installed", [one for one in (*packages, *programs) if not one.advice])
-    _show(
-        console,
-        "Not installed, and only needed for what it says",
-        [
-            replace(one, here=f"{one.here}: {one.advice}")
-            for one in (*packages, *programs)
-            if one.advice and one.level != "must"
-        ],
+    optional = [replace(one, here=f"{one.here}: {one.advice}") for one in missing if one.level != "must"]
+    _show(console, "Not installed, and only needed for what it says", optional)
+    wanted = [one for one in (*machine, *packages) if one.level != "fine"]
+    console.print(
+        "\n[bold]What to change[/]" if wanted else "\n[bold]Nothing to change.[/] Train a league: ludus train"
     )
-    _show_changes(console, [*machine, *packages])
-
-
-def _facts(machine: Sequence[Finding], packages: Sequence[Finding], programs: Sequence[Finding]) -> dict[str, object]:
-    return {
-        "ludus": installed_version(),
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "machine": [asdict(one) for one in machine],
-        "extras": [asdict(one) for one in packages],
-        "programs": [asdict(one) for one in programs],
-    }
+    for one in sorted(wanted, key=lambda one: one.level != "must"):
+        needed = "" if one.level == "could" else " (training needs it)"
+        console.print(f"- [bold]{one.what}[/]{needed}: {escape(one.advice)}")
 
 
 def _show(console: Console, title: str, findings: Sequence[Finding]) -> None:
@@ -275,33 +262,16 @@ def _show(console: Console, title: str, findings: Sequence[Finding]) -> None:
     console.print(table)
 
 
-def _show_changes(console: Console, findings: Sequence[Finding]) -> None:
-    wanted = [one for one in findings if one.level != "fine"]
-    if not wanted:
-        console.print("\n[bold]Nothing to change.[/] Train a league: ludus train")
-        return
-    console.print("\n[bold]What to change[/]")
-    for one in sorted(wanted, key=lambda one: one.level != "must"):
-        needed = "" if one.level == "could" else " (training needs it)"
-        console.print(f"- [bold]{one.what}[/]{needed}: {escape(one.advice)}")
-
-
 def _packages() -> Iterator[Finding]:
     for extra, (package, purpose) in EXTRAS.items():
         try:
-            version = importlib.metadata.version(package)
+            yield Finding(extra, f"{package} {importlib.metadata.version(package)}: {purpose}")
         except importlib.metadata.PackageNotFoundError:
-            install = install_command(extra)
-            needed: Level = "must" if extra == "train" else "fine"
-            yield Finding(what=extra, here=purpose, level=needed, advice=install)
-        else:
-            yield Finding(what=extra, here=f"{package} {version}: {purpose}")
+            yield Finding(extra, purpose, install_command(extra), "must" if extra == "train" else "fine")
 
 
 def _programs() -> Iterator[Finding]:
     for program, (package, purpose) in PROGRAMS.items():
         found = shutil.which(program)
-        if found is None:
-            yield Finding(what=program, here=purpose, advice=f"apt install {package}")
-        else:
-            yield Finding(what=program, here=f"{found}: {purpose}")
+        missing = Finding(program, purpose, f"apt install {package}")
+        yield missing if found is None else Finding(program, f"{found}: {purpose}")

@@ -8,11 +8,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
 
+from ludus.cli.options import (
+    AT_LEAST_0,
+    COUNT,
+    Weights,
+    greedy_option,
+    json_option,
+    seed_option,
+    tables_option,
+    together,
+    weights_option,
+)
 from ludus.evaluation.measures import seated_matches
 from ludus.games.catalog import list_games, resolve
 from ludus.games.game import GameSource
@@ -29,14 +40,10 @@ if TYPE_CHECKING:
     Show = Callable[[Moment], None]
 
 LIVE = "live"
-SHORT_GAME = 64
-"""Steps of an episode in which every one is looked at for itself, as in a board game."""
+SHORT_GAME = 64  # steps of an episode in which every one is looked at for itself, as in a board game
 FRAMES_PER_SECOND, OF_SHORT_GAMES = 12, 2
 EPISODES_IN_FILE, EPISODES_LIVE = 1, 10
-LIBRARIES = {"PIL": "render", "starlette": "web", "uvicorn": "web"}
-"""Library -> the extra that installs it."""
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+LIBRARIES = {"PIL": "render", "starlette": "web", "uvicorn": "web"}  # library -> the extra that installs it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +70,13 @@ class Rendering:
             raise click.UsageError("--render-size is for a file; a page is as wide as its window")
         if not self.live and self.port is not None:
             raise click.UsageError("--port is for --render live; a file needs none")
-        if self.render is not None and not self.live:
-            _require_gif(self.render)
+        path = Path(self.render or "")
+        if self.render is not None and not self.live and path.suffix.lower() != ".gif":
+            reason = f"{self.render!r} is neither a name that ends in .gif nor 'live'"
+            raise click.BadParameter(reason, param_hint="'--render'")
+        if not path.parent.is_dir():
+            reason = f"{self.render}: there is no folder {str(path.parent)!r}"
+            raise click.BadParameter(reason, param_hint="'--render'")
 
     def require_possible(self, game: GameSource) -> None:
         """Raise an error before anything is played if it cannot be shown."""
@@ -74,12 +86,12 @@ class Rendering:
         if self.seat is not None and self.seat >= num_seats:
             seats = "only seat 0" if num_seats == 1 else f"seats 0 to {num_seats - 1}"
             raise click.BadParameter(f"{self.seat}: {game.spec.name} has {seats}", param_hint="'--seat'")
-        tables = game.tables(1)
-        tables.close()
-        if pictured(tables) is None:
+        if not _has_pictures(game):
+            built_in = (entry.address for entry in list_games() if entry.library is None)
+            others = ", ".join(name for name in built_in if _has_pictures(resolve(name)))
             raise click.UsageError(
-                f"--render: {game.spec.name} has no pictures; these built-in games have: "
-                f"{', '.join(_games_with_pictures())} (docs/evaluation.md: pictures of your own game)"
+                f"--render: {game.spec.name} has no pictures; these built-in games have: {others} "
+                "(docs/evaluation.md: pictures of your own game)"
             )
         for library, extra in LIBRARIES.items():
             if (self.live or extra == "render") and find_spec(library) is None:
@@ -90,9 +102,7 @@ class Rendering:
         from ludus.evaluation.tournament import EvaluationMatch
 
         episodes = self.render_episodes or (EPISODES_LIVE if self.live else EPISODES_IN_FILE)
-
-        short = game.spec.max_length <= SHORT_GAME
-        fps = self.fps or (OF_SHORT_GAMES if short else FRAMES_PER_SECOND)
+        fps = self.fps or (OF_SHORT_GAMES if game.spec.max_length <= SHORT_GAME else FRAMES_PER_SECOND)
 
         def play_before(show: Show) -> None:
             EvaluationMatch(game, players, line_ups, show, episodes=episodes, seat=self.seat, seed=seed).run()
@@ -125,87 +135,40 @@ class Rendering:
         click.echo(reason, err=True)
 
 
-def rendering_options(command: Command) -> Command:
-    """Adds the options of `Rendering`; the command gets them under the names of its fields."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-_OPTIONS = (
-    click.option(
-        "--render",
-        metavar="FILE.gif|live",
-        help="Then play on with pictures: written to a file, or shown in a browser.",
-    ),
-    click.option(
-        "--render-episodes",
-        type=click.IntRange(min=1),
-        show_default=f"{EPISODES_IN_FILE}, live {EPISODES_LIVE}",
-        help="Episodes per pair with pictures.",
-    ),
-    click.option(
-        "--render-size",
-        type=click.IntRange(64, 2048),
-        show_default="as the game draws them",
-        help="Width of the pictures in pixels.",
-    ),
-    click.option(
-        "--seat", type=click.IntRange(min=0), show_default="everything", help="Show only what this seat sees."
-    ),
-    click.option(
-        "--fps",
-        type=click.IntRange(1, 50),
-        show_default=f"{FRAMES_PER_SECOND}, or {OF_SHORT_GAMES} in a short game",
-        help="Pictures per second.",
-    ),
+rendering_options = together(
+    click.option("--render", metavar="FILE.gif|live", help="Then play on with pictures: in a file, or in a browser."),
+    click.option("--render-episodes", type=COUNT, show_default=f"{EPISODES_IN_FILE}, live {EPISODES_LIVE}",
+                 help="Episodes per pair with pictures."),
+    click.option("--render-size", type=click.IntRange(64, 2048), show_default="as the game draws them",
+                 help="Width of the pictures in pixels."),
+    click.option("--seat", type=AT_LEAST_0, show_default="everything", help="Show only what this seat sees."),
+    click.option("--fps", type=click.IntRange(1, 50), help="Pictures per second.",
+                 show_default=f"{FRAMES_PER_SECOND}, or {OF_SHORT_GAMES} in a short game"),
     click.option("--port", type=click.IntRange(1, 65535), show_default="any that is free", help="Where the page is."),
-)
+)  # fmt: skip
+"""The options of `Rendering`, under the names of its fields."""
 
 
-def _require_gif(render: str) -> None:
-    path = Path(render)
-    if path.suffix.lower() != ".gif":
-        raise click.BadParameter(f"{render!r} is neither a name that ends in .gif nor 'live'", param_hint="'--render'")
-    if not path.parent.is_dir():
-        raise click.BadParameter(f"{render}: there is no folder {str(path.parent)!r}", param_hint="'--render'")
-
-
-def _games_with_pictures() -> list[str]:
-    built_in = [entry.address for entry in list_games() if entry.library is None]
-    found = []
-    for name in built_in:
-        with closing(resolve(name).tables(1)) as tables:
-            if pictured(tables) is not None:
-                found.append(name)
-    return found
+def _has_pictures(game: GameSource) -> bool:
+    with closing(game.tables(1)) as tables:
+        return pictured(tables) is not None
 
 
 @click.command("eval")
 @click.argument("run", required=False, type=click.Path())
 @click.argument("players", nargs=-1)
-@click.option(
-    "--episodes",
-    "-n",
-    type=click.IntRange(min=0),
-    default=400,
-    show_default=True,
-    help="At least so many per pair; 0 with --render: only pictures.",
-)
-@click.option("--weights", type=click.Choice(["live", "average"]), default="average", show_default=True,
-              help="Which weights a learning player uses.")  # fmt: skip
-@click.option("--greedy", is_flag=True, help="Always the most probable action.")
-@click.option(
-    "--tables", type=click.IntRange(min=1), default=64, show_default=True, help="Tables played at the same time."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per pair.")
+@click.option("--episodes", "-n", type=AT_LEAST_0, default=400, help="Fewest per pair; 0 with --render: only pictures.")
+@weights_option
+@greedy_option
+@tables_option
+@seed_option
+@json_option("One JSON object per pair.")
 @rendering_options
-def command(
+def eval_command(
     run: str | None,
     players: tuple[str, ...],
     episodes: int,
-    weights: Literal["live", "average"],
+    weights: Weights,
     greedy: bool,
     tables: int,
     seed: int,
@@ -231,18 +194,14 @@ def command(
         pictures.require_possible(matches.game)
         if episodes:
             measured = matches.play(games=episodes, seed=seed, tables=tables)
-            _print(measured.rows, matches.league.num_teams, weights, as_json)
+            if as_json:
+                for row in measured.rows:
+                    click.echo(json.dumps(row))
+            else:
+                table = _table(measured.rows, matches.league.num_teams)
+                table.caption = f"Learning players with their {weights} weights, frozen ones as they are pinned."
+                new_console().print(table)
         pictures.play(matches.game, matches.players, matches.line_ups, seed=seed)
-
-
-def _print(rows: Sequence[dict[str, Any]], teams: int, weights: str, as_json: bool) -> None:
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
-    else:
-        table = _table(rows, teams)
-        table.caption = f"Learning players with their {weights} weights, frozen ones as they are pinned."
-        new_console().print(table)
 
 
 def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:

@@ -15,8 +15,9 @@ from rich.text import Text
 
 import ludus.recipes
 from ludus.cli.main import FAILED
+from ludus.cli.options import COUNT, FOLDER, json_option, seed_option, set_option
 from ludus.config import ConfigError, paths
-from ludus.data.checks import nearest
+from ludus.data.checks import did_you_mean
 from ludus.games.catalog import ADAPTERS, GameEntry, list_games
 from ludus.games.check import check_game, most_tables
 from ludus.games.environments import ENVIRONMENTS, InstallError, environments_folder, install
@@ -29,13 +30,9 @@ from ludus.replays.replay_games import find_game
 
 
 @click.command("games")
-@click.option("--json", "as_json", is_flag=True)
+@json_option()
 @click.option("--install", "name", metavar="NAME", help="Give this game an environment of its own.")
-@click.option(
-    "--where",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for environments; default: $LUDUS_GAMES, or one among your data.",
-)
+@click.option("--where", type=FOLDER, help="For environments; default: $LUDUS_GAMES, or one among your data.")
 def games_command(as_json: bool, name: str | None, where: Path | None) -> int:
     """List the games, how to name them, and the command that adds what is not installed.
 
@@ -70,7 +67,11 @@ def _here(entry: GameEntry) -> str:
 
 def _install(name: str, where: Path | None) -> int:
     if name not in ENVIRONMENTS:
-        raise click.BadParameter(_no_environment(name), param_hint="'--install'")
+        adapter = ADAPTERS.get(name.partition(":")[0])
+        reason = f"no environment for {name!r}{did_you_mean(name, ENVIRONMENTS)}"
+        if adapter is not None:
+            reason = f"{name!r} needs no environment of its own: {adapter.install}"
+        raise click.BadParameter(reason, param_hint="'--install'")
     folder = None if where is None else where.expanduser().absolute()
     try:
         python = install(name, folder, click.echo)
@@ -90,27 +91,16 @@ def _install(name: str, where: Path | None) -> int:
     return 0
 
 
-def _no_environment(name: str) -> str:
-    adapter = ADAPTERS.get(name.partition(":")[0])
-    if adapter is not None:
-        return f"{name!r} needs no environment of its own: {adapter.install}"
-    close = nearest(name, ENVIRONMENTS)
-    offer = f"did you mean {close!r}?" if close else f"there are {', '.join(ENVIRONMENTS)}"
-    return f"no environment for {name!r}; {offer}"
-
-
 @click.command("check")
 @click.argument("game", metavar="GAME")
-@click.option("--episodes", type=click.IntRange(min=1), default=64, show_default=True, help="Random episodes to play.")
+@click.option("--episodes", type=COUNT, default=64, help="Random episodes to play.")
+@click.option("--tables", type=COUNT, default=4, help="Tables played at the same time.")
+@set_option("An option of GAME; options.+NAME=VALUE for one that it passes on.", of="OPTION")
 @click.option(
-    "--tables", type=click.IntRange(min=1), default=4, show_default=True, help="Tables played at the same time."
+    "--bot", "bots", multiple=True, metavar="[NAME=]ADDRESS", help="Check FILE.py:CLASS or program:COMMAND too."
 )
-@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE",
-              help="An option of GAME; options.+NAME=VALUE for one that it passes on.")  # fmt: skip
-@click.option("--bot", "bots", multiple=True, metavar="[NAME=]ADDRESS",
-              help="A bot from outside that is checked too: FILE.py:CLASS or program:COMMAND.")  # fmt: skip
 @click.option("--isolated", is_flag=True, help="Play it in processes of its own.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@seed_option
 def check_command(
     game: str, episodes: int, tables: int, settings: tuple[str, ...], bots: tuple[str, ...], isolated: bool, seed: int
 ) -> int:
@@ -138,15 +128,14 @@ def _require_all_it_needs(address: str, game: GameSource, tables: int) -> None:
     if not isinstance(game, NeedsMore):
         return
     most = most_tables(game, tables)
-    missing = game.missing(most)
-    if missing:
+    if missing := game.missing(most):
         more = f" (--tables {tables} needs up to {most})" if most > tables else ""
         raise ConfigError("\n  ".join([f"{address} cannot be played here{more}:", *missing]))
 
 
 @click.command("recipes")
 @click.argument("recipe", required=False)
-@click.option("--json", "as_json", is_flag=True)
+@json_option()
 def recipes_command(recipe: str | None, as_json: bool) -> None:
     """List the recipes, or every setting of RECIPE (also FILE.py:NAME) as PATH=VALUE with its meaning.
 

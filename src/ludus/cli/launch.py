@@ -8,40 +8,25 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from ludus.cli.main import FAILED, EndSignals
-from ludus.config import ConfigError
+from ludus.cli.options import AT_LEAST_0, COUNT, SECONDS, set_option
+from ludus.config import ConfigError, as_config_error
+from ludus.launch import ray_node
 from ludus.launch.hosts import SshTraining, read_host_file
 from ludus.launch.kubernetes import KubernetesJob, as_yaml
-from ludus.launch.ray_node import (
-    NodeStartError,
-    TrainingCommand,
-    job_file,
-    job_name,
-    join_command,
-    node_resources,
-    start_node,
-    wait_for_head,
-)
 from ludus.launch.slurm import SlurmJob
 from ludus.lookup import find_experiment
+from ludus.store.run_folder import package_version
 from ludus.system.machine import install_command, usable_cores
 from ludus.system.network import TOKEN_VARIABLE, TokenError, read_token_file, token_from, with_token
 
-RAY_PINNED = "2.60.0"
-"""The Ray version of manifests written on a machine without Ray; the images install it."""
+RAY_PINNED = "2.60.0"  # the Ray version of manifests written on a machine without Ray; the images install it
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-set_option = click.option(
-    "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated."
-)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only print it.")
 recipe_argument = click.argument("experiment", metavar="RECIPE|FILE.py:NAME|FILE.yaml")
 
@@ -56,16 +41,16 @@ def launch_command() -> None:
 @recipe_argument
 @click.option("--run", type=click.Path(), help="Run folder on shared storage; default: runs/NAME.")
 @click.option("--name", help="Of the job; default: the experiment's.")
-@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--actors-per-node", type=click.IntRange(min=1), help="Actor processes of each node.")
-@click.option("--gpus", type=click.IntRange(min=0), default=0, show_default=True, help="Of each node.")
+@click.option("--nodes", type=COUNT, default=1)
+@click.option("--actors-per-node", type=COUNT, help="Actor processes of each node.")
+@click.option("--gpus", "gpus_per_node", type=AT_LEAST_0, default=0, help="Of each node.")
 @click.option("--time", help="As sbatch takes it, such as 1-12:00:00.")
 @click.option("--partition")
 @click.option("--account")
 @click.option("--runtime", type=click.Choice(["local", "ray"]), help="Default: local on one node, else ray.")
 @click.option("--setup", multiple=True, metavar="LINE", help="Shell before anything else; may be repeated.")
 @click.option("--sbatch", "directives", multiple=True, metavar="OPTION", help="Such as --mem=64G; repeated.")
-@set_option
+@set_option()
 @click.option("--output", type=click.Path(), help="Where the script goes; default: RUN.sbatch.")
 @dry_run_option
 @click.option("--submit", is_flag=True, help="Send it with sbatch, and print the number of the job.")
@@ -74,18 +59,12 @@ def slurm(
     run: str | None,
     name: str | None,
     nodes: int,
-    actors_per_node: int | None,
-    gpus: int,
-    time: str | None,
-    partition: str | None,
-    account: str | None,
     runtime: str | None,
-    setup: tuple[str, ...],
-    directives: tuple[str, ...],
     settings: tuple[str, ...],
     output: str | None,
     dry_run: bool,
     submit: bool,
+    **fields: Any,
 ) -> None:
     """Write an sbatch script: a run as processes of one node, or a Ray cluster over several.
 
@@ -98,70 +77,48 @@ def slurm(
         raise ConfigError(f"--runtime local is one node, not {nodes}; leave it out, or --nodes 1")
     training = _training(experiment, run, settings)
     job = SlurmJob(
-        name=job_name(name or Path(training.run).name),
+        name=ray_node.job_name(name or Path(training.run).name),
         training=training,
         folder=os.getcwd(),
         programs=str(Path(sys.executable).parent),
         nodes=nodes,
         runtime=runtime,
-        actors_per_node=actors_per_node,
-        gpus_per_node=gpus,
-        time=time,
-        partition=partition,
-        account=account,
-        setup=setup,
-        directives=directives,
+        **fields,
     )
-    if dry_run:
-        click.echo(job.script(), nl=False)
-        return
-    Path(training.run).parent.mkdir(parents=True, exist_ok=True)  # Slurm's log goes there
-    file = _write(output or job_file(training.run, ".sbatch"), job.script())
-    if not submit:
-        click.echo(f"written to {file}; send it: sbatch {file}")
-        return
-    click.echo(_send(["sbatch", "--parsable", str(file)]).partition(";")[0])
+    if not dry_run:
+        Path(training.run).parent.mkdir(parents=True, exist_ok=True)  # Slurm's log goes there
+    file = output or ray_node.job_file(training.run, ".sbatch")
+    _deliver(job.script(), file, "sbatch", "--parsable", dry_run=dry_run, submit=submit)
 
 
 @launch_command.command("kubernetes")
 @recipe_argument
 @click.option("--name", help="Of the job and its run; default: the experiment's.")
-@click.option("--kind", type=click.Choice(["job", "cluster"]), default="job", show_default=True,
-              help="job: a RayJob that trains. cluster: a RayCluster to train on by hand.")  # fmt: skip
+@click.option(
+    "--kind", type=click.Choice(["job", "cluster"]), default="job", help="A RayJob, or a RayCluster for work by hand."
+)
 @click.option("--namespace")
-@click.option("--image", default="ludus:cpu", show_default=True, help="Of head and actors.")
-@click.option("--learner-image", default="ludus:gpu", show_default=True, help="Of the learner.")
-@click.option("--actor-nodes", type=click.IntRange(min=0), default=2, show_default=True)
-@click.option("--actors-per-node", type=click.IntRange(min=1), default=8, show_default=True,
-              help="Actor processes, and processors, of each.")  # fmt: skip
-@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="Of the learner.")
-@click.option("--memory", default="16Gi", show_default=True, help="Of each pod.")
-@click.option("--claim", default="ludus-runs", show_default=True,
-              help="A volume claim that all pods can write to; runs lie there.")  # fmt: skip
+@click.option("--image", default="ludus:cpu", help="Of head and actors.")
+@click.option("--learner-image", default="ludus:gpu", help="Of the learner.")
+@click.option("--actor-nodes", type=AT_LEAST_0, default=2)
+@click.option("--actors-per-node", type=COUNT, default=8, help="Actor processes, and processors, of each.")
+@click.option("--gpus", type=AT_LEAST_0, default=1, help="Of the learner.")
+@click.option("--memory", default="16Gi", help="Of each pod.")
+@click.option("--claim", default="ludus-runs", help="A volume claim that all pods can write to; runs lie there.")
 @click.option("--storage", help="Make that claim too, of this size, such as 100Gi.")
 @click.option("--storage-class")
-@set_option
+@set_option()
 @click.option("--output", type=click.Path(), help="Where the manifests go; default: NAME.yaml.")
 @dry_run_option
 @click.option("--submit", is_flag=True, help="Send it with kubectl apply.")
 def kubernetes(
     experiment: str,
     name: str | None,
-    kind: str,
-    namespace: str | None,
-    image: str,
-    learner_image: str,
-    actor_nodes: int,
-    actors_per_node: int,
-    gpus: int,
-    memory: str,
-    claim: str,
-    storage: str | None,
-    storage_class: str | None,
     settings: tuple[str, ...],
     output: str | None,
     dry_run: bool,
     submit: bool,
+    **fields: Any,
 ) -> None:
     """Write manifests for KubeRay 1.6 or newer: a head, a group of actors and one learner.
 
@@ -170,42 +127,23 @@ def kubernetes(
     ludus launch kubernetes skirmish --actor-nodes 10 --image registry/ludus:cpu --submit
     """
     found = find_experiment(experiment, settings)
-    name = job_name(name or found.name)
+    name = ray_node.job_name(name or found.name)
     job = KubernetesJob(
         name=name,
-        training=TrainingCommand(experiment=experiment, run=f"/runs/{name}", settings=settings),
-        kind=kind,
-        namespace=namespace,
-        ray_version=_ray_version(),
-        image=image,
-        learner_image=learner_image,
-        actor_nodes=actor_nodes,
-        actors_per_node=actors_per_node,
-        gpus=gpus,
-        memory=memory,
-        claim=claim,
-        storage=storage,
-        storage_class=storage_class,
+        training=ray_node.TrainingCommand(experiment=experiment, run=f"/runs/{name}", settings=settings),
+        ray_version=package_version("ray") or RAY_PINNED,
+        **fields,
     )
-    try:
+    with as_config_error():
         text = as_yaml(job.manifests())
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    if dry_run:
-        click.echo(text, nl=False)
-        return
-    file = _write(output or f"{name}.yaml", text)
-    if not submit:
-        click.echo(f"written to {file}; send it: kubectl apply -f {file}")
-        return
-    click.echo(_send(["kubectl", "apply", "-f", str(file)]))
+    _deliver(text, output or f"{name}.yaml", "kubectl apply -f", dry_run=dry_run, submit=submit)
 
 
 @launch_command.command("hosts")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @recipe_argument
 @click.option("--run", type=click.Path(), help="Run folder; default: runs/NAME.")
-@set_option
+@set_option()
 @dry_run_option
 def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...], dry_run: bool) -> int:
     """Train on the hosts of FILE (YAML): the head here, `ludus join` there by ssh. All ends with it.
@@ -225,40 +163,37 @@ def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...]
         return 0
     try:
         return launch.run(tell=lambda line: click.echo(line, err=True))
-    except NodeStartError as error:
+    except ray_node.NodeStartError as error:
         raise click.ClickException(str(error)) from error
 
 
-def _training(experiment: str, run: str | None, settings: tuple[str, ...]) -> TrainingCommand:
+def _training(experiment: str, run: str | None, settings: tuple[str, ...]) -> ray_node.TrainingCommand:
     """Check the experiment before a job for it waits in a queue."""
     found = find_experiment(experiment, settings)
     place = Path(run or f"runs/{found.name}").absolute()
     if (place / "run.json").exists():
         click.echo(f"{place} is a run already: the job resumes it with its own settings", err=True)
-    return TrainingCommand(experiment=experiment, run=str(place), settings=settings)
+    return ray_node.TrainingCommand(experiment=experiment, run=str(place), settings=settings)
 
 
-def _write(path: str | Path, text: str) -> Path:
-    file = Path(path)
+def _deliver(text: str, output: str | Path, sender: str, *flags: str, dry_run: bool, submit: bool) -> None:
+    """Print the job; or write it, and send it if the user wants that."""
+    if dry_run:
+        click.echo(text, nl=False)
+        return
+    file = Path(output)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-    return file
-
-
-def _send(words: list[str]) -> str:
-    if shutil.which(words[0]) is None:
-        raise ConfigError(f"{words[0]!r} is not on this machine; without --submit the file is only written")
-    done = subprocess.run(words, capture_output=True, text=True)
+    if not submit:
+        click.echo(f"written to {file}; send it: {sender} {file}")
+        return
+    program, *words = sender.split()
+    if shutil.which(program) is None:
+        raise ConfigError(f"{program!r} is not on this machine; without --submit the file is only written")
+    done = subprocess.run([program, *words, *flags, str(file)], capture_output=True, text=True)
     if done.returncode:
-        raise click.ClickException(f"{words[0]} refuses: {(done.stderr or done.stdout).strip()}")
-    return done.stdout.strip()
-
-
-def _ray_version() -> str:
-    try:
-        return version("ray")
-    except PackageNotFoundError:
-        return RAY_PINNED
+        raise click.ClickException(f"{program} refuses: {(done.stderr or done.stdout).strip()}")
+    click.echo(done.stdout.strip().partition(";")[0])  # sbatch --parsable prints NUMBER;CLUSTER
 
 
 DEFAULT_PORT = 6379
@@ -266,14 +201,13 @@ DEFAULT_PORT = 6379
 
 @click.command("join")
 @click.argument("head", metavar="HOST[:PORT]")
-@click.option("--role", type=click.Choice(["actor", "learner"]), default="actor", show_default=True)
-@click.option("--workers", type=click.IntRange(min=0), help="Places for actors; default: one a core.")
+@click.option("--role", type=click.Choice(["actor", "learner"]), default="actor")
+@click.option("--workers", type=AT_LEAST_0, help="Places for actors; default: one a core.")
 @click.option("--token-file", type=click.Path(), help="The cluster's; -: the first line of the input, at "
               "whose end the node leaves. Default: LUDUS_TOKEN, or what Ray has.")  # fmt: skip
 @click.option("--address", help="Of this machine, if not the one that leads to HOST.")
-@click.option("--wait", "patience_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds that HOST may take to be there.")  # fmt: skip
-def join_cluster_command(
+@click.option("--wait", "patience_s", type=SECONDS, default=60.0, help="Seconds that HOST may take to be there.")
+def join_command(
     head: str, role: str, workers: int | None, token_file: str | None, address: str | None, patience_s: float
 ) -> int:
     """Offer this machine to the cluster whose head is HOST: places for actors, or for the learner too.
@@ -286,7 +220,7 @@ def join_cluster_command(
     token = _token(token_file)
     if workers is None:
         workers = max(1, int(usable_cores()) - (role == "learner"))
-    offered = node_resources(workers, learner=role == "learner")
+    offered = ray_node.node_resources(workers, learner=role == "learner")
     if not offered:
         raise ConfigError("--workers 0 is for --role learner: an actor's node without actors does nothing")
     programs = Path(sys.executable).parent
@@ -297,15 +231,18 @@ def join_cluster_command(
     if token_file == "-":
         threading.Thread(target=_leave_at_end_of_input, args=(leaving,), daemon=True).start()
     try:
-        wait_for_head(head, patience_s, leaving.is_set)
-        command_line = join_command(str(programs), head, offered, address)
-        node = start_node(command_line, with_token(os.environ, token), leaving.is_set)
-    except NodeStartError as error:
+        ray_node.wait_for_head(head, patience_s, leaving.is_set)
+        command_line = ray_node.join_command(str(programs), head, offered, address)
+        node = ray_node.start_node(command_line, with_token(os.environ, token), leaving.is_set)
+    except ray_node.NodeStartError as error:
         click.echo(f"error: {error}", err=True)
         return FAILED
     try:
         if not leaving.is_set():
-            click.echo(f"part of the cluster at {head}, with {_describe(offered)}; Ctrl-C leaves")
+            places = (
+                f"{count} place{'s' * (count > 1)} for {name.partition('_')[2]}s" for name, count in offered.items()
+            )
+            click.echo(f"part of the cluster at {head}, with {' and '.join(places)}; Ctrl-C leaves")
         sys.stdout.flush()
         while not leaving.is_set() and not node.is_over:
             leaving.wait(0.5)
@@ -326,26 +263,17 @@ def _with_port(head: str) -> str:
 
 
 def _token(file: str | None) -> str:
-    try:
+    ray_default = Path.home() / ".ray" / "auth_token"
+    with as_config_error(TokenError):
         if file == "-":
             token = sys.stdin.readline().strip()
+        elif file is not None:
+            token = read_token_file(file)
         else:
-            token = read_token_file(file) if file is not None else token_from(os.environ) or _ray_default()
-    except TokenError as error:
-        raise ConfigError(str(error)) from error
+            token = token_from(os.environ) or (read_token_file(ray_default) if ray_default.exists() else "")
     if not token:
         raise ConfigError(f"no token: a cluster rejects nodes without it. Give --token-file, or set {TOKEN_VARIABLE}")
     return token
-
-
-def _ray_default() -> str:
-    file = Path.home() / ".ray" / "auth_token"
-    return read_token_file(file) if file.exists() else ""
-
-
-def _describe(offered: dict[str, int]) -> str:
-    counts = [f"{count} place{'s' * (count > 1)} for {name.partition('_')[2]}s" for name, count in offered.items()]
-    return " and ".join(counts)
 
 
 def _leave_at_end_of_input(leaving: threading.Event) -> None:

@@ -13,14 +13,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ludus.cli.control import ask_and_tell, json_option, wait_option
+from ludus.cli.control import edit_command
+from ludus.cli.options import json_option, set_option
 from ludus.data.records import AddPlayer, FreezePlayer, RemovePlayer, ResetPlayer
 from ludus.league.league import League
-from ludus.league.players import Descent
 from ludus.lookup import open_run, parse_settings
-from ludus.observe.league_reader import LeagueReader
+from ludus.observe.league_fold import RunFold
 from ludus.observe.terminal import add_numbers, league_table, measure_lines, new_console, new_table, payoff_table, short
-from ludus.store.run_folder import RunFolder
+
+FOLLOW_S = 2.0
 
 
 def population_table(league: League) -> Table | None:
@@ -35,46 +36,17 @@ def population_table(league: League) -> Table | None:
     table.add_column("latest", overflow="fold")
     table.title = "Population: what its members train with"
     for player in members:
-        settings = league.settings_of(player)
-        values = [_shown(settings.get(path)) for path in paths]
-        table.add_row(player, *values, str(league.standings[player].takeovers), _latest(league, player))
+        own = [league.settings_of(player).get(path) for path in paths]
+        values = ["" if one is None else f"{one:.3g}" if isinstance(one, float) else str(one) for one in own]
+        taken = [descent for descent in league.lineage[player] if descent.donor is not None]
+        latest = f"from {taken[-1].donor} at {short(taken[-1].decisions)} decisions" if taken else ""
+        table.add_row(player, *values, str(league.standings[player].takeovers), latest)
     return table
 
 
-def _latest(league: League, player: str) -> str:
-    taken = [descent for descent in league.lineage.descents[player] if descent.donor is not None]
-    return _told(taken[-1]) if taken else ""
-
-
-def _told(descent: Descent) -> str:
-    return f"from {descent.donor} at {short(descent.decisions)} decisions"
-
-
-def _shown(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-FOLLOW_S = 2.0
-
-
-def show_league(folder: RunFolder, *, as_json: bool, follow: bool) -> None:
-    console = new_console()
-    with closing(LeagueReader(folder)) as reader:
-        while True:
-            reader.require_players()
-            if as_json:
-                click.echo(json.dumps(reader.document()))
-            else:
-                _show(reader, console)
-            if not follow:
-                return
-            while not reader.follow():
-                time.sleep(FOLLOW_S)
-
-
-def _show(reader: LeagueReader, console: Console) -> None:
-    league, summary = reader.league, reader.summary
-    console.print(league_table(league, summary, reader.opponents))
+def _show(fold: RunFold, console: Console) -> None:
+    league, summary = fold.league, fold.summary(measured=True)
+    console.print(league_table(league, summary, fold.opponents))
     if league.num_teams > 1:
         console.print()
         console.print(payoff_table(summary, console.width))
@@ -84,22 +56,17 @@ def _show(reader: LeagueReader, console: Console) -> None:
     console.print()
     for line in measure_lines(summary):
         console.print(line)
-    book = league.matches
+    counts = fold.counts
     console.print(
-        f"{book.issued:,} matches issued: {book.finished:,} finished ({book.evaluations:,} of them "
-        f"evaluations), {book.void:,} void, {len(book.open_matches):,} open"
+        f"{counts.issued:,} matches issued: {counts.finished:,} finished ({counts.evaluations:,} of them "
+        f"evaluations), {counts.void:,} void, {counts.open:,} open"
     )
-    for line in reader.lost.lines():
+    for line in fold.lost.lines():
         console.print(line, markup=False, soft_wrap=True)
 
 
-from_option = click.option(
-    "--from",
-    "--model",
-    "source",
-    metavar="WHAT",
-    help="Weights to begin with: of a player as it is now, PLAYER@best, or PLAYER:INCARNATION:STEP.",
-)
+from_option = click.option("--from", "--model", "source", metavar="WHAT", help="Weights to begin with: of a player "
+                           "as it is now, PLAYER@best, or PLAYER:INCARNATION:STEP.")  # fmt: skip
 
 
 class LeagueCommand(click.Command):
@@ -130,19 +97,9 @@ class LeagueCommand(click.Command):
 @click.argument("player")
 @click.option("--role", required=True, help="A learning role of the league, frozen or scripted.")
 @from_option
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="A setting of its own (learner.* or algorithm.*); may be repeated.",
-)
-@wait_option
-@json_option
-@click.pass_obj
-def add(
-    run: str, player: str, role: str, source: str | None, settings: tuple[str, ...], patience_s: float, as_json: bool
-) -> None:
+@set_option("A setting of its own (learner.* or algorithm.*); may be repeated.")
+@edit_command
+def add(player: str, role: str, source: str | None, settings: tuple[str, ...]) -> AddPlayer:
     """Add PLAYER: one that learns, a frozen one, or a bot of the game.
 
     \b
@@ -150,40 +107,33 @@ def add(
     ludus league runs/mine add champion --role frozen --from main@best
     ludus league runs/mine add random --role scripted
     """
-    edit = AddPlayer(player=player, role=role, source=source, settings=dict(parse_settings(settings)))
-    ask_and_tell(run, edit, patience_s, as_json=as_json)
+    return AddPlayer(player=player, role=role, source=source, settings=dict(parse_settings(settings)))
 
 
 @click.command("remove")
 @click.argument("player")
-@click.option("--reason", default="by hand", show_default=True)
-@wait_option
-@json_option
-@click.pass_obj
-def remove(run: str, player: str, reason: str, patience_s: float, as_json: bool) -> None:
+@click.option("--reason", default="by hand")
+@edit_command
+def remove(player: str, reason: str) -> RemovePlayer:
     """Take PLAYER out of the league. What it has played still counts, and its id is never used again."""
-    ask_and_tell(run, RemovePlayer(player=player, reason=reason), patience_s, as_json=as_json)
+    return RemovePlayer(player=player, reason=reason)
 
 
 @click.command("freeze")
 @click.argument("player")
-@wait_option
-@json_option
-@click.pass_obj
-def freeze(run: str, player: str, patience_s: float, as_json: bool) -> None:
+@edit_command
+def freeze(player: str) -> FreezePlayer:
     """Add a snapshot of learning PLAYER as it is now."""
-    ask_and_tell(run, FreezePlayer(player=player), patience_s, as_json=as_json)
+    return FreezePlayer(player=player)
 
 
 @click.command("reset")
 @click.argument("player")
 @from_option
-@wait_option
-@json_option
-@click.pass_obj
-def reset(run: str, player: str, source: str | None, patience_s: float, as_json: bool) -> None:
+@edit_command
+def reset(player: str, source: str | None) -> ResetPlayer:
     """Let learning PLAYER start again, from what its role says or from other weights."""
-    ask_and_tell(run, ResetPlayer(player=player, source=source), patience_s, as_json=as_json)
+    return ResetPlayer(player=player, source=source)
 
 
 EDITS: dict[str, click.Command] = {"add": add, "remove": remove, "freeze": freeze, "reset": reset}
@@ -191,8 +141,20 @@ EDITS: dict[str, click.Command] = {"add": add, "remove": remove, "freeze": freez
 
 @click.command("league", cls=LeagueCommand)
 @click.argument("run", required=False, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
+@json_option("Everything as one JSON object.")
 @click.option("--follow", is_flag=True, help="Show it again whenever something has happened.")
-def command(run: str | None, as_json: bool, follow: bool) -> None:
+def league_command(run: str | None, as_json: bool, follow: bool) -> None:
     """Show the league of RUN (default: the newest run). Reads only; the run may be training."""
-    show_league(open_run(run), as_json=as_json, follow=follow)
+    console = new_console()
+    with closing(RunFold(open_run(run))) as fold:
+        fold.follow()
+        while True:
+            fold.require_players()
+            if as_json:
+                click.echo(json.dumps(fold.document()))
+            else:
+                _show(fold, console)
+            if not follow:
+                return
+            while not fold.follow():
+                time.sleep(FOLLOW_S)

@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from ludus.config import ConfigError
-from ludus.data.checks import nearest
+from ludus.data.checks import did_you_mean
 from ludus.data.replay import DatasetError
 from ludus.games.seat_rows import GameError
 from ludus.services.endpoints import ServiceError
@@ -49,25 +49,16 @@ COMMANDS = {
     "recipes": "list recipes and the settings of one",
     "doctor": "check this machine and the installation",
 }
-"""Command -> what it does. The function is `ludus.cli.NAME:command`, except for those in `PLACES`."""
-PLACES = {
-    "eval": ("evaluate", "command"),
-    "set": ("control", "set_command"),
-    "pause": ("control", "pause_command"),
-    "continue": ("control", "continue_command"),
-    "stop": ("control", "stop_command"),
-    "scale": ("control", "scale_command"),
-    "status": ("status", "status_command"),
-    "logs": ("status", "logs_command"),
-    "watch": ("watch", "watch_command"),
-    "report": ("watch", "report_command"),
-    "games": ("games", "games_command"),
-    "check": ("games", "check_command"),
-    "recipes": ("games", "recipes_command"),
-    "launch": ("launch", "launch_command"),
-    "join": ("launch", "join_cluster_command"),
+"""Command -> what it does. The function is `ludus.cli.NAME:NAME_command`, or in the file that `FILES` names."""
+FILES = {
+    "eval": "evaluate",
+    **dict.fromkeys(("set", "pause", "continue", "stop", "scale"), "control"),
+    "logs": "status",
+    "report": "watch",
+    **dict.fromkeys(("check", "recipes"), "games"),
+    "join": "launch",
 }
-"""Command -> file and function of commands that share a file."""
+"""Command -> its file, where several commands share one."""
 
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 OUT_OF_TIME = 75
@@ -105,10 +96,9 @@ class LazyCommands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            close = nearest(cmd_name, COMMANDS)
-            ctx.fail(f"unknown command {cmd_name!r}; " + (f"did you mean {close!r}?" if close else "see --help"))
-        file, function = PLACES.get(cmd_name, (cmd_name, "command"))
-        command: click.Command = getattr(importlib.import_module(f"ludus.cli.{file}"), function)
+            ctx.fail(f"unknown command {cmd_name!r}{did_you_mean(cmd_name, COMMANDS, 'see --help')}")
+        module = importlib.import_module(f"ludus.cli.{FILES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -116,7 +106,7 @@ class LazyCommands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(installed_version())
 def ludus() -> None:
     """Trains leagues of agents for competitive games."""
@@ -139,7 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ConfigError, DatasetError, GameError, ServiceError, StoreError, TrainingFailed, OSError) as error:
         if os.environ.get("LUDUS_TRACEBACK"):
             raise
-        click.echo(f"error: {_place_first(error) if isinstance(error, OSError) else error}", err=True)
+        text = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            text = f"{error.filename}: {error.strerror}"
+        click.echo(f"error: {text}", err=True)
         code = BAD_USAGE if isinstance(error, ConfigError) else FAILED
     except ModuleNotFoundError as error:
         if error.name != "torch":
@@ -147,10 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"error: this command needs PyTorch: {install_command('train')}", err=True)
         code = FAILED
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _place_first(error: OSError) -> str:
-    return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 if __name__ == "__main__":

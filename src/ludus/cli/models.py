@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,17 @@ import click
 import yaml
 
 from ludus.cli.main import FAILED
-from ludus.config.annotations import ConfigError
+from ludus.cli.options import COUNT, json_option, set_option
+from ludus.config import ConfigError, as_config_error
 from ludus.config.conversion import read_yaml
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.league.players import FROZEN, SCRIPTED, check_player_id
 from ludus.lookup import find_experiment, open_run
 from ludus.observe.terminal import add_numbers, new_console, new_table, size
+from ludus.runtime import imported_models
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.imported_models import (
-    Fit,
-    ModelRequest,
-    Source,
-    differences,
-    fetch_source,
-    fit_weights,
-    publish_new,
-    read_foreign,
-    require_fit,
-    require_same_networks,
-)
+from ludus.runtime.imported_models import Fit, Source
 from ludus.store.checkpoints import Arrays, encode_tensors
 from ludus.store.downloads import DownloadRules, parse_digest
 from ludus.store.files import StoreError, atomic_write
@@ -40,7 +32,7 @@ from ludus.store.run_folder import RunFolder
 
 @click.group("models", invoke_without_command=True)
 @click.pass_context
-def command(context: click.Context) -> None:
+def models_command(context: click.Context) -> None:
     """The models of a run, and weights from elsewhere, checked and converted.
 
     \b
@@ -54,24 +46,18 @@ def command(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@command.command("list", short_help="the models in the pool of a run")
+@models_command.command("list", short_help="the models in the pool of a run")
 @click.argument("run", required=False, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per model.")
+@json_option("One JSON object per model.")
 def list_models(run: str | None, as_json: bool) -> None:
     """Show the models in the pool of RUN (default: the newest run)."""
     folder = open_run(run)
-    rows = _rows(folder)
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
-        return
-    if not rows:
-        click.echo(f"{folder.path} has no models yet: a player is there once it was frozen or imported")
-        return
     table = new_table("model", "players", "weights", "tags", "parent")
     add_numbers(table, "decisions", "size")
     table.add_column("digest", overflow="fold")
-    for row in rows:
+    for row in _rows(folder):
+        if as_json:
+            click.echo(json.dumps(row))
         decisions = row["decisions"]
         table.add_row(
             row["model"],
@@ -83,16 +69,18 @@ def list_models(run: str | None, as_json: bool) -> None:
             size(row["bytes"]),
             next(iter(row["weights"].values()))[:12],
         )
-    new_console().print(table)
+    none = f"{folder.path} has no models yet: a player is there once it was frozen or imported"
+    if not as_json:
+        new_console().print(table if table.row_count else none)
 
 
-@command.command("keys", short_help="the tensors in a file")
+@models_command.command("keys", short_help="the tensors in a file")
 @click.argument("file", metavar="FILE")
 @click.option("--place", help="Where in the checkpoint; default: every place that has weights.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per tensor.")
+@json_option("One JSON object per tensor.")
 def keys(file: str, place: str | None, as_json: bool) -> None:
     """List the names, shapes and types of the tensors in FILE, a torch checkpoint or safetensors."""
-    foreign = read_foreign(Path(file))
+    foreign = imported_models.read_foreign(Path(file))
     table = new_table("tensor", "shape", "type", "place")
     for where in [place] if place else foreign.places:
         for name, tensor in foreign.tensors(where).items():
@@ -104,7 +92,7 @@ def keys(file: str, place: str | None, as_json: bool) -> None:
         new_console().print(table if table.row_count else f"{file} holds no tensors by name")
 
 
-@command.command("import", short_help="convert a file of weights to a model of a run")
+@models_command.command("import", short_help="convert a file of weights to a model of a run")
 @click.argument("target", metavar="RUN|RECIPE")
 @click.argument("file", metavar="FILE")
 @click.option("--player", help="Its name in the pool; default: that of the file.")
@@ -115,10 +103,10 @@ def keys(file: str, place: str | None, as_json: bool) -> None:
 @click.option("--base", metavar="MODEL", help="Take what the file does not fill from this model of RUN.")
 @click.option("--tag", "tags", multiple=True, help="Give the model a tag; may be repeated.")
 @click.option("--to", type=click.Path(), help="Write a safetensors file instead of the pool of RUN.")
-@click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Settings of RECIPE.")
+@set_option("Settings of RECIPE.")
 @click.option("--dry-run", is_flag=True, help="Show what would match, and change nothing.")
 @click.option("--write-map", type=click.Path(), help="Write a first map with best guesses, to edit.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def import_model(
     target: str,
     file: str,
@@ -152,12 +140,17 @@ def import_model(
     names = read_map(map_file)
     if to is not None and names.average is not None:
         raise ConfigError(f"{to} will hold one set of weights: leave `average` out of {map_file}")
-    wish = ModelRequest(address=file, place=place or names.place, average=names.average)
+    wish = imported_models.ModelRequest(address=file, place=place or names.place, average=names.average)
     if to is None and not (dry_run or write_map):
         _require_name(player or Path(file).stem, experiment, folder)
-    parent = _find_base(base, folder, experiment)
-    source = fetch_source(wish)
-    fit = fit_weights(source, experiment, names, kind=kind)
+    parent = None
+    if base is not None:
+        if folder is None:
+            raise ConfigError("--base names a model of a run, and there is none")
+        parent = folder.models.resolve(base)
+        imported_models.require_same_networks(folder.models, parent, experiment)
+    source = imported_models.fetch_source(wish)
+    fit = imported_models.fit_weights(source, experiment, names, kind=kind)
     if write_map is not None:
         guesses = write_first_map(Path(write_map), source, fit)
         click.echo(f"wrote {write_map}: {len(fit.live.sources)} names match, {guesses} are guessed")
@@ -167,7 +160,12 @@ def import_model(
     if fit.unfilled and not (partial or parent):
         if dry_run:
             return FAILED
-        raise StoreError(_refusal(fit, source, as_json))
+        shown = "\n  ".join(["", *imported_models.differences(fit.live)]) if as_json else ""
+        raise StoreError(
+            f"{source.label} does not fill {len(fit.unfilled)} of our weights, such as {fit.unfilled[0]}{shown}\n"
+            "map their names (--map; --write-map makes a first one), take the rest from a model of the run"
+            " (--base), or keep fresh weights there (--partial)"
+        )
     if dry_run:
         return 0
     if fit.unfilled and not as_json:
@@ -178,23 +176,24 @@ def import_model(
     average = None if fit.average is None else fit.filled(fit.average, rest)
     if to is not None:
         atomic_write(Path(to), encode_tensors(live))
-        _tell({"file": to, "source": source.label}, f"wrote {to}", as_json)
+        click.echo(json.dumps({"file": to, "source": source.label}) if as_json else f"wrote {to}")
         return 0
     assert folder is not None
-    return _keep(folder, source, player or source.name, live, average, tags, as_json, parent)
+    _keep(folder, source, player or source.name, live, average, tags, as_json, parent)
+    return 0
 
 
-@command.command("pull", short_help="fetch a model from another run, a file or the web")
+@models_command.command("pull", short_help="fetch a model from another run, a file or the web")
 @click.argument("run", type=click.Path())
 @click.argument("address", metavar="ADDRESS")
 @click.option("--player", help="Its name in the pool; default: the one it has there.")
 @click.option("--digest", metavar="sha256:DIGITS", help="Refuse anything else.")
 @click.option("--index", help="JSON file, path or URL: NAME -> url, sha256. [LUDUS_MODEL_INDEX]")
 @click.option("--tag", "tags", multiple=True, help="Give the model a tag; may be repeated.")
-@click.option("--max-size", type=click.IntRange(min=1), default=8192, show_default=True, help="MiB.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds.")
-@click.option("--attempts", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--max-size", type=COUNT, default=8192, help="MiB.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, help="Seconds.")
+@click.option("--attempts", type=COUNT, default=5)
+@json_option()
 def pull(
     run: str,
     address: str,
@@ -206,7 +205,7 @@ def pull(
     timeout: float,
     attempts: int,
     as_json: bool,
-) -> int:
+) -> None:
     """Fetch the model at ADDRESS into the pool of RUN. See `ludus models --help` for addresses.
 
     A download that broke off goes on where it stopped; what does not have the digest that is given, or
@@ -216,8 +215,8 @@ def pull(
     experiment = load_experiment(folder)
     if player is not None:
         _require_name(player, experiment, folder)
-    source = fetch_source(
-        ModelRequest(
+    source = imported_models.fetch_source(
+        imported_models.ModelRequest(
             address=address,
             sha256=None if digest is None else parse_digest(digest),
             index=index,
@@ -225,49 +224,40 @@ def pull(
         )
     )
     _require_name(player or source.name, experiment, folder)
-    fit = fit_weights(source, experiment)
-    require_fit(fit, source, experiment)
+    fit = imported_models.fit_weights(source, experiment)
+    imported_models.require_fit(fit, source, experiment)
     if not as_json:
         click.echo(f"{source.label}\ndigest:   {source.checked}")
-    return _keep(folder, source, player or source.name, fit.live.arrays, None, tags, as_json)
+    _keep(folder, source, player or source.name, fit.live.arrays, None, tags, as_json)
 
 
 def _rows(folder: RunFolder) -> list[dict[str, Any]]:
     pool = folder.models
     tags, players = pool.tags(), added_players(folder).values()
-    rows: dict[ModelId, dict[str, Any]] = {}
-    for entry in pool.entries():
-        row = rows.setdefault(
-            entry.model,
+    rows = []
+    for model, found in groupby(pool.entries(), key=lambda entry: entry.model):
+        entries = sorted(found, key=lambda entry: entry.variant, reverse=True)  # live first
+        first, held = entries[0], [one for one in players if one.model == str(model)]
+        rows.append(
             {
-                "model": str(entry.model),
-                "players": [
-                    one.player if one.role == FROZEN else f"{one.player} (start)"
-                    for one in players
-                    if one.model == str(entry.model)
-                ],
-                "weights": {},
-                "tags": tags.get(entry.model, []),
-                "parent": None if entry.parent is None else str(entry.parent),
-                "decisions": entry.facts.get("decisions"),
-                "source": entry.facts.get("source"),
-                "bytes": 0,
-            },
+                "model": str(model),
+                "players": [one.player if one.role == FROZEN else f"{one.player} (start)" for one in held],
+                "weights": {entry.variant: entry.digest for entry in entries},
+                "tags": tags.get(model, []),
+                "parent": None if first.parent is None else str(first.parent),
+                "decisions": first.facts.get("decisions"),
+                "source": first.facts.get("source"),
+                "bytes": sum(pool.size(model, entry.variant) for entry in entries),
+            }
         )
-        row["weights"][entry.variant] = entry.digest
-        row["bytes"] += pool.size(entry.model, entry.variant)
-    for row in rows.values():
-        row["weights"] = dict(sorted(row["weights"].items(), reverse=True))  # live first
-    return list(rows.values())
+    return rows
 
 
 def read_map(path: str | None) -> WeightMap:
     if path is None:
         return WeightMap()
-    try:
+    with as_config_error(BadWeightMap, UnicodeDecodeError):
         return parse_map(read_yaml(Path(path).read_text(encoding="utf-8"), path), path)
-    except (BadWeightMap, UnicodeDecodeError) as error:
-        raise ConfigError(str(error)) from error
 
 
 def write_first_map(path: Path, source: Source, fit: Fit) -> int:
@@ -293,10 +283,9 @@ def _lines(source: Source, fit: Fit, guessed: Mapping[str, WeightSource]) -> Ite
     for ours, array in fit.asked.items():
         if ours in fit.live.sources:
             yield f"  {_quoted(ours)}: {_quoted(fit.live.sources[ours])}  # {array.shape}"
-        elif ours in guessed and not guessed[ours].transpose:
-            yield f"  {_quoted(ours)}: {_quoted(guessed[ours].name)}  # {array.shape} GUESS"
         elif ours in guessed:
-            taken = f"{{from: {_quoted(guessed[ours].name)}, transpose: true}}"
+            name = _quoted(guessed[ours].name)
+            taken = f"{{from: {name}, transpose: true}}" if guessed[ours].transpose else name
             yield f"  {_quoted(ours)}: {taken}  # {array.shape} GUESS"
         else:
             yield f"  # {_quoted(ours)}:  # {array.shape}, nothing of this shape is left in the file"
@@ -316,22 +305,23 @@ def _keep(
     tags: Iterable[str],
     as_json: bool,
     parent: ModelId | None = None,
-) -> int:
+) -> None:
     pool = folder.models
-    model = publish_new(pool, player, live, average, source.facts, parent)
+    model = imported_models.publish_new(pool, player, live, average, source.facts, parent)
     for tag in tags:
         pool.tag(tag, model)
     source.discard()
-    _tell(
-        {"model": str(model), "digest": pool.entry(model).digest, "source": source.label},
+    if as_json:
+        facts = {"model": str(model), "digest": pool.entry(model).digest, "source": source.label}
+        click.echo(json.dumps(facts))
+        return
+    click.echo(
         f"model:    {model} in {folder.path}\n"
         f"measure:  ludus eval {folder.path} {model} PLAYER\n"
         f"join:     ludus league {folder.path} add {player} --role frozen --from {model}\n"
         f"opponent: ludus train RECIPE --set 'league.external={{{player}: {folder.path}#{model}}}'\n"
-        f"start:    ludus train RECIPE --set league.roles.main.start={folder.path}#{model}",
-        as_json,
+        f"start:    ludus train RECIPE --set league.roles.main.start={folder.path}#{model}"
     )
-    return 0
 
 
 def _find_target(target: str, settings: tuple[str, ...]) -> tuple[RunFolder | None, Experiment]:
@@ -343,22 +333,10 @@ def _find_target(target: str, settings: tuple[str, ...]) -> tuple[RunFolder | No
     return folder, load_experiment(folder)
 
 
-def _find_base(base: str | None, folder: RunFolder | None, experiment: Experiment) -> ModelId | None:
-    if base is None:
-        return None
-    if folder is None:
-        raise ConfigError("--base names a model of a run, and there is none")
-    model = folder.models.resolve(base)
-    require_same_networks(folder.models, model, experiment)
-    return model
-
-
 def _require_name(player: str, experiment: Experiment, folder: RunFolder | None) -> None:
     """The ids of players that learn here belong to them: more of theirs are still to come."""
-    try:
+    with as_config_error(after="; name it with --player"):
         check_player_id(player)
-    except ValueError as error:
-        raise ConfigError(f"{error}; name it with --player") from None
     learners = [one for role in experiment.league.roles for one in experiment.league.players_of(role)]
     if folder is not None:
         added = added_players(folder).values()
@@ -378,20 +356,7 @@ def _show(source: Source, fit: Fit, *, whole: bool) -> None:
             table.add_row(ours, theirs, str(fit.asked[ours].shape))
         new_console().print(table)
     for matching, which in ((fit.live, ""), (fit.average, " of the average")):
-        if matching is not None and (lines := differences(matching, most=None)):
+        if matching is not None and (lines := imported_models.differences(matching, most=None)):
             click.echo(f"did not match{which}:\n  " + "\n  ".join(lines))
     if fit.unfilled:
         click.echo(f"unfilled: {len(fit.unfilled)} of {len(fit.ours)} weights of a player")
-
-
-def _refusal(fit: Fit, source: Source, as_json: bool) -> str:
-    shown = "\n  ".join(["", *differences(fit.live)]) if as_json else ""
-    return (
-        f"{source.label} does not fill {len(fit.unfilled)} of our weights, such as {fit.unfilled[0]}{shown}\n"
-        "map their names (--map; --write-map makes a first one), take the rest from a model of the run"
-        " (--base), or keep fresh weights there (--partial)"
-    )
-
-
-def _tell(facts: dict[str, str], text: str, as_json: bool) -> None:
-    click.echo(json.dumps(facts) if as_json else text)

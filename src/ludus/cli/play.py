@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Literal
+from contextlib import closing
+from typing import Any
 
 import click
 
 from ludus.cli.control import ask
-from ludus.cli.page_options import page_options, read_access, show_in_browser
+from ludus.cli.options import AT_LEAST_0, COUNT, PageOptions, Weights, page_options, weights_option
 from ludus.config import ConfigError
 from ludus.data.records import RECORDED
 from ludus.evaluation.play.house import BEST, Kept, Opponents, PlayHost
@@ -36,18 +37,15 @@ LOOK_S = 0.2
 @click.command("play")
 @click.argument("run", required=False, type=click.Path())
 @click.argument("player", required=False)
-@click.option("--seat", type=click.IntRange(min=0), help="The seat that you take; default: any.")
-@click.option("--as", "person", default=PERSON, show_default=True, metavar="NAME",
-              help="What you are called in the ledger.")  # fmt: skip
+@click.option("--seat", type=AT_LEAST_0, help="The seat that you take; default: any.")
+@click.option("--as", "person", default=PERSON, metavar="NAME", help="What you are called in the ledger.")
 @click.option("--terminal", is_flag=True, help="Here instead of in a browser; moves may come through a pipe.")
-@click.option("--games", type=click.IntRange(min=1), default=1, show_default=True,
-              help="With --terminal: how many, seats in turn unless --seat is given.")  # fmt: skip
+@click.option("--games", type=COUNT, default=1, help="With --terminal: how many, seats in turn unless --seat is given.")
 @click.option("--thoughts", is_flag=True, help="With --terminal: show what your opponent would do.")
-@click.option("--weights", type=click.Choice(["live", "average"]), default="average", show_default=True,
-              help="Which weights a learning player uses.")  # fmt: skip
+@weights_option
 @click.option("--greedy", is_flag=True, help="Your opponent always takes its most probable action.")
 @page_options
-def command(
+def play_command(
     run: str | None,
     player: str | None,
     seat: int | None,
@@ -55,13 +53,9 @@ def command(
     terminal: bool,
     games: int,
     thoughts: bool,
-    weights: Literal["live", "average"],
+    weights: Weights,
     greedy: bool,
-    host: str,
-    port: int,
-    token_file: str | None,
-    names: tuple[str, ...],
-    open_browser: bool | None,
+    **page: Any,
 ) -> None:
     """Play against PLAYER of RUN: a learning player, a snapshot, main@best, a model or a bot, named as in
     `ludus eval`. Without PLAYER: the best of the first learning player. On the page others can be chosen.
@@ -73,7 +67,8 @@ def command(
     ludus play runs/mine
     ludus play runs/mine main.3 --terminal --seat 0
     """
-    access = None if terminal else read_access(host, token_file, names)
+    options = PageOptions(**page)
+    access = None if terminal else options.access()
     use_threads(1)
     folder = open_run(run)
     experiment, league = load_state(folder)
@@ -86,38 +81,31 @@ def command(
     house = PlayHost(
         source, opponents, person=person, keep=_Records(folder, source).keep, drawing=None if terminal else drawing_of
     )
-    chosen = found[0] if found else _usual(opponents)
-    _try_seat(house, chosen, seat)
+    # The best of the first learning player; else its newest snapshot, else itself, else a bot.
+    usual = next((name for name in opponents.names() if name.endswith(BEST)), opponents.names()[0])
+    chosen = found[0] if found else usual
+    try:
+        house.start(chosen, seat).close("tried")
+    except WrongMove as error:
+        raise click.BadParameter(str(error), param_hint="'--seat'") from error
     if access is None:
         _in_terminal(house, chosen, seat, games, thoughts)
         return
     from ludus.evaluation.play.server import PlayPage
-    from ludus.observe.web.page_server import PageServer
 
-    page = PlayPage(house, chosen, seat, read_replay=replay_reader(folder, trusted=True))
-    server = PageServer(page.app, access, port=port)
-    with stop_signals() as stopped:  # the first one lets games that have ended be recorded
-        server.start()
-        try:
-            click.echo(f"open {server.url} to play; Ctrl-C ends it")
-            if access.token is not None:
-                click.echo("it asks for the token; what it shows travels in the clear, `ssh -L` hides it")
-            if not _is_writable(folder):
-                click.echo(f"{folder.path} is read-only: games are not recorded", err=True)
-            show_in_browser(server.url, open_browser)
-            while not stopped():
-                time.sleep(LOOK_S)
-        finally:
-            server.close()
-            page.close()
+    if not _is_writable(folder):
+        click.echo(f"{folder.path} is read-only: games are not recorded", err=True)
+    with (
+        stop_signals() as stopped,  # the first one lets games that have ended be recorded
+        closing(PlayPage(house, chosen, seat, read_replay=replay_reader(folder, trusted=True))) as served,
+        options.serving(served.app, access, "open URL to play; Ctrl-C ends it"),
+    ):
+        while not stopped():
+            time.sleep(LOOK_S)
     raise KeyboardInterrupt
 
 
 def _in_terminal(house: PlayHost, player: str, seat: int | None, games: int, thoughts: bool) -> None:
-    def read() -> str | None:
-        line = sys.stdin.readline()
-        return line if line else None
-
     for number in range(games):
         taken = number % house.source.spec.num_seats if seat is None and games > 1 else seat
         try:
@@ -125,7 +113,7 @@ def _in_terminal(house: PlayHost, player: str, seat: int | None, games: int, tho
                 house,
                 player,
                 taken,
-                read=read,
+                read=lambda: sys.stdin.readline() or None,
                 say=click.echo,
                 complain=lambda text: click.echo(text, err=True),
                 thoughts=thoughts,
@@ -176,17 +164,3 @@ def _check_person(person: str, opponents: Opponents) -> None:
         raise click.BadParameter(str(error), param_hint="'--as'") from error
     if opponents.is_taken(person):
         raise click.BadParameter(f"{person!r} is a player of the run or a bot; take another name", param_hint="'--as'")
-
-
-def _usual(opponents: Opponents) -> str:
-    """The best of the first learning player; else its newest snapshot, else itself, else a bot."""
-    names = opponents.names()
-    return next((name for name in names if name.endswith(BEST)), names[0])
-
-
-def _try_seat(house: PlayHost, player: str, seat: int | None) -> None:
-    """Says before anything is shown what is wrong with a name or a seat."""
-    try:
-        house.start(player, seat).close("tried")
-    except WrongMove as error:
-        raise click.BadParameter(str(error), param_hint="'--seat'") from error

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import click
 import numpy as np
 
+from ludus.cli.options import (
+    COUNT,
+    Weights,
+    greedy_option,
+    json_option,
+    seed_option,
+    set_option,
+    tables_option,
+    weights_option,
+)
 from ludus.config import ConfigError
 from ludus.data.checks import unknown
 from ludus.data.replay import Replay
@@ -19,8 +28,7 @@ from ludus.games.seeding import mix
 from ludus.lookup import add_bots, add_game_bots
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import ProgressBar, size
-from ludus.replays.recording import ReplayFiles, ReplayFolder, line_ups
-from ludus.replays.replay_games import find_game
+from ludus.replays.replay_games import ReplayFolder, find_game, line_ups
 from ludus.runtime.assemble import load_players, load_state
 from ludus.runtime.services import services_at_hand
 from ludus.store.run_folder import RunFolder
@@ -31,26 +39,23 @@ from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
 @click.argument("game", metavar="GAME|RUN")
 @click.argument("players", nargs=-1, required=True, metavar="PLAYER...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the replays.")
-@click.option("--episodes", "-n", type=click.IntRange(min=1), default=100, show_default=True,
-              help="Per pair; those that are in the folder already count.")  # fmt: skip
+@click.option("--episodes", "-n", type=COUNT, default=100, help="Per pair; those that are in the folder already count.")
 @click.option("--all-pairs", is_flag=True, help="Everybody against everybody, not only the first.")
-@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE", help="An option of GAME.")
-@click.option("--weights", type=click.Choice(["live", "average"]), default="average", show_default=True,
-              help="Which weights a learning player of a run uses.")  # fmt: skip
-@click.option("--greedy", is_flag=True, help="Always the most probable action.")
-@click.option("--tables", type=click.IntRange(min=1), default=64, show_default=True,
-              help="Tables played at the same time.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@set_option("An option of GAME.", of="OPTION")
+@weights_option
+@greedy_option
+@tables_option
+@seed_option
 @click.option("--quiet", is_flag=True, help="Show nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a progress bar.")
-def command(
+@json_option("Print JSON lines instead of a progress bar.")
+def record_command(
     game: str,
     players: tuple[str, ...],
     out: Path,
     episodes: int,
     all_pairs: bool,
     settings: tuple[str, ...],
-    weights: Literal["live", "average"],
+    weights: Weights,
     greedy: bool,
     tables: int,
     seed: int,
@@ -102,12 +107,17 @@ def command(
                 except KeyboardInterrupt:
                     click.echo(f"stopped after {kept:,} replays; the same command goes on", err=True)
                     raise
-    if not quiet:
-        _say(folder, files, already, kept, as_json)
+    if as_json and not quiet:
+        pairs = [{"players": list(own.line_up), "replays": own.count} for own in files]
+        click.echo(json.dumps({"end": "finished", "out": str(out), "bytes": folder.num_bytes, "pairs": pairs}))
+    elif not quiet:
+        before = f" ({already:,} were there before)" if already else ""
+        click.echo(f"{kept:,} replays written to {folder.path}{before}; {size(folder.num_bytes)} in all")
+        click.echo(f"next:  ludus convert {folder.path} --out DATASET")
 
 
 def _find(
-    game: str, players: Sequence[str], settings: tuple[str, ...], weights: Literal["live", "average"], greedy: bool
+    game: str, players: Sequence[str], settings: tuple[str, ...], weights: Weights, greedy: bool
 ) -> tuple[GameSource, dict[str, SeatedPlayer], tuple[str, ...]]:
     """The game, as it is played, who plays it, and the players' names."""
     if Path(game).is_dir():
@@ -125,14 +135,3 @@ def _find(
         if player not in bots:
             raise ConfigError(unknown(f"bot of {source.spec.name},", player, bots))
     return source, {player: SeatedPlayer(bot=bots[player]) for player in names}, names
-
-
-def _say(folder: ReplayFolder, files: Sequence[ReplayFiles], already: int, kept: int, as_json: bool) -> None:
-    out, num_bytes = folder.path, folder.num_bytes
-    if as_json:
-        pairs = [{"players": list(own.line_up), "replays": own.count} for own in files]
-        click.echo(json.dumps({"end": "finished", "out": str(out), "bytes": num_bytes, "pairs": pairs}))
-        return
-    before = f" ({already:,} were there before)" if already else ""
-    click.echo(f"{kept:,} replays written to {out}{before}; {size(num_bytes)} in all")
-    click.echo(f"next:  ludus convert {out} --out DATASET")

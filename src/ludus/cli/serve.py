@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 import sys
@@ -12,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ludus.cli.main import EndSignals
-from ludus.config import ConfigError
+from ludus.cli.options import ABOVE_0, AT_LEAST_0, COUNT, set_option
+from ludus.config import ConfigError, as_config_error
 from ludus.config.conversion import MAX_BYTES, build_from, read_yaml
+from ludus.games.catalog import SERVER_VARIABLE
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolation, isolate
-from ludus.games.pointing import SERVER_VARIABLE
 from ludus.games.remote.messages import DEFAULT_PORT
 from ludus.games.remote.source import with_client_options
 from ludus.replays.replay_games import find_game, with_options
+from ludus.services.registry import is_loopback
 from ludus.system.machine import install_command
 
 if TYPE_CHECKING:
@@ -28,25 +29,19 @@ if TYPE_CHECKING:
 
 @click.command("serve")
 @click.argument("game", metavar="GAME")
-@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
-              help="0: any that is free.")  # fmt: skip
-@click.option("--host", default="127.0.0.1", show_default=True,
-              help="Address to listen on. Other machines need a token.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True,
-              help="Processes for the tables of each client. 0: the game runs in the server itself, which is "
-              "quickest, but a crash of the game ends all.")  # fmt: skip
-@click.option("--step-seconds", type=click.FloatRange(min=0, min_open=True), default=20.0, show_default=True,
-              help="A step that takes a worker longer is a hang: its tables are lost.")  # fmt: skip
-@click.option("--tables-max", type=click.IntRange(min=1), default=4096, show_default=True,
-              help="Tables of all clients together.")  # fmt: skip
-@click.option("--message-mb", type=click.IntRange(1, 1024), default=64, show_default=True,
-              help="The longest message.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="0: any that is free.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on. Other machines need a token.")
+@click.option("--workers", type=AT_LEAST_0, default=1, help="Processes for the tables of each client. 0: the game runs "
+              "in the server itself, which is quickest, but a crash of the game ends all.")  # fmt: skip
+@click.option("--step-seconds", type=ABOVE_0, default=20.0, help="A longer step is a hang: its tables are lost.")
+@click.option("--tables-max", type=COUNT, default=4096, help="Tables of all clients together.")
+@click.option("--message-mb", type=click.IntRange(1, 1024), default=64, help="The longest message.")
 @click.option("--token-file", type=click.Path(), help="A file with the token that clients must send.")
 @click.option("--tls-cert", type=click.Path(), help="Certificate chain (PEM).")
 @click.option("--tls-key", type=click.Path(), help="Its private key (PEM).")
 @click.option("--program", type=click.Path(), help="FILE.yaml: another program that the game needs.")
-@click.option("--set", "settings", multiple=True, metavar="OPTION=VALUE", help="An option of GAME.")
-def command(
+@set_option("An option of GAME.", of="OPTION")
+def serve_command(
     game: str,
     port: int,
     host: str,
@@ -68,17 +63,19 @@ def command(
     ludus check remote://127.0.0.1:23432/connect_four
     """
     try:
-        from ludus.games.remote.connection import read_token
+        from ludus.games.remote.client import read_token
         from ludus.games.remote.server import GameServer, ServedGame, ServerConfig
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name!r} is not installed; {install_command('server')} adds it") from error
 
     os.environ.pop(SERVER_VARIABLE, None)  # the game runs here
-    try:
+    with as_config_error():
         token = None if token_file is None else read_token(token_file)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    _require_safe(host, token)
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"--host {host} can be reached from other machines: give --token-file, a file with a secret token "
+            "that clients send"
+        )
     tls = _read_tls(tls_cert, tls_key)
     plain = find_game(game, settings)
     how = Isolation(processes=workers, step_seconds=step_seconds) if workers else None
@@ -120,22 +117,8 @@ def command(
 def _hosted(source: GameSource, how: Isolation | None) -> GameSource:
     if how is None:
         return source
-    try:
+    with as_config_error(after="; or let it run in the server itself with --workers 0"):
         return isolate(source, how)
-    except ValueError as error:
-        raise ConfigError(f"{error}; or let it run in the server itself with --workers 0") from error
-
-
-def _require_safe(host: str, token: str | None) -> None:
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local and token is None:
-        raise ConfigError(
-            f"--host {host} can be reached from other machines: give --token-file, a file with a secret token "
-            "that clients send"
-        )
 
 
 def _read_tls(cert: str | None, key: str | None) -> tuple[bytes, bytes] | None:
@@ -164,11 +147,9 @@ def _outside_program(file: str) -> OutsideProgram:
         raise ConfigError(f"{file}: write `command: [...]` and what else the program needs")
     # Paths in the file are meant from where it lies, wherever the server is started.
     folder = path.parent / str(content.get("folder", "."))
-    try:
+    with as_config_error(FileNotFoundError, before=f"{file}: "):
         config: ProgramConfig = build_from(ProgramConfig, {**content, "folder": str(folder)}, file)
         return OutsideProgram(config, _tell)
-    except FileNotFoundError as error:
-        raise ConfigError(f"{file}: {error}") from error
 
 
 def _announce(game: str, name: str, host: str, port: int, workers: int, has_token: bool, has_tls: bool) -> None:

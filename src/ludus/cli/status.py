@@ -17,10 +17,11 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from ludus.cli.options import AT_LEAST_0, json_option
 from ludus.data.checks import unknown
 from ludus.lookup import open_run
 from ludus.observe.lost_matches import LossCount, LostMatches
-from ludus.observe.run_state import ENDED, GpuUse, gpus, look_at_run, silence, state_without_status, status_document
+from ludus.observe.run_state import ENDED, gpus, look_at_run, silence, state_without_status, status_document
 from ludus.observe.terminal import add_numbers, can_redraw, new_console, new_table
 from ludus.store.run_control import RunStatus
 from ludus.store.run_folder import RunFolder, RunFolderError
@@ -31,55 +32,42 @@ FOLLOW_S = 2.0
 @click.command("status")
 @click.argument("run", required=False, type=click.Path())
 @click.option("--follow", is_flag=True, help="Refresh every few seconds until the run has ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow one line at a time.")
+@json_option("Print JSON; with --follow one line at a time.")
 def status_command(run: str | None, follow: bool, as_json: bool) -> None:
     """Show the state, speed, workers and bottleneck of RUN (default: the newest under runs/).
 
     The controller writes its status every few seconds; cores and memory are measured by this command, for
     processes on this machine.
     """
-    folder = open_run(run)
-    if as_json:
-        _print_json(folder, follow)
-        return
-    console = new_console()
-    losses = LossCount()
-    status = look_at_run(folder)
-    if not follow:
-        console.print(_picture(folder, status, losses.follow_run(folder)))
-        return
-    live = Live(console=console, auto_refresh=False) if can_redraw(sys.stdout) else None
+    folder, console, losses = open_run(run), new_console(), LossCount()
+    is_drawn = follow and not as_json and can_redraw(sys.stdout)
+    live = Live(console=console, auto_refresh=False) if is_drawn else None
     with live or nullcontext():
         while True:
-            picture = _picture(folder, status, losses.follow_run(folder))
-            if live is not None:
-                live.update(picture, refresh=True)
+            if as_json:
+                document = status_document(folder, losses)
+                click.echo(json.dumps(document))
+                state = document["state"]
             else:
-                console.print(picture, "")
-            if status is not None and status.state in ENDED:
+                status = look_at_run(folder)
+                state = "" if status is None else status.state
+                picture = _picture(folder, status, losses.follow_run(folder))
+                if live is not None:
+                    live.update(picture, refresh=True)
+                else:
+                    console.print(picture, *([""] if follow else []))
+            if not follow or state in ENDED:
                 return
             time.sleep(FOLLOW_S)
-            status = look_at_run(folder)
-
-
-def _print_json(folder: RunFolder, follow: bool) -> None:
-    losses = LossCount()
-    while True:
-        document = status_document(folder, losses)
-        click.echo(json.dumps(document))
-        if not follow or document["state"] in ENDED:
-            return
-        time.sleep(FOLLOW_S)
-
-
-# --- for people ---
 
 
 def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | None) -> RenderableType:
     if status is None:
         return Text(f"{folder.path}: {state_without_status(folder)}")
     name = status.experiment if status.trial is None else f"{status.experiment}, trial {status.trial}"
-    head = Text.assemble((str(folder.path), "bold"), f"  {name}  ", (_state(status), "bold"))
+    silent = silence(status, time.time())
+    state = status.state + (f" (no news for {span(silent)})" if silent else "")
+    head = Text.assemble((str(folder.path), "bold"), f"  {name}  ", (state, "bold"))
     rows: list[RenderableType] = [head, Text(_progress(status))]
     if status.state == "dead":
         rows.append(Text(f"the process that trained it is gone; resume it: ludus train --run {folder.path} --resume"))
@@ -87,7 +75,13 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | No
         rows += [Text(), *(Text(line) for line in lost.lines())]
     if status.workers:
         rows += [Text(), _workers(status, folder)]
-        rows += [Text(_gpu(gpu)) for gpu in gpus()]
+        rows += [
+            Text(
+                f"GPU {gpu.name}: {gpu.utilisation:.0%} busy, {gpu.memory / 2**30:.1f} of "
+                f"{gpu.total_memory / 2**30:.1f} GiB"
+            )
+            for gpu in gpus()
+        ]
     if status.bottleneck is not None:
         found = status.bottleneck
         rows += [
@@ -96,11 +90,6 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | No
             Text(f"try:        {found.advice}"),
         ]
     return Group(*rows)
-
-
-def _state(status: RunStatus) -> str:
-    silent = silence(status, time.time())
-    return status.state + (f" (no news for {span(silent)})" if silent else "")
 
 
 def _progress(status: RunStatus) -> str:
@@ -140,18 +129,10 @@ def _workers(status: RunStatus, folder: RunFolder) -> RenderableType:
             "" if one.cores is None else f"{one.cores:.2f}",
             "" if one.memory is None else f"{one.memory / 2**20:,.0f} MiB",
             shares,
-            *([_address(one.address, folder)] if with_addresses else []),
+            # a socket in the run folder is named relative to it
+            *([one.address.replace(f"unix:{folder.path.resolve()}/", "unix:")] if with_addresses else []),
         )
     return table
-
-
-def _address(address: str, folder: RunFolder) -> str:
-    """The address of a service; a socket in the run folder is named relative to it."""
-    return address.replace(f"unix:{folder.path.resolve()}/", "unix:")
-
-
-def _gpu(gpu: GpuUse) -> str:
-    return f"GPU {gpu.name}: {gpu.utilisation:.0%} busy, {gpu.memory / 2**30:.1f} of {gpu.total_memory / 2**30:.1f} GiB"
 
 
 def span(seconds: float) -> str:
@@ -174,7 +155,7 @@ SUFFIX = ".log"
 @click.argument("run", type=click.Path())
 @click.argument("worker", required=False)
 @click.option("--follow", is_flag=True, help="Keep printing new lines until the run ends.")
-@click.option("--lines", type=click.IntRange(min=0), default=40, show_default=True, help="Past lines to print.")
+@click.option("--lines", type=AT_LEAST_0, default=40, help="Past lines to print.")
 def logs_command(run: str, worker: str | None, follow: bool, lines: int) -> None:
     """Print the latest log lines of the workers of RUN, or of one (actor-0, learner, policy-worker), by time.
     Each line begins with its time (UTC), the run and the worker.

@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 
 from ludus.cli.main import INTERRUPTED, OUT_OF_TIME
+from ludus.cli.options import COUNT, address_option, json_option, set_option
 from ludus.cli.train_view import UNREAD, TrainView, style_of
 from ludus.config import ConfigError
 from ludus.experiment import Experiment
@@ -23,7 +24,6 @@ from ludus.runtime.assemble import exact_report
 from ludus.runtime.coordinator import Training
 from ludus.runtime.processes import default_actors
 from ludus.services.endpoints import ServiceError
-from ludus.services.resources import UserService
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.system.machine import usable_cores
@@ -40,18 +40,16 @@ EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
 @click.option("--resume", is_flag=True, help="Resume --run (default: the newest run).")
 @click.option("--resume-or-start", is_flag=True, help="Resume --run if it exists, else start it: for batch jobs.")
 @click.option("--runtime", type=click.Choice(["serial", "local", "ray"]), help="Where the workers run.")
-@click.option("--address", help="A Ray cluster, HOST:PORT or auto; without one, --runtime ray starts a private one.")
-@click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a setting; may be repeated.")
-@click.option("--actors", type=click.IntRange(min=1), help="Actor processes; the run keeps the number.")
+@address_option
+@set_option()
+@click.option("--actors", type=COUNT, help="Actor processes; the run keeps the number.")
 @click.option("--trial", metavar="NAME", help="Name of this trial of the experiment: runs/RECIPE-NAME-001.")
 @click.option(
-    "--inference",
-    type=click.Choice(["inline", "worker"]),
-    help="Where policies run: in each actor, or in one policy worker for all (local runtime).",
+    "--inference", type=click.Choice(["inline", "worker"]), help="Policies run in actors, or in a policy worker."
 )
 @click.option("--quiet", is_flag=True, help="Show nothing until the end.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
-def command(
+@json_option("Print JSON lines instead of a table.")
+def train_command(
     experiment: str | None,
     run: str | None,
     resume: bool,
@@ -120,28 +118,18 @@ def _show_start(plan: Plan, folder: RunFolder, chosen: Experiment, console: Cons
     if plan.defaults is not None:
         console.print(f"defaults:   {plan.defaults}", soft_wrap=True)
     console.print(f"{plan.initial.describe()}{_workers(chosen, num_actors)}")
-    if chosen.services:
-        named = ", ".join(_service(name, one) for name, one in chosen.services.items())
-        console.print(f"services:   {named}")
+    needs = {name: one.resources and f", each with {one.resources}" for name, one in chosen.services.items()}
+    named = [f"{name} ({one.count}{needs[name] or ''})" for name, one in chosen.services.items()]
+    if named:
+        console.print(f"services:   {', '.join(named)}")
     for output in chosen.metrics:
         console.print(f"metrics:    {output.where(folder)}", soft_wrap=True)
-    for role in _without_teacher(chosen):
-        console.print(
-            f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
-            f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
-        )
-
-
-def _service(name: str, described: UserService) -> str:
-    needs = "" if described.resources is None else f", each with {described.resources}"
-    return f"{name} ({described.count}{needs})"
-
-
-def _without_teacher(experiment: Experiment) -> list[str]:
-    """Roles whose players would be held near the weights that they start from, which are fresh ones."""
-    if not any(reference.fixed for reference in experiment.algorithm.references.values()):
-        return []
-    return [name for name, role in experiment.league.roles.items() if role.start is None]
+    if any(reference.fixed for reference in chosen.algorithm.references.values()):
+        for role in (name for name, one in chosen.league.roles.items() if one.start is None):
+            console.print(
+                f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
+                f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
+            )
 
 
 def _workers(experiment: Experiment, num_actors: int) -> str:

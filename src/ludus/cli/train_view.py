@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import click
@@ -28,16 +28,13 @@ Style = Literal["live", "lines", "json", "quiet"]
 UNREAD = "nobody reads the output any more"
 """The reason that ends a run whose output pipe was closed, as in `ludus train --json | head`."""
 REDRAW_S = {"live": 1.0, "lines": EVERY_S, "json": 1.0}
-LEAGUE_S = 5.0
-"""The fit of the ratings is worth a few milliseconds now and then, not at every redraw."""
-LOW = 10
-"""With fewer lines than this for the league, a caption is too much."""
+LEAGUE_S = 5.0  # the fit of the ratings is worth a few milliseconds now and then, not at every redraw
+LOW = 10  # with fewer lines than this for the league, a caption is too much
 FIRST = ("entropy", "episode_reward", "value_loss", "policy_loss", "kl", "explained_variance", "learning_rate")
 """The statistics of a player that come first, where there is no room for all."""
 LEFT_OUT = ("lag", "max_lag", "stale", "skipped", "refused", "dropped")
 """Statistics of decisions and updates that did not count."""
-LAG_SHARE = "lag_share."
-"""Shares of decisions by their age: for curves, not for the live table."""
+LAG_SHARE = "lag_share."  # shares of decisions by their age: for curves, not for the live table
 
 
 def style_of(*, as_json: bool, quiet: bool) -> Style:
@@ -171,12 +168,10 @@ def _losses(numbers: Mapping[str, float], width: int, most: int) -> list[Text]:
         if slash and (value or what not in LEFT_OUT) and not what.startswith(LAG_SHARE):
             figure = short(value) if value >= 1_000 else f"{value:.3g}"
             shown.setdefault(player, {})[what] = f"{what}={figure}"
-    lines = [flow([player, *_in_order(figures)], width)[0] for player, figures in shown.items()]
+    lines = []
+    for player, figures in shown.items():
+        order = [*(what for what in FIRST if what in figures), *(what for what in figures if what not in FIRST)]
+        lines.append(flow([player, *(figures[what] for what in order)], width)[0])
     if len(lines) > most > 0:
         lines = [*lines[: most - 1], f"and {len(lines) - most + 1} more learning players"]
     return [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
-
-
-def _in_order(figures: Mapping[str, str]) -> Sequence[str]:
-    order = [*(what for what in FIRST if what in figures), *(what for what in figures if what not in FIRST)]
-    return [figures[what] for what in order]

@@ -2,61 +2,43 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ludus.cli.main import EndSignals
-from ludus.cli.page_options import page_options, read_access, show_in_browser
+from ludus.cli.options import PageOptions, page_options, trust_option
 from ludus.config import ConfigError
 from ludus.lookup import open_run
 
 
 @click.command("watch")
 @click.argument("run", required=False, type=click.Path())
-@click.option("--trust", is_flag=True, help="Show replays of a game of your own: imports the run's code.")
+@trust_option
 @page_options
-def watch_command(
-    run: str | None,
-    trust: bool,
-    host: str,
-    port: int,
-    token_file: str | None,
-    names: tuple[str, ...],
-    open_browser: bool | None,
-) -> int:
+def watch_command(run: str | None, trust: bool, **page: Any) -> int:
     """Show RUN (default: the newest under runs/) in a browser: its progress, league, players and matches.
 
     Reads only, while the run trains or long after, also from a copy or a read-only disk. On another machine:
     `ssh -L 8000:localhost:8000 MACHINE`, there `ludus watch RUN --port 8000`, here http://localhost:8000.
     """
-    access = read_access(host, token_file, names)
+    options = PageOptions(**page)
+    access = options.access()
     from ludus.evaluation.play.replays import replay_reader
-    from ludus.observe.view import RunView, ViewError
+    from ludus.observe.view import RunView
     from ludus.observe.web.dashboard import Dashboard
-    from ludus.observe.web.page_server import PageServer
 
     folder = open_run(run)
     signals = EndSignals()
-    view = RunView(folder)
-    dashboard = Dashboard(view, ViewError, replay_reader(folder, trusted=trust))
-    try:
-        server = PageServer(dashboard.app, access, port=port)
-        try:
-            server.start()
-            click.echo(f"{folder.path} at {server.url} (Ctrl-C ends)")
-            if access.token is not None:
-                click.echo("  it asks for the token; what it shows travels in the clear, `ssh -L` hides it")
-            sys.stdout.flush()
-            show_in_browser(server.url, open_browser)
-            signals.wait()
-        finally:
-            dashboard.close()
-            server.close()
-    finally:
-        dashboard.close()
-        view.close()
+    with (
+        closing(RunView(folder)) as view,
+        closing(Dashboard(view, replay_reader(folder, trusted=trust))) as dashboard,
+        options.serving(dashboard.app, access, f"{folder.path} at URL (Ctrl-C ends)"),
+        closing(dashboard),  # before the server, which waits for its requests
+    ):
+        signals.wait()
     return signals.exit_code
 
 
@@ -64,11 +46,9 @@ def watch_command(
 @click.argument("run", required=False, type=click.Path())
 @click.option("--out", type=click.Path(dir_okay=False), help="The file; default: report.html in the run folder.")
 @click.option(
-    "--export",
-    type=click.Path(file_okay=False),
-    help="Also write tables (CSV) and pictures (PNG, SVG) into this folder.",
+    "--export", type=click.Path(file_okay=False), help="Also write tables (CSV) and pictures (PNG, SVG) here."
 )
-@click.option("--trust", is_flag=True, help="Show replays of a game of your own: imports the run's code.")
+@trust_option
 def report_command(run: str | None, out: str | None, export: str | None, trust: bool) -> None:
     """Write RUN (default: the newest under runs/) into one HTML file that opens anywhere, without a network.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
@@ -21,6 +22,16 @@ _WORD = re.compile(r"\w+")
 
 class ConfigError(ValueError):
     """A setting does not exist, does not fit its type, or is rejected by its owner."""
+
+
+@contextmanager
+def as_config_error(*kinds: type[Exception], before: str = "", after: str = "") -> Iterator[None]:
+    """Raise errors of these kinds (default: ValueError) as `ConfigError`."""
+    caught = kinds or (ValueError,)
+    try:
+        yield
+    except caught as error:
+        raise ConfigError(f"{before}{error}{after}") from error
 
 
 class UnknownPathError(ConfigError):
@@ -50,8 +61,7 @@ def unknown_field(name: str, known: Iterable[str], owner: type | FunctionType, p
 
 
 def build(factory: Callable[..., Any], arguments: dict[str, Any], *places: str) -> Any:
-    """Call a constructor. Errors of its validation are prefixed with the path; of several `places`, with those
-    that the message names."""
+    """Call a constructor. Errors of its validation get the path in front; of several `places`, those that it names."""
     try:
         return factory(**arguments)
     except ConfigError:
@@ -146,8 +156,7 @@ def describe(hint: Any) -> str:
 
 
 def matches(value: Any, hint: Any) -> bool:
-    """Whether a value is of this type as it stands; an int is a float, a bool is neither. What was read
-    without its code may be of any type."""
+    """Whether a value is of this type: an int is a float, a bool is neither, `Unread` is anything."""
     if isinstance(value, Unread):
         return True
     return any(_matches_one(value, option) for option in members(hint))
@@ -195,8 +204,7 @@ def _is_kind_of(cls: type, wanted: Any) -> bool:
 
 
 def _provides(value: object, protocol: type) -> bool:
-    """Whether the value has every member of the protocol. Members are looked up on the class where possible, so
-    that no property is evaluated."""
+    """Whether the value has every member of the protocol. No property is evaluated if the class has the name."""
     cls = type(value)
     declared = getattr(cls, "__dataclass_fields__", {})
     return all(

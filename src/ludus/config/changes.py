@@ -15,8 +15,7 @@ from ludus.config.encoding import decode, read
 from ludus.config.listing import paths
 from ludus.data.checks import nearest
 
-ADD = "+"
-"""Prefix of a new key of a mapping."""
+ADD = "+"  # prefix of a new key of a mapping
 
 T = TypeVar("T")
 _KEEP = object()
@@ -57,11 +56,9 @@ def override(obj: T, path: str, value: Any) -> T:
 
 
 def apply_overrides(obj: T, overrides: Mapping[str, Any]) -> T:
-    """A copy of `obj` with all overrides applied: dotted paths, nested mappings, or both.
-
-    A mapping changes the fields that it names; with `type: ClassName` it builds a new component. The later of
-    two overrides of one path wins. `+key` adds a key to a mapping.
-    """
+    """A copy of `obj` with all overrides applied: dotted paths, nested mappings, or both. A mapping changes the fields
+    that it names; with `type: ClassName` it builds a new component. The later of two overrides of one path wins. `+key`
+    adds a key to a mapping."""
     change = _Change()
     change.insert(overrides)
     try:
@@ -161,8 +158,7 @@ def apply_encoded(obj: T, settings: Mapping[str, Any]) -> T:
 
 
 def apply_read(obj: T, settings: Mapping[str, Any]) -> T:
-    """Like `apply_encoded`, without importing the code that the values name. A change inside a part that was
-    not read is left out."""
+    """Like `apply_encoded`, without importing code. Changes inside a part that was not read are left out."""
     for path, value in settings.items():
         with suppress(ConfigError):
             obj = apply_overrides(obj, {path: _as_override(value, read)})

@@ -37,8 +37,7 @@ from ludus.public_names import find_public, load_public
 
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
-Maker = type | FunctionType
-"""A dataclass, or a function that returns one, such as a preset."""
+Maker = type | FunctionType  # a dataclass, or a function that returns one, such as a preset
 
 
 def load(address: str, path: str) -> Any:
@@ -50,16 +49,15 @@ def load(address: str, path: str) -> Any:
 
 
 def find_maker(name: str, allowed: tuple[type, ...], current: object, path: str) -> Maker:
-    """The dataclass called `name`: an address, one of the `allowed`, or one that lives beside them or
-    beside the current value (same file first, then the other files of its folder). Or a function beside them
-    that gives one of the `allowed`."""
+    """The dataclass or function called `name`: an address, one of the `allowed`, or one beside them."""
     if ":" in name:
         found = load(name, path)
         return found if makes(found, allowed) else _require_dataclass(found, name, path)
     for cls in allowed:
         if cls.__name__ == name and not is_protocol(cls):
             return _require_dataclass(cls, name, path)
-    modules = _home_modules(allowed, current)
+    owners = dict.fromkeys(owner.__module__ for owner in (type(current), *allowed))
+    modules = [module for module in owners if module in sys.modules and module != "builtins"]
     for module in modules:
         found = getattr(sys.modules[module], name, None)
         if is_dataclass_type(found):
@@ -87,17 +85,8 @@ def _require_dataclass(found: object, name: str, path: str) -> type:
     return found
 
 
-def _home_modules(allowed: tuple[type, ...], current: object) -> list[str]:
-    """The modules in which to look for a class without an address; the current value's module comes first."""
-    owners = [type(current), *allowed]
-    modules = dict.fromkeys(owner.__module__ for owner in owners)
-    return [name for name in modules if name in sys.modules and name != "builtins"]
-
-
 def _makers_beside(modules: list[str], wanted: set[str]) -> Iterator[tuple[str, str]]:
-    """(name, module) of the classes in the folders of these modules, and of the functions that give a wanted
-    one, read from the text: importing every file to look for a name would load libraries that the run has no
-    use for."""
+    """(name, module) of classes and makers in these folders, from the text of the files: an import may be expensive."""
     for package_name in dict.fromkeys(module.rpartition(".")[0] for module in modules):
         package = sys.modules.get(package_name)
         for folder in getattr(package, "__path__", ()):
@@ -120,8 +109,7 @@ def _functions_giving(wanted: set[str], text: str) -> Iterator[str]:
 
 
 MAX_BYTES = 256 * 1024
-MAX_VALUES = 10_000
-"""Counted with aliases expanded: a short file can expand to a very large tree."""
+MAX_VALUES = 10_000  # counted with aliases expanded: a short file can expand to a very large tree
 
 
 class _Loader(yaml.SafeLoader):
@@ -156,11 +144,8 @@ def read_yaml(text: str, what: str) -> Any:
 
 
 def load_yaml(path: str | Path) -> tuple[str, dict[str, Any]]:
-    """(recipe, overrides) of an experiment file: `recipe: NAME`, then the differences from it.
-
-    Overrides are nested mappings or dotted paths. The path of a recipe in a Python file may be relative to the
-    folder of the YAML file.
-    """
+    """(recipe, overrides) of an experiment file: `recipe: NAME`, then the differences from it. Overrides are nested
+    mappings or dotted paths. The path of a recipe in a Python file may be relative to the folder of the YAML file."""
     file = Path(path)
     try:
         size = file.stat().st_size
@@ -197,17 +182,13 @@ def _require_small(value: Any, what: str) -> None:
             pending.extend(node)
 
 
-TYPE_TAG = "type"
-"""The key under which a component names its class."""
-OTHER_TYPE_TAG = "$type"
-"""The same for a class that has a field called `type`."""
+TYPE_TAG = "type"  # the key under which a component names its class
+OTHER_TYPE_TAG = "$type"  # the same for a class that has a field called `type`
 
 
 def convert(value: Any, hint: Any, path: str, current: object = None) -> Any:
-    """Convert `value` to the type `hint`, parsing text by that type.
-
-    `current` is the value that it replaces: classes are also looked up next to its class.
-    """
+    """Convert `value` to the type `hint`, parsing text by that type. `current` is the value that it replaces: classes
+    are also looked up next to its class."""
     if not isinstance(value, str) and matches(value, hint):
         return value
     options = members(hint)
@@ -303,8 +284,7 @@ def _convert_plain(value: Any, hint: Any, path: str) -> Any:
     return result
 
 
-_NO = object()
-"""The result of a reader for a value that is not of its type."""
+_NO = object()  # the result of a reader for a value that is not of its type
 
 
 def _read_int(value: Any) -> Any:
@@ -333,17 +313,13 @@ def _read_text_as(words: Mapping[str, Any]) -> Callable[[Any], Any]:
     return lambda value: words.get(value.strip().lower(), _NO) if isinstance(value, str) else _NO
 
 
-def _read_anything(value: Any) -> Any:
-    return read_yaml(value, "the value") if isinstance(value, str) else value
-
-
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     NoneType: _read_text_as({"none": None, "null": None}),
     bool: _read_text_as({"true": True, "false": False}),
     int: _read_int,
     float: _read_float,
     str: lambda value: value if isinstance(value, str) else _NO,
-    Any: _read_anything,
+    Any: lambda value: read_yaml(value, "the value") if isinstance(value, str) else value,
 }
 
 
@@ -394,13 +370,10 @@ def _component(value: str | Mapping[str, Any], allowed: tuple[type, ...], path: 
         rest = {key: item for key, item in value.items() if key != tag}
         return build_from(find_maker(name, allowed, current, path), rest, path)
     concrete = [cls for cls in allowed if is_dataclass_type(cls)]
-    fitting = [cls for cls in concrete if _could_be(cls, value)]
+    known = {cls: {field.name for field in fields(cls) if field.init} for cls in concrete}
+    fitting = [cls for cls in concrete if set(required_fields(cls)) <= set(value) <= known[cls]]
     for only in (fitting, concrete):  # if there is only one candidate, its error names the wrong field
         if len(only) == 1:
             return build_from(only[0], value, path)
     names = " or ".join(f"type: {cls.__name__}" for cls in fitting or concrete) or "type: ClassName"
     raise MismatchError(f"{path}: say which class it is: {names}")
-
-
-def _could_be(cls: type, values: Mapping[str, Any]) -> bool:
-    return set(required_fields(cls)) <= set(values) <= {field.name for field in fields(cls) if field.init}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path, PurePath
@@ -53,18 +53,16 @@ def read(data: Any) -> Any:
 
 def code_named_by(data: Any) -> list[str]:
     """Addresses of code in an encoded tree that is not Ludus' own."""
-    found: dict[str, None] = {}
-    _collect(data, found)
-    return list(found)
+    named = (text for text in _texts(data) if _is_code(text) and not text.startswith("ludus."))
+    return list(dict.fromkeys(named))
 
 
-def _collect(data: Any, found: dict[str, None]) -> None:
+def _texts(data: Any) -> Iterator[str]:
     if isinstance(data, str):
-        if _is_code(data) and not data.startswith("ludus."):
-            found[data] = None
+        yield data
     elif isinstance(data, list | dict):
         for item in data.values() if isinstance(data, dict) else data:
-            _collect(item, found)
+            yield from _texts(item)
 
 
 def _is_code(text: str) -> bool:
@@ -182,10 +180,8 @@ def _decode_enum(data: dict[str, Any], path: str, component: _Builder) -> Any:
 _Builder = Callable[[str, Mapping[str, Any], str], Any]
 """Makes a component from the name of its class, its encoded fields and its path."""
 _CODE = re.compile(r"[^\s:#@]+:[A-Za-z_][\w.]*")
-_CODE_TAGS = ("$enum", "$ref")
-"""Tags that name code."""
-_READABLE = ("ludus.league.", "ludus.data.")
-"""Where the rules of leagues are, which need neither PyTorch nor a game."""
+_CODE_TAGS = ("$enum", "$ref")  # tags that name code
+_READABLE = ("ludus.league.", "ludus.data.")  # where the rules of leagues are, which need neither PyTorch nor a game
 _DECODERS: Mapping[str, Callable[[dict[str, Any], str, _Builder], Any]] = {
     "$enum": _decode_enum,
     "$float": lambda data, path, component: float(data["$float"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from itertools import pairwise
@@ -19,8 +19,7 @@ class _Missing:
         return "missing"
 
 
-MISSING: Final = _Missing()
-"""The value, in a difference, of a setting that one tree does not have."""
+MISSING: Final = _Missing()  # the value, in a difference, of a setting that one tree does not have
 
 
 class Setting(NamedTuple):
@@ -90,11 +89,8 @@ def _items(obj: Any) -> list[tuple[Any, Any]]:
 
 
 def _holds_components(obj: Any) -> bool:
-    return is_component(obj) or (isinstance(obj, tuple | Mapping) and any(map(_holds_components, _values(obj))))
-
-
-def _values(obj: tuple[Any, ...] | Mapping[Any, Any]) -> Iterable[Any]:
-    return obj.values() if isinstance(obj, Mapping) else obj
+    parts = obj.values() if isinstance(obj, Mapping) else obj if isinstance(obj, tuple) else ()
+    return is_component(obj) or any(map(_holds_components, parts))
 
 
 def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -103,7 +99,7 @@ def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if alike and parts_a is not None and parts_b is not None:
         for step in dict.fromkeys((*parts_a, *parts_b)):
             yield from _differences(parts_a.get(step, MISSING), parts_b.get(step, MISSING), join(path, step))
-    elif not _same(a, b):
+    elif isinstance(a, bool) != isinstance(b, bool) or not (a == b or (a != a and b != b)):
         yield path, a, b
 
 
@@ -113,9 +109,3 @@ def _parts(obj: Any) -> Mapping[Any, Any] | None:
     if isinstance(obj, Mapping):
         return obj
     return dict(_items(obj)) or None
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, bool) != isinstance(b, bool):
-        return False
-    return bool(a == b or (a != a and b != b))

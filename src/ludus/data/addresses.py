@@ -1,7 +1,5 @@
-"""Addresses of Python objects: `package.module:Name` or `path/to/file.py:Name`, to the object and back.
-
-A file is loaded once per absolute path, so that loading a class twice gives the same class.
-"""
+"""Addresses of Python objects: `package.module:Name` or `path/to/file.py:Name`, to the object and back. A file is
+loaded once per absolute path, so that loading a class twice gives the same class."""
 
 from __future__ import annotations
 
@@ -14,11 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ludus.data.checks import nearest
+from ludus.data.checks import did_you_mean, nearest
 
-FILE_ATTRIBUTE = "__ludus_file__"
-"""Attribute of a module loaded from a file: its absolute path."""
-
+FILE_ATTRIBUTE = "__ludus_file__"  # attribute of a module loaded from a file: its absolute path
 
 _loading = threading.local()
 
@@ -64,13 +60,12 @@ def load_address(address: str) -> Any:
     place, colon, name = address.rpartition(":")
     if not colon or not place or not name:
         raise ValueError(f"{address!r} is not an address: write FILE.py:NAME or PACKAGE.MODULE:NAME")
-    target: Any = load_file(place) if _is_file(place) else _import(place, address)
+    is_file = place.endswith(".py") or "/" in place or "\\" in place
+    target: Any = load_file(place) if is_file else _import(place, address)
     for step in name.split("."):
         if not hasattr(target, step):
-            names = [known for known in vars(target) if not known.startswith("_")]
-            close = nearest(step, names)
-            hint = f"; did you mean {close!r}?" if close else f"; it has {', '.join(sorted(names)[:8])}"
-            raise AttributeError(f"{place!r} has no {step!r}{hint if names else ''}")
+            names = sorted(known for known in vars(target) if not known.startswith("_"))
+            raise AttributeError(f"{place!r} has no {step!r}{did_you_mean(step, names)}")
         target = getattr(target, step)
     return target
 
@@ -90,10 +85,6 @@ def address_of(obj: Any) -> str:
         if place is None:
             raise ValueError(f"{name} has no address: it was written at a prompt; put it into a file")
     return f"{place or module_name}:{name}"
-
-
-def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place
 
 
 def _import(module: str, address: str) -> ModuleType:

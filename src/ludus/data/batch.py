@@ -12,11 +12,9 @@ _IN_TIME = ("reward", "rewards", "elapsed", "over", "follows", "version")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Columns [T+1, B, ...] of trajectories; after `flat` or `pick` single decisions [rows, ...].
-
-    Row t's successor is row t+1 of the same column. Rows that are not `valid` are never trained on: the last
-    row, the bootstrap row after a truncation, padding, and decisions that are too old.
-    """
+    """Columns [T+1, B, ...] of trajectories; after `flat` or `pick` single decisions [rows, ...]. Row t's successor is
+    row t+1 of the same column. Rows that are not `valid` are never trained on: the last row, the bootstrap row after a
+    truncation, padding, and decisions that are too old."""
 
     observation: dict[str, Any]
     legal: dict[str, Any]
@@ -62,15 +60,20 @@ class Batch:
         return self._apply(function, function)
 
     def flat(self) -> Batch:
-        """All rows as single decisions, without memory: row t of trajectory b becomes b * (T+1) + t. A view if
-        the columns have that memory layout, as those of `SlotPool.stack` do."""
+        """All rows as single decisions, without memory: row t of trajectory b becomes b * (T+1) + t. Usually a view."""
         in_time: dict[str, Any] = dict.fromkeys(_IN_TIME)
         without = replace(self, state={}, **in_time)
         return without._apply(lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:]), _itself)
 
     def pick(self, index: Any, *, all_valid: bool = False) -> Batch:
         """Some single decisions of a flat batch."""
-        return replace(self._apply(lambda array: _select(array, index), _itself), all_valid=all_valid)
+
+        def select(array: Any) -> Any:
+            # `index_select` of tensors copies whole rows and is several times faster.
+            by_rows = getattr(array, "index_select", None)
+            return array[index] if by_rows is None else by_rows(0, index)
+
+        return replace(self._apply(select, _itself), all_valid=all_valid)
 
     def rows(self, index: Any) -> Batch:
         """Single decisions of a batch of trajectories by their number t * B + b; only without memory."""
@@ -109,15 +112,8 @@ class Batch:
         return replace(self, **changed)
 
 
-_NO_COLUMNS = ("progress", "all_valid", "over_ranks")
-_COLUMNS = tuple(spec.name for spec in fields(Batch) if spec.name not in _NO_COLUMNS)
+_COLUMNS = tuple(spec.name for spec in fields(Batch) if spec.name not in ("progress", "all_valid", "over_ranks"))
 
 
 def _itself(array: Any) -> Any:
     return array
-
-
-def _select(array: Any, index: Any) -> Any:
-    """`array[index]`; `index_select` of tensors copies whole rows and is several times faster."""
-    select = getattr(array, "index_select", None)
-    return array[index] if select is None else select(0, index)

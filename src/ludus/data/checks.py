@@ -14,6 +14,16 @@ def nearest(wrong: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | N
     return by_lower[close[0]] if close else None
 
 
+def did_you_mean(wrong: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The end of an error message about an unknown name: the nearest known name, else `otherwise`, else some names."""
+    names = list(known)
+    if close := nearest(wrong, names):
+        return f"; did you mean {close!r}?"
+    if otherwise is not None:
+        return otherwise and f"; {otherwise}"
+    return f"; there are {', '.join(names[:8])}{', ...' * (len(names) > 8)}" if names else "; there are none"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The error message for a name that does not exist. It offers the nearest name, or lists the first twelve."""
     names = list(known)
@@ -40,8 +50,7 @@ def require_one_of(owner: object, options: Collection[str], **settings: str) -> 
     """Raise a ValueError for a setting of `owner` that is none of the options."""
     for name, value in settings.items():
         if value not in options:
-            close = nearest(value, options)
-            hint = "" if close is None else f"; did you mean {close!r}?"
+            hint = did_you_mean(value, options, otherwise="")
             raise ValueError(f"{type(owner).__name__}.{name} is {value!r}, not one of {list(options)}{hint}")
 
 

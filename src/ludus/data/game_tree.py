@@ -1,8 +1,6 @@
-"""Game trees as arrays: exact values, best responses and NashConv by vectorised sweeps in sequence form.
-
-A seat's *sequence* is its latest (information state, action) pair. With perfect recall it determines all of the
-seat's earlier ones, so sweeps run over information states instead of histories.
-"""
+"""Game trees as arrays: exact values, best responses and NashConv by vectorised sweeps in sequence form. A seat's
+*sequence* is its latest (information state, action) pair. With perfect recall it determines all of the seat's earlier
+ones, so sweeps run over information states instead of histories."""
 
 from __future__ import annotations
 
@@ -43,11 +41,9 @@ class TreeState(Protocol):
         """The observation of the seat to move, as in the game's `TableView` (one row, no leading axes)."""
 
 
-Probs = NDArray[np.float64]
-"""[infostates, actions]: a behavioural policy of all seats."""
+Probs = NDArray[np.float64]  # [infostates, actions]: a behavioural policy of all seats
 
-TIE = 1e-12
-"""Values this close count as equal, so that rounding never decides between actions."""
+TIE = 1e-12  # values this close count as equal, so that rounding never decides between actions
 
 
 class ForgetfulSeatError(ValueError):
@@ -58,33 +54,20 @@ class ForgetfulSeatError(ValueError):
 class FlatTree:
     """A game tree. Node 0 is the root, nodes are ordered by depth, and children of a node are consecutive."""
 
-    seat: IntArray
-    """[nodes]: the seat to move, CHANCE or OVER."""
-    parent: IntArray
-    """[nodes]: -1 at the root."""
-    action: IntArray
-    """[nodes]: the action or chance outcome that led here, -1 at the root."""
-    depth: IntArray
-    """[nodes]"""
-    chance: NDArray[np.float64]
-    """[nodes]: probability of this outcome of the parent if that is a chance node, else 1."""
-    infostate: IntArray
-    """[nodes]: information state of the seat to move, -1 where there is none."""
-    returns: NDArray[np.float64]
-    """[nodes, seats]: zero except where the game is over."""
-    sequence: IntArray
-    """[nodes, seats]: the seat's latest infostate * actions + action, or infostates * actions if none yet."""
-    keys: tuple[Hashable, ...]
-    """Per information state: its `information_state()`."""
+    seat: IntArray  # [nodes]: the seat to move, CHANCE or OVER
+    parent: IntArray  # [nodes]: -1 at the root
+    action: IntArray  # [nodes]: the action or chance outcome that led here, -1 at the root
+    depth: IntArray  # [nodes]
+    chance: NDArray[np.float64]  # [nodes]: probability of this outcome of a chance node, else 1
+    infostate: IntArray  # [nodes]: information state of the seat to move, -1 where there is none
+    returns: NDArray[np.float64]  # [nodes, seats]: zero except where the game is over
+    sequence: IntArray  # [nodes, seats]: latest infostate * actions + action of the seat; infostates * actions: none
+    keys: tuple[Hashable, ...]  # per information state: its `information_state()`
     infostate_seat: IntArray
-    infostate_parent: IntArray
-    """[infostates]: the sequence of its seat that leads to it."""
-    infostate_depth: IntArray
-    """[infostates]: number of earlier decisions of its seat."""
-    observations: Tree
-    """Per information state: the observation of its seat."""
-    legal: NDArray[np.bool_]
-    """[infostates, actions]"""
+    infostate_parent: IntArray  # [infostates]: the sequence of its seat that leads to it
+    infostate_depth: IntArray  # [infostates]: number of earlier decisions of its seat
+    observations: Tree  # per information state: the observation of its seat
+    legal: NDArray[np.bool_]  # [infostates, actions]
 
     @classmethod
     def build(cls, root: TreeState) -> FlatTree:
@@ -129,10 +112,8 @@ class FlatTree:
         return total
 
     def best_response(self, seat: int, probs: Probs) -> tuple[float, Probs]:
-        """The best value of `seat` against the others, and `probs` with its rows replaced by the best response.
-
-        Ties, and states that the others never reach, take the lowest action.
-        """
+        """The best value of `seat` against the others, and `probs` with its rows replaced by the best response. Ties,
+        and states that the others never reach, take the lowest action."""
         policy = np.array(self._checked(probs))
 
         def best(rows: IntArray, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -146,10 +127,8 @@ class FlatTree:
         return value, policy
 
     def action_values(self, seat: int, probs: Probs) -> tuple[Probs, NDArray[np.float64]]:
-        """Counterfactual values of `seat`: [infostates, actions] and, following `probs`, [infostates].
-
-        They are weighted by the reach of the others and of chance, and zero in the rows of other seats.
-        """
+        """Counterfactual values of `seat`: [infostates, actions] and, following `probs`, [infostates]. They are
+        weighted by the reach of the others and of chance, and zero in the rows of other seats."""
         probs = self._checked(probs)
         expected = np.zeros(len(probs))
 
@@ -185,10 +164,8 @@ class FlatTree:
         return policy
 
     def mixture(self, policies: NDArray[np.float64], weights: ArrayLike) -> Probs:
-        """The policy equivalent to drawing one of [M, I, A] policies per seat before the game.
-
-        `weights` is [M], or [seats, M] if the seats draw from different distributions.
-        """
+        """The policy equivalent to drawing one of [M, I, A] policies per seat before the game. `weights` is [M], or
+        [seats, M] if the seats draw from different distributions."""
         for policy in policies:
             self._checked(policy)
         shares = np.broadcast_to(np.asarray(weights, np.float64), (self.num_seats, len(policies)))
@@ -243,9 +220,7 @@ class FlatTree:
         self, seat: int, probs: Probs, value_of: Callable[[IntArray, NDArray[np.float64]], NDArray[np.float64]]
     ) -> tuple[Probs, float]:
         """Action values of `seat`, backed up from its last decisions to its first, and the value of the game.
-
-        `value_of(infostates, action values)` gives the values of the information states.
-        """
+        `value_of(infostates, action values)` gives the values of the information states."""
         gains = self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat]
         worth: Probs = np.bincount(self._leaf_sequence[seat], gains, self.legal.size + 1).astype(np.float64)
         values = worth[:-1].reshape(self.legal.shape)

@@ -1,7 +1,5 @@
-"""Records: matches, results, the events of the ledger, and the edits and orders for a running league.
-
-All are frozen msgspec structs, so that they travel between processes and machines as plain JSON.
-"""
+"""Records: matches, results, the events of the ledger, and the edits and orders for a running league. All are frozen
+msgspec structs, so that they travel between processes and machines as plain JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 Purpose = Literal["training", "evaluation", "human"]
-Settings = dict[str, Any]
-"""Path in the experiment -> value as plain JSON."""
+Settings = dict[str, Any]  # path in the experiment -> value as plain JSON
 
 
 class ModelId(msgspec.Struct, frozen=True, gc=False, order=True):
-    """The id of one player's weights at one version. A resume or reset raises the incarnation, so that an id
-    never has two contents."""
+    """The id of a player's weights. A resume or reset raises the incarnation, so that an id never has two contents."""
 
     player: str
     incarnation: int
@@ -161,8 +157,7 @@ class PlayerReset(Event, frozen=True, tag="player_reset"):
 
 
 class SettingsChanged(Event, frozen=True, tag="settings_changed"):
-    """The experiment has other values at these paths from now on, for all players or for one. They change
-    together, because shares that sum to 1 cannot change one by one."""
+    """Settings that have other values from now on, for all players or for one. They change together."""
 
     settings: Settings
     player: str | None = None
@@ -221,8 +216,7 @@ AnyEvent = (
 )
 
 
-RECORDED = "recorded as match "
-"""Prefix of the answer to `RecordGame`, followed by the number of the match."""
+RECORDED = "recorded as match "  # prefix of the answer to `RecordGame`, followed by the number of the match
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, tag_field="edit", forbid_unknown_fields=True):
@@ -259,8 +253,7 @@ class ResetPlayer(Edit, frozen=True, kw_only=True, tag="reset"):
 
 
 class RecordGame(Edit, frozen=True, kw_only=True, tag="game"):
-    """A game played by a person. It becomes a match of purpose "human", issued and ended at once, so that no
-    match stays open if the person leaves."""
+    """A game played by a person: a match of purpose "human" that is issued and ended at once, so it is never open."""
 
     sides: tuple[tuple[str, ...], ...]
     """Per team: its only player, or the player of each of its seats."""
@@ -284,5 +277,4 @@ class Stop(Edit, frozen=True, kw_only=True, tag="stop"):
 
 
 AnyEdit = ChangeSettings | AddPlayer | RemovePlayer | FreezePlayer | ResetPlayer | RecordGame
-Order = Pause | Continue | Stop
-"""Commands to the process that trains the run; they do not change the league."""
+Order = Pause | Continue | Stop  # commands to the process that trains the run; they do not change the league

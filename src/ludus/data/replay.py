@@ -1,9 +1,7 @@
-"""Replays of single episodes, the episodes taken from them, and the columns of datasets made from those.
-
-A replay holds the seed and the actions of one episode: a table is a function of both, so playing it again gives
-the observations. The file is compressed msgpack after a header with a checksum. Reading it never executes
-anything; the reader looks up the game that it names.
-"""
+"""Replays of single episodes, the episodes taken from them, and the columns of datasets made from those. A replay holds
+the seed and the actions of one episode: a table is a function of both, so playing it again gives the observations. The
+file is compressed msgpack after a header with a checksum. Reading it never executes anything; the reader looks up the
+game that it names."""
 
 from __future__ import annotations
 
@@ -30,10 +28,8 @@ SUFFIX = ".replay"
 _FORMAT = 1
 MAGIC = b"\x89LUDUS\r\n"
 
-_HEAD = struct.Struct("<8sHQ16s")
-"""Magic, format, length of the body, checksum of format and body."""
-_MOST_BYTES = 1 << 30
-"""Limit of the decompressed size: more than any episode needs."""
+_HEAD = struct.Struct("<8sHQ16s")  # magic, format, length of the body, checksum of format and body
+_MOST_BYTES = 1 << 30  # limit of the decompressed size: more than any episode needs
 _DTYPES = frozenset(("uint8", "int8", "int16", "int32", "int64"))
 
 
@@ -248,21 +244,16 @@ class EpisodeFilter:
 
     def drops(self, facts: EpisodeFacts) -> str | None:
         """The first filter that drops this seat; None if it is selected."""
-        if self.map is not None and facts.map != self.map:
-            return "map"
-        if self.game_version is not None and facts.version != self.game_version:
-            return "game_version"
-        if self.matchup and sorted(facts.matchup) != sorted(self.matchup):
-            return "matchup"
-        if self.player and facts.player not in self.player:
-            return "player"
-        if self.outcome is not None and facts.outcome != self.outcome:
-            return "outcome"
-        if facts.length < self.min_length:
-            return "min_length"
-        if self.max_length is not None and facts.length > self.max_length:
-            return "max_length"
-        return None
+        dropped = {
+            "map": self.map not in (None, facts.map),
+            "game_version": self.game_version not in (None, facts.version),
+            "matchup": self.matchup and sorted(facts.matchup) != sorted(self.matchup),
+            "player": self.player and facts.player not in self.player,
+            "outcome": self.outcome not in (None, facts.outcome),
+            "min_length": facts.length < self.min_length,
+            "max_length": self.max_length is not None and facts.length > self.max_length,
+        }
+        return next((name for name, drops in dropped.items() if drops), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,8 +264,7 @@ class NoOp:
     value: int = 0
 
 
-EVERY = 8
-"""Decisions to do nothing are kept if this divides their number."""
+EVERY = 8  # decisions to do nothing are kept if this divides their number
 
 
 def kept_decisions(is_no_op: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -296,19 +286,14 @@ class EpisodeSource(Protocol):
     @property
     def game(self) -> str: ...
     @property
-    def kind(self) -> SeatKind:
-        """The kind of all its seats."""
-
+    def kind(self) -> SeatKind: ...  # of all its seats
     @property
     def strategy(self) -> tuple[int, int] | None:
         """Length of a build order and number of facts of what was built; None: episodes have neither."""
 
-    def replays(self) -> Sequence[str]:
-        """The names of all replays, always in the same order."""
-
+    def replays(self) -> Sequence[str]: ...  # the names of all replays, always in the same order
     def decode(self, names: Sequence[str], wanted: EpisodeFilter) -> Iterator[DecodedReplay]:
-        """Decode these replays in order. Seats that the filter drops are counted; a replay that is damaged or
-        cannot be played is skipped with the reason and never raises."""
+        """Decode these replays in order. Dropped seats are counted; a damaged replay is skipped with the reason."""
 
 
 FORMAT = 1
@@ -328,24 +313,16 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a dataset. `raw`: plain rows, possibly in a smaller type. `bits`: eight bools per byte.
     `codes`: indices into `codes`. `ragged`: the real rows of entity lists, concatenated."""
 
-    name: str
-    """As in a trajectory (`observation.NAME`, `legal.NAME`, `action.NAME`, `reward`), or `episode.NAME`."""
+    name: str  # as in a trajectory (`observation.NAME`, `legal.NAME`, `action.NAME`, `reward`), or `episode.NAME`
     file: str
     storage: Storage
-    dtype: str
-    """Type when read."""
-    shape: tuple[int, ...]
-    """Shape of one row when read."""
-    stored: str
-    """Type in the file."""
-    width: int
-    """Values per stored row."""
-    items: int = 0
-    """Valid stored rows."""
-    crc: int = 0
-    """Checksum of the valid bytes."""
-    codes: tuple[int, ...] = ()
-    """For `codes`: the bits of the value of each index."""
+    dtype: str  # type when read
+    shape: tuple[int, ...]  # shape of one row when read
+    stored: str  # type in the file
+    width: int  # values per stored row
+    items: int = 0  # valid stored rows
+    crc: int = 0  # checksum of the valid bytes
+    codes: tuple[int, ...] = ()  # for `codes`: the bits of the value of each index
 
     @property
     def row_bytes(self) -> int:
@@ -361,15 +338,11 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int
     game: str
-    kind: dict[str, Any]
-    """See `specs.kind_to_json`."""
-    settings: dict[str, Any]
-    """How replays were selected and thinned out; the same for the whole dataset."""
+    kind: dict[str, Any]  # see `specs.kind_to_json`
+    settings: dict[str, Any]  # how replays were selected and thinned out; the same for the whole dataset
     columns: tuple[Column, ...]
-    replays: Column
-    """The list of replays, one per line, skipped ones included."""
-    names: tuple[str, ...] = ()
-    """Names of players, match-ups, maps and versions. Episodes refer to them by index."""
+    replays: Column  # the list of replays, one per line, skipped ones included
+    names: tuple[str, ...] = ()  # names of players, match-ups, maps and versions. Episodes refer to them by index.
 
 
 class ReplayLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -421,12 +394,8 @@ def start_name(entities: str) -> str:
 
 def _episode_columns(strategy: tuple[int, int] | None) -> list[Column]:
     dtypes = {
-        "rows": "int32",
-        "decisions": "int32",
-        "length": "int32",
-        "seat": "int32",
-        "outcome": "float32",
-        "score": "float32",
+        **dict.fromkeys(("rows", "decisions", "length", "seat"), "int32"),
+        **dict.fromkeys(("outcome", "score"), "float32"),
         **dict.fromkeys(("replay", "player", "matchup", "map", "version"), "int32"),
     }
     found = [_column(f"episode.{name}", array_spec((), dtype), "raw", dtype, 1) for name, dtype in dtypes.items()]
@@ -438,8 +407,7 @@ def _episode_columns(strategy: tuple[int, int] | None) -> list[Column]:
 
 
 def as_stored(column: Column, rows: Array, lengths: Array | None = None) -> Array:
-    """Rows of a decoded episode as [stored rows, width]. A `ragged` column needs `lengths`, and a `codes`
-    column a code for every value."""
+    """Rows of an episode as [stored rows, width]. `ragged` needs `lengths`, `codes` a code for every value."""
     if column.storage == "bits":
         return np.packbits(rows.reshape(len(rows), -1), axis=1)
     if column.storage == "codes":
@@ -497,15 +465,8 @@ def _bits(rows: Array) -> NDArray[np.uint32]:
 
 
 def _column(name: str, spec: ArraySpec, storage: Storage, stored: str, width: int) -> Column:
-    return Column(
-        name=name,
-        file=f"{quote(name, safe='')}.bin",
-        storage=storage,
-        dtype=spec.dtype.name,
-        shape=spec.shape,
-        stored=stored,
-        width=width,
-    )
+    file, dtype = f"{quote(name, safe='')}.bin", spec.dtype.name
+    return Column(name=name, file=file, storage=storage, dtype=dtype, shape=spec.shape, stored=stored, width=width)
 
 
 def _size(spec: ArraySpec) -> int:

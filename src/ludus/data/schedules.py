@@ -53,10 +53,8 @@ LiveField = Annotated[_T, LIVE]
 """Marks the type of a live setting: it and everything inside it may change while a run trains."""
 
 
-WINDOW_S = 10.0
-"""Seconds over which speed is measured."""
-LEAST_S = 0.5
-"""Fewest seconds that give a speed."""
+WINDOW_S = 10.0  # seconds over which speed is measured
+LEAST_S = 0.5  # fewest seconds that give a speed
 
 
 class Speed:

@@ -1,7 +1,5 @@
 """Specs of a game: the shapes of observations and actions per kind of seat, seats and teams, and their JSON form.
-
-Everything that allocates arrays (games, trajectory slots, networks) reads only these specs.
-"""
+Everything that allocates arrays (games, trajectory slots, networks) reads only these specs."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from numpy.typing import NDArray
 
 from ludus.data.checks import require_in
 
-CRITIC_PREFIX = "critic."
-"""Arrays of critic-only parts carry this prefix, so one flat tree holds the whole observation."""
+CRITIC_PREFIX = "critic."  # arrays of critic-only parts carry this prefix, so one flat tree holds the whole observation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +61,8 @@ class Planes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entities:
-    """A list of up to `maximum` entities with `features` numbers each.
-
-    It has two arrays: NAME holds the features, NAME_length the number of real rows.
-    """
+    """A list of up to `maximum` entities with `features` numbers each. It has two arrays: NAME holds the features,
+    NAME_length the number of real rows."""
 
     maximum: int
     features: int
@@ -131,11 +126,9 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pointer:
-    """Up to `picks` different rows of the `Entities` part `into`. Legal mask: [maximum].
-
-    With one pick the action is an index. With more it is `picks` indices, -1 after the end;
-    the network also has an end token, so fewer may be picked, but at least one.
-    """
+    """Up to `picks` different rows of the `Entities` part `into`. Legal mask: [maximum]. With one pick the action is an
+    index. With more it is `picks` indices, -1 after the end; the network also has an end token, so fewer may be picked,
+    but at least one."""
 
     into: str
     picks: int = 1
@@ -169,21 +162,18 @@ class ActionSpec:
     heads: Mapping[str, Head]
 
     def __post_init__(self) -> None:
+        if not self.heads:
+            raise ValueError("an ActionSpec needs at least one head")
         seen: dict[str, Head] = {}
         for name, head in self.heads.items():
             if head.when is not None:
-                before = seen.get(head.when.head)
+                what, before = f"head {name!r} depends on {head.when.head!r}", seen.get(head.when.head)
                 if not isinstance(before, Choice):
-                    raise ValueError(f"head {name!r} depends on {head.when.head!r}, which is not an earlier Choice")
-                wrong = [value for value in head.when.values if not 0 <= value < before.num]
-                if wrong:
-                    raise ValueError(
-                        f"head {name!r} depends on {head.when.head!r} being {wrong[0]}, "
-                        f"but that head has {before.num} options"
-                    )
+                    raise ValueError(f"{what}, which is not an earlier Choice")
+                for value in head.when.values:
+                    if not 0 <= value < before.num:
+                        raise ValueError(f"{what} being {value}, but that head has {before.num} options")
             seen[name] = head
-        if not seen:
-            raise ValueError("an ActionSpec needs at least one head")
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
@@ -249,10 +239,8 @@ class SeatKind:
 
 @dataclass(frozen=True, kw_only=True)
 class GameSpec:
-    """The fixed facts of a game.
-
-    `seats[i]` is the kind (an index into `kinds`) of seat i; `teams[i]` is its team, counted from 0.
-    """
+    """The fixed facts of a game. `seats[i]` is the kind (an index into `kinds`) of seat i; `teams[i]` is its team,
+    counted from 0."""
 
     name: str
     kinds: tuple[SeatKind, ...]
@@ -267,11 +255,9 @@ class GameSpec:
     timed: bool = False
     """The game keeps a clock; otherwise a decision takes one unit of the seat's time."""
     repeatable: bool = True
-    """An episode is a function of its seed and actions (checked). If off, a resumed run restarts its open
-    episodes."""
+    """An episode is a function of its seed and actions (checked); if not, a resumed run restarts open episodes."""
     hidden_information: bool | None = None
-    """Whether seats have private information, such as cards; None: unknown. `ludus train ADDRESS` chooses the
-    algorithm by it."""
+    """Whether seats have private information; None: unknown. It decides the default algorithm of a game."""
 
     def __post_init__(self) -> None:
         require_in(self, "[1, inf]", max_length=self.max_length)
@@ -342,19 +328,15 @@ class GameSpec:
 
 
 def patterns_of_seats(patterns: Collection[str], seats: Sequence[Sequence[str]], setting: str) -> tuple[str, ...]:
-    """For each seat, given by its names, the first pattern that matches one of them.
-
-    Raises unless every seat has a pattern and every pattern a seat.
-    """
+    """For each seat, given by its names, the first pattern that matches one of them. Raises unless every seat has a
+    pattern and every pattern a seat."""
     fitting = [
         [pattern for pattern in patterns if any(fnmatchcase(name, pattern) for name in names)] for names in seats
     ]
     for names, found in zip(seats, fitting, strict=True):
         if not found:
-            raise ValueError(
-                f"{setting}: no pattern fits {names[0]}, only {', '.join(patterns) or 'none'} given; "
-                "put '*' last for all other seats"
-            )
+            given = ", ".join(patterns) or "none"
+            raise ValueError(f"{setting}: no pattern fits {names[0]}, only {given} given; put '*' last for all others")
     for pattern in patterns:
         if not any(pattern in found for found in fitting):
             shown = ", ".join(" = ".join(names) for names in seats)
@@ -393,11 +375,8 @@ def kind_from_json(data: Mapping[str, Any]) -> SeatKind:
 
 def spec_to_json(spec: GameSpec) -> dict[str, Any]:
     plain = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    return plain | {
-        "kinds": [kind_to_json(kind) for kind in spec.kinds],
-        "seats": list(spec.seats),
-        "teams": list(spec.teams),
-    }
+    kinds = [kind_to_json(kind) for kind in spec.kinds]
+    return plain | {"kinds": kinds, "seats": list(spec.seats), "teams": list(spec.teams)}
 
 
 def spec_from_json(data: Mapping[str, Any]) -> GameSpec:
@@ -407,8 +386,7 @@ def spec_from_json(data: Mapping[str, Any]) -> GameSpec:
 
 
 def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:
-    """Where two kinds differ: path, such as `observation.entities.features` -> both values (None: missing).
-    The names of the kinds do not count; the order of heads does."""
+    """Where two kinds differ, names aside: path -> both values (None: missing). The order of heads counts."""
     left, right = (dict(_flat("", kind_to_json(kind))) for kind in (one, other))
     paths = [path for path in dict.fromkeys([*left, *right]) if path != "name"]
     found = {path: (left.get(path), right.get(path)) for path in paths if left.get(path) != right.get(path)}

@@ -1,8 +1,6 @@
-"""Trajectory slots: preallocated columns that actors write in place and learners stack into batches.
-
-A trajectory is one seat's view of up to T of its own decisions. Its slot has T+1 rows: the value of the
-row after the last decision is the bootstrap. Short episodes are packed one after the other into a slot.
-"""
+"""Trajectory slots: preallocated columns that actors write in place and learners stack into batches. A trajectory is
+one seat's view of up to T of its own decisions. Its slot has T+1 rows: the value of the row after the last decision is
+the bootstrap. Short episodes are packed one after the other into a slot."""
 
 from __future__ import annotations
 
@@ -25,10 +23,8 @@ class TrajectoryLayout:
 
     kind: SeatKind
     unroll_length: int
-    state: Mapping[str, ArraySpec] = field(default_factory=dict)
-    """Memory of the policy before row 0."""
-    recomputed: Mapping[str, ArraySpec] = field(default_factory=dict)
-    """Columns with one entry per row that a buffer worker fills instead of the actor."""
+    state: Mapping[str, ArraySpec] = field(default_factory=dict)  # memory of the policy before row 0
+    recomputed: Mapping[str, ArraySpec] = field(default_factory=dict)  # columns that a buffer worker fills, by row
 
     @cached_property
     def rows(self) -> dict[str, ArraySpec]:
@@ -81,16 +77,12 @@ class SlotPool:
         return versions
 
     def stack(self, slots: IntArray, oldest_version: int = 0) -> Batch:
-        """Copy these slots into a batch, time first.
-
-        Decisions made with weights older than `oldest_version` are kept for the returns of their neighbours
-        but are not `valid`.
-        """
+        """Copy these slots into a batch, time first. Decisions made with weights older than `oldest_version` are kept
+        for the returns of their neighbours but are not `valid`."""
         return self._batch(self._copy(slots), oldest_version)
 
     def stack_finite(self, slots: IntArray, oldest_version: int = 0) -> tuple[Batch | None, NDArray[np.bool_]]:
-        """`stack` without the slots that hold a NaN or an infinity, and a mask of the others. Padding of
-        entities may hold anything."""
+        """`stack` without slots that hold a NaN or an infinity outside of padding, and a mask of the others."""
         copied = self._copy(slots)
         finite = self._are_finite(copied)
         if not finite.all():
@@ -103,11 +95,9 @@ class SlotPool:
         return {name: array.take(slots, 0) for name, array in columns}
 
     def _are_finite(self, copied: Tree) -> NDArray[np.bool_]:
-        """Which slots are finite. A finite sum of squares proves it for a whole column in one fast pass.
-
-        Rows left over from an earlier trajectory do not count. Their NaNs and infinities are zeroed, because
-        even a row that is never trained on could spoil a sum.
-        """
+        """Which slots are finite. A finite sum of squares proves it for a whole column in one fast pass. Rows left over
+        from an earlier trajectory do not count. Their NaNs and infinities are zeroed, because even a row that is never
+        trained on could spoil a sum."""
         length, over = copied["length"], copied["over"]
         finite = np.ones(len(length), np.bool_)
         for name, array in copied.items():
@@ -151,12 +141,12 @@ class SlotPool:
         )
 
 
-class TrajectoryWriter:
-    """Writes the decisions of many streams into slots.
+_OF_STREAMS = ("owner", "slot", "row", "open", "clock")  # arrays of `TrajectoryWriter` with an entry per stream
 
-    A stream is one learning seat at one table. Its latest decision stays open, and collects reward, until the
-    stream's next decision or the end of the episode.
-    """
+
+class TrajectoryWriter:
+    """Writes the decisions of many streams into slots. A stream is one learning seat at one table. Its latest decision
+    stays open, and collects reward, until the stream's next decision or the end of the episode."""
 
     def __init__(
         self, pool: SlotPool, num_streams: int, hand_over: Callable[[int, IntArray], None], slots: range | None = None
@@ -166,16 +156,12 @@ class TrajectoryWriter:
         self._last_row = pool.layout.unroll_length
         self._hand_over = hand_over
         self._free = list(reversed(range(pool.num_slots) if slots is None else slots))
-        self.owner = np.full(num_streams, -1, np.int64)
-        """The number of the learner that gets the stream's slots, or -1."""
+        self.owner = np.full(num_streams, -1, np.int64)  # the learner that gets the stream's slots, or -1
         self.slot = np.full(num_streams, -1, np.int64)
-        self.row = np.full(num_streams, -1, np.int64)
-        """The latest row written."""
+        self.row = np.full(num_streams, -1, np.int64)  # the latest row written
         self.open = np.zeros(num_streams, np.bool_)
-        self.clock = np.zeros(num_streams, np.int64)
-        """Game time of the open decision."""
-        self.dropped_reward = 0.0
-        """Sum of |reward| before a stream's first decision of an episode."""
+        self.clock = np.zeros(num_streams, np.int64)  # game time of the open decision
+        self.dropped_reward = 0.0  # sum of |reward| before a stream's first decision of an episode
 
     @property
     def num_free(self) -> int:
@@ -252,8 +238,7 @@ class TrajectoryWriter:
         self._close(streams)
 
     def truncate(self, streams: IntArray, columns: Mapping[str, Array], clock: IntArray | None = None) -> None:
-        """The episode was truncated; all these streams are open. `columns` holds the last observation and its
-        value, for the bootstrap."""
+        """End truncated episodes of open streams. `columns` holds the bootstrap: the last observation and its value."""
         rows = self._pool.rows
         slot, row = self.slot[streams], self.row[streams]
         if clock is not None:
@@ -264,17 +249,13 @@ class TrajectoryWriter:
         self._close(streams)
 
     def flush(self, streams: IntArray, state: Mapping[str, Array]) -> None:
-        """Hand over the unfinished slots of the streams; open decisions move to a new slot.
-
-        `state` is the memory before each stream's latest decision.
-        """
+        """Hand over unfinished slots; open decisions move to new ones. `state` is the memory before these decisions."""
         has_rows = self.slot[streams] >= 0
         is_open = self.open[streams]
         closed = streams[has_rows & ~is_open]
         if len(closed):
             self._finish(closed, self.row[closed] + 1)
-            self.slot[closed] = -1
-            self.row[closed] = -1
+            self.slot[closed] = self.row[closed] = -1
         keep = has_rows & is_open & (self.row[streams] > 0)
         going_on = streams[keep]
         if len(going_on):
@@ -294,18 +275,11 @@ class TrajectoryWriter:
 
     def save(self) -> Tree:
         """The state that `load` needs to continue exactly here."""
-        return {
-            "owner": self.owner,
-            "slot": self.slot,
-            "row": self.row,
-            "open": self.open,
-            "clock": self.clock,
-            "free": np.array(self._free, np.int64),
-            "dropped_reward": np.array(self.dropped_reward),
-        }
+        streams = {name: getattr(self, name) for name in _OF_STREAMS}
+        return {**streams, "free": np.array(self._free, np.int64), "dropped_reward": np.array(self.dropped_reward)}
 
     def load(self, saved: Mapping[str, Array]) -> None:
-        for name in ("owner", "slot", "row", "open", "clock"):
+        for name in _OF_STREAMS:
             getattr(self, name)[...] = saved[name]
         self._free = saved["free"].tolist()
         self.dropped_reward = float(saved["dropped_reward"])
@@ -327,8 +301,7 @@ class TrajectoryWriter:
         full = streams[self.row[streams] >= self._last_row - 1]  # the last row is for bootstraps only
         if len(full):
             self._finish(full, self._last_row)
-            self.slot[full] = -1
-            self.row[full] = -1
+            self.slot[full] = self.row[full] = -1
 
     def _start(self, streams: IntArray, state: Mapping[str, Array]) -> None:
         if len(self._free) < len(streams):

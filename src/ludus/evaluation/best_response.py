@@ -1,5 +1,4 @@
-"""Trains a best response to a frozen target: a run of its own with one learning player, whose only opponent
-is the target."""
+"""Best responses to a frozen target: a run of its own, whose only learning player meets the target alone."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ import msgspec
 from ludus.algorithms.algorithm import Algorithm
 from ludus.data.records import ModelId
 from ludus.data.trees import Tree
-from ludus.evaluation.exploitability import ExactMeasure
-from ludus.evaluation.targets import Member, SharesFrom, Target
+from ludus.evaluation.exploitability import ExactMeasure, Member, SharesFrom, Target
 from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
@@ -53,18 +51,11 @@ class ExploiterStart:
     weights: Tree
 
 
-def default_budget(experiment: Experiment) -> int:
-    return min(experiment.budget, MOST_BUDGET)
-
-
 def exploiter_experiment(
     experiment: Experiment, target: Target, *, seed: int, start: ExploiterStart | None = None
 ) -> Experiment:
-    """The game, model, algorithm and budget; one exploiter, which meets the target alone. It has the weights
-    `start`, or fresh ones.
-
-    A teacher would hold it near where it starts, so it has none. Nothing is evaluated on the way: its
-    snapshots are measured afterwards, against the target."""
+    """The run's experiment with one exploiter, which meets the target alone. It has no teacher, which would hold it
+    near where it starts, and no evaluations: its snapshots are measured afterwards."""
     role = Role(
         matchmaking=FixedLaw(shares={id_of(member): member.share for member in target.members}),
         promotion=BySteps(every=-(-experiment.budget // SNAPSHOTS)),
@@ -310,11 +301,8 @@ class Attempt:
         self.curve: list[CurvePoint] = []
         self.stopped_at: tuple[int, float | None] | None = None
         """Decisions of the exploiter that was stopped, and its win rate in recent training, if it has any."""
-        self._run = run
-        self._experiment = experiment
-        self._target = target
-        self._episodes = episodes
-        self._start = start
+        self._run, self._experiment, self._target = run, experiment, target
+        self._episodes, self._start = episodes, start
         self._folders: list[RunFolder] = []
         """Folders of all exploiters, also of those that could not start."""
         self._trained: dict[int, tuple[Experiment, RunFolder, League]] = {}
@@ -326,10 +314,8 @@ class Attempt:
         watching: Watching,
         tell: Callable[[str], None] = lambda line: None,
     ) -> TrainedMeasure | None:
-        """Train and measure; None if the training was stopped. `tell` gets a line about each measurement.
-
-        An exploiter is measured before its training ends: the target or the game may call services that run
-        with it."""
+        """Train and measure; None if the training was stopped. An exploiter is measured before its training ends,
+        because the target or the game may call services that run with it."""
         for number, seed in enumerate(self.seeds):
             experiment = exploiter_experiment(self._experiment, self._target, seed=seed, start=self._start)
             folder = create_folder(self._run, experiment, self._target, command, self._start)

@@ -1,8 +1,5 @@
-"""Measurements of a run's players: matches between any of them, and how much one can be beaten by.
-
-`Run.evaluate`, `Run.exploit`, `ludus eval` and `ludus exploit` call these functions. They load the run's game and
-networks, and with them the code that the run names.
-"""
+"""Measurements of a run's players: matches between any of them, and how much one can be beaten by. They import the
+code that the run names."""
 
 from __future__ import annotations
 
@@ -17,9 +14,16 @@ from typing import Any, Literal
 import msgspec
 
 from ludus.config import ConfigError, apply_overrides
-from ludus.evaluation.best_response import Attempt, ExploiterStart, ExploitRecord, Watching, default_budget, players_of
-from ludus.evaluation.exploitability import NotExactError, exact_game, measure_exactly
-from ludus.evaluation.targets import Target, describe_target, find_mixture, find_player
+from ludus.evaluation.best_response import MOST_BUDGET, Attempt, ExploiterStart, ExploitRecord, Watching, players_of
+from ludus.evaluation.exploitability import (
+    NotExactError,
+    Target,
+    describe_target,
+    exact_game,
+    find_mixture,
+    find_player,
+    measure_exactly,
+)
 from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
@@ -121,10 +125,8 @@ class SeatedMatches:
 def seated_matches(
     folder: RunFolder, players: Sequence[str], *, weights: Weights, greedy: bool
 ) -> Iterator[SeatedMatches]:
-    """Load players of a run, with the services that they may call; the services end with the block.
-
-    Without players: the first learning player, its first snapshot and the evaluation bots.
-    """
+    """Load players of a run, with the services that they may call; the services end with the block. Without players:
+    the first learning player, its first snapshot and the evaluation bots."""
     experiment, league = load_state(folder)
     experiment, players = add_bots(experiment, players, taken=league.players)
     chosen = players or (*list(league.standings)[:1], *league.candidates.frozen()[:1], *experiment.evaluation.opponents)
@@ -187,11 +189,7 @@ def exploit(
 
     Args:
         player: None: the first learning player, or with `mixture` the equilibrium mixture of the frozen players.
-        watching: shows the training of an exploiter.
-        tell: gets a line about each step.
         start: address of the model that exploiters start from; None: fresh weights.
-        address: of a Ray cluster.
-        keep: whether the folders of the exploiters stay.
         command: as the folders of the exploiters record it; None: that of this process.
 
     Raises:
@@ -221,7 +219,8 @@ def exploit(
         )
         if method != "train" and start is None:
             try:
-                return _keep(folder, msgspec.structs.replace(record, exact=_exact(experiment, target)))
+                exact = measure_exactly(exact_game(experiment), target.members)
+                return _keep(folder, msgspec.structs.replace(record, exact=exact))
             except NotExactError as error:
                 if method == "exact":
                     raise ConfigError(
@@ -254,8 +253,7 @@ def exploit(
 
 @contextmanager
 def _services_if_room(experiment: Experiment, folder: RunFolder, tell: Tell) -> Iterator[None]:
-    """The services of a run, which its game or bots may call. Few exact answers need any, so a machine that
-    has too few resources for them computes its answer without."""
+    """The services of a run. Few exact answers need any, so a machine with too few resources goes on without."""
     with ExitStack() as stack:
         try:
             stack.enter_context(services_at_hand(experiment, folder))
@@ -276,15 +274,6 @@ def _find_target(
     return find_player(experiment, folder, league, player, weights)
 
 
-def _exact(experiment: Experiment, target: Target) -> Any:
-    members = target.members
-    return measure_exactly(
-        exact_game(experiment),
-        [(member.name, member.seated) for member in members],
-        [member.share for member in members],
-    )
-
-
 def _trained_with(
     experiment: Experiment, overrides: Mapping[str, Any], runtime: str | None, budget: float | str | None
 ) -> Experiment:
@@ -292,7 +281,7 @@ def _trained_with(
     for path in overrides:
         if (part := path.split(".")[0]) in FIXED:
             raise ConfigError(f"{path}: an exploiter has the {part} that its target asks for")
-    changed = {**overrides, "budget": default_budget(experiment) if budget is None else budget}
+    changed = {**overrides, "budget": min(experiment.budget, MOST_BUDGET) if budget is None else budget}
     if runtime is not None:
         changed["runtime"] = runtime
     chosen = apply_overrides(experiment, changed)

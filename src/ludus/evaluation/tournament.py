@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.records import Match, Result, Side
 from ludus.data.replay import Replay, SeatPlayer
-from ludus.data.specs import ArraySpec
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import IntArray
 from ludus.games.game import GameBatch, GameSource, Seat, lost_tables
@@ -53,35 +53,25 @@ class Tournament:
         """Position of a line-up, and how often it was tried."""
         self.results: dict[int, Result] = {}
         """By position of the line-up."""
+        seated = [players.get(player) for line_up in line_ups for player in line_up]
+        learned = [one.policies for one in seated if one.policies]  # memories of one kind of seat have one shape
         layouts = [
-            TrajectoryLayout(kind=kind, unroll_length=1, state=self._memory_of(index, players))
+            TrajectoryLayout(kind=kind, unroll_length=1, state=learned[0][index].state_arrays if learned else {})
             for index, kind in enumerate(game.spec.kinds)
         ]
+        num_draws = [max((one[kind].num_draws for one in learned), default=0) for kind in range(len(layouts))]
         self._actor = Actor(
             name="tournament",
             game=game.tables(tables),
             config=ActorConfig(num_tables=tables, matches=1, episodes_per_table=self._per_table, unroll_length=1),
             client=self,
-            inference=InlineInference(players, self._draws(game, players)),
+            inference=InlineInference(players, num_draws),
             pools=tuple(SlotPool(layout, 1) for layout in layouts),
             trajectories=self,
             hand_over_after=None,
             seed=seed,
             watch=watch,
         )
-
-    def _draws(self, game: GameSource, players: Players) -> list[int]:
-        """Uniform numbers per row and kind of seat: what any of the policies needs."""
-        seated = [players.get(player) for line_up in self._line_ups for player in line_up]
-        return [
-            max((one.policies[kind].num_draws for one in seated if one.policies), default=0)
-            for kind in range(len(game.spec.kinds))
-        ]
-
-    def _memory_of(self, kind: int, players: Players) -> Mapping[str, ArraySpec]:
-        """Memory of the policies of one kind of seat; all have the same shape, bots have none."""
-        seated = (players.get(player) for line_up in self._line_ups for player in line_up)
-        return next((one.policies[kind].state_arrays for one in seated if one.policies), {})
 
     def run(self) -> dict[int, Result]:
         """Play everything; the results by position of the line-up."""
@@ -254,13 +244,7 @@ class Recorder(Tournament):
             return match
         wanted = self._wanted[self.position(match.id)]
         rotations = -(-wanted.episodes // self._teams)
-        return Match(
-            id=match.id,
-            purpose="evaluation",
-            sides=tuple(Side(players=(player,)) for player in wanted.players),
-            tables=tables,
-            episodes_per_table=-(-rotations // tables) * self._teams,
-        )
+        return msgspec.structs.replace(match, episodes_per_table=-(-rotations // tables) * self._teams)
 
     def _ended(self, recording: Recording) -> None:
         seating, table = self._actor.seating, recording.table

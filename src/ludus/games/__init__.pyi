@@ -25,7 +25,7 @@ from ludus.data.specs import When  # The condition under which a head of an acti
 from ludus.data.specs import ArraySpec  # Shape and dtype of one array.
 from ludus.games.game import TableView  # The arrays of a GameBatch.
 from ludus.games.game import allocate_actions  # Arrays for the actions of all tables.
-from ludus.games.table import Table  # One table of any game, with the plain interface of a Game.
+from ludus.games.tables import Table  # One table of any game, with the plain interface of a Game.
 from ludus.games.bots import StrategyBot  # A scripted player given by action probabilities.
 from ludus.games.bots import Rows  # What the seats that a bot plays see and may do, one row each.
 from ludus.data.trees import Tree  # A dict of numpy arrays with the same leading axes.
@@ -79,7 +79,7 @@ from ludus.games.adapters.openspiel import OpenSpiel  # A game of OpenSpiel.
 from ludus.games.adapters.pettingzoo import PettingZoo  # An environment of PettingZoo.
 from ludus.games.adapters.pettingzoo_atari import MultiAtari  # An Atari game for several players.
 from ludus.games.adapters.gymnasium import Gymnasium  # An environment of Gymnasium.
-from ludus.games.adapters.gymnasium_old import OldGym  # An environment of the older gym.
+from ludus.games.adapters.gymnasium_tables import OldGym  # An environment of the older gym.
 from ludus.games.adapters.atari import Atari  # An Atari game for one player.
 from ludus.games.adapters.slimevolley import SlimeVolley  # SlimeVolley.
 from ludus.games.adapters.pysc2 import PySC2  # A map of StarCraft II.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import Entities, Pointer, SeatKind, length_name
-from ludus.data.trees import Array, IntArray, Tree, take
-from ludus.games.game import GameBatch, HostsBots
+from ludus.data.trees import Array, IntArray, Tree, put, take
+from ludus.games.game import Actions, Bot, GameBatch, HostsBots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +50,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomBot:
-    """Draws legal options uniformly; for a pointer with several picks it first draws their number.
-
-    Heads that do not count (`when`) get 0, or -1 throughout if they take several picks.
-    """
+    """Draws legal options uniformly; for a pointer with several picks it first draws their number."""
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         rows = Rows.of(game, tables, seats)
@@ -75,6 +72,15 @@ class RandomBot:
             else:
                 actions[name] = np.where(counts, keys.argmax(axis=1), 0).astype(np.int32)
         return actions
+
+
+def act_among(bot: Bot, game: GameBatch, among: NDArray[np.bool_], rng: np.random.Generator, actions: Actions) -> None:
+    """Write the bot's actions for the seats to act in `among`, which broadcasts with [tables, seats]."""
+    acting = game.view.to_act & among
+    for kind, seats in enumerate(game.spec.seats_of_kind):
+        tables, columns = np.nonzero(acting[:, seats])
+        if len(tables):
+            put(actions[kind], (tables, columns), bot.act(game, tables, np.asarray(seats)[columns], rng))
 
 
 def head_counts(kind: SeatKind, head: str, earlier: Mapping[str, Array], num_rows: int) -> NDArray[np.bool_]:
@@ -122,6 +128,11 @@ class HostedBot:
         if not isinstance(game, HostsBots):
             raise TypeError(f"bot {self.name!r} plays only where its game runs, not at {type(game).__name__}")
         return game.bot_act(self.name, tables, seats, int(rng.integers(2**63)))
+
+
+def hosted_bots(names: Iterable[str]) -> dict[str, Bot]:
+    """The bots of a game that runs elsewhere; `random` needs nothing of the game and acts here."""
+    return {name: RandomBot() if name == "random" else HostedBot(name) for name in ("random", *names)}
 
 
 class StrategyBot(ABC):

@@ -10,6 +10,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import reprlib
 import sys
@@ -25,8 +26,12 @@ from ludus.games.environments import environment_python
 from ludus.games.game import GameSource
 from ludus.games.isolation.isolated import Isolated
 from ludus.games.lift import BatchSource, Lifted
-from ludus.games.pointing import REMOTE, remote_game, server_is_named
+from ludus.games.seat_rows import GameError, nearest
 from ludus.system.machine import install_command
+
+REMOTE = "remote://"
+SERVER_VARIABLE = "LUDUS_GAME_SERVER"
+_REMOTE_MODULE = "ludus.games.remote.source"  # needs gRPC, so it is loaded only for games on a server
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,15 +49,10 @@ class GameEntry:
     needs: str | None = None
     """What of the user's own it is played with, beside the library."""
 
-    @property
-    def installed(self) -> bool:
-        return self.install is None
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapter:
-    """Games of another library: `PREFIX:NAME` makes the source with NAME as its `argument`. A library
-    with a single game has no argument and is named by the prefix alone."""
+    """Games of another library, `PREFIX:NAME`. A library with a single game has no `argument` for the name."""
 
     source: str
     argument: str | None
@@ -77,7 +77,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         spelling="ludus.games.adapters.gymnasium:own_spelling",
     ),
     "gym": Adapter(
-        source="ludus.games.adapters.gymnasium_old:OldGym",
+        source="ludus.games.adapters.gymnasium_tables:OldGym",
         argument="env_id",
         library="gym",
         install="pip install gym",
@@ -198,7 +198,7 @@ def resolve(address: str, **options: Any) -> GameSource:
     if address not in builtin_names():
         if address.endswith(".py"):
             raise ValueError(f"which game of {address!r}? write {address}:CLASS")
-        raise ValueError(f"no game {address!r}{_nearest(address, game_names())}")
+        raise ValueError(f"no game {address!r}{nearest(address, game_names())}")
     module = importlib.import_module(f"{builtin.__name__}.{address}")
     return as_source(getattr(module, _class_name(address)), options, address)
 
@@ -224,16 +224,10 @@ def list_games() -> list[GameEntry]:
 
 def find_object(address: str) -> Any:
     """What a file or module has under a name. Refuses an address whose module is nearly a library of games."""
-    _refuse_misspelt(address.partition(":")[0], address)
-    return load_address(address)
-
-
-def _refuse_misspelt(prefix: str, address: str) -> None:
-    families = [*ADAPTERS, REMOTE.partition(":")[0]]
-    close = difflib.get_close_matches(prefix.lower(), families, n=1)
+    prefix, _, rest = address.partition(":")
+    close = difflib.get_close_matches(prefix.lower(), [*ADAPTERS, REMOTE.partition(":")[0]], n=1)
     if not close or not prefix.isidentifier() or _is_module(prefix):
-        return
-    rest = address.removeprefix(f"{prefix}:")
+        return load_address(address)
     if close[0] in ADAPTERS:
         meant = close[0] if ADAPTERS[close[0]].argument is None else f"{close[0]}:{rest}"
     else:
@@ -264,15 +258,15 @@ def _adapted(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any
 
 def _in_own_environment(adapter: Adapter, prefix: str, name: str, options: Mapping[str, Any]) -> GameSource:
     """A game whose library is not here, where it is."""
-    if server_is_named():
-        return remote_game(f"{prefix}:{name}" if name else prefix, options)
+    address = f"{prefix}:{name}" if name else prefix
+    if os.environ.get(SERVER_VARIABLE):
+        return remote_game(address, options)
     python = environment_python(prefix)
-    here = Path(sys.prefix)
-    if python is None or python.parent.parent.resolve() == here.resolve():  # broken: not to be asked again
+    if python is None or python.parent.parent.resolve() == Path(sys.prefix).resolve():  # broken: not to be asked again
         raise ModuleNotFoundError(
             f"{adapter.library!r} is not installed; {adapter.install} adds it", name=adapter.library
         )
-    return Isolated(f"{prefix}:{name}" if name else prefix, dict(options), python=str(python))
+    return Isolated(address, dict(options), python=str(python))
 
 
 def builtin_names() -> list[str]:
@@ -297,7 +291,8 @@ def is_game(found: Any) -> bool:
 def as_source(found: Any, options: Mapping[str, Any], address: str) -> GameSource:
     """The game that the object at an address is or makes."""
     if _is_source(found) and not isinstance(found, type):
-        return _with_options(found, options, address)
+        changed: GameSource = _with_options(found, options, address)
+        return changed
     if not callable(found):
         kind = "a table of its own, so name its class" if _is_game(found) else f"{found!r}"
         raise TypeError(f"{address!r} is {kind}; expected a GameSource, a Game class or a function")
@@ -337,14 +332,13 @@ def _makes_tables(found: Callable[..., Any]) -> bool:
     return needed == ["num_tables"]
 
 
-def _with_options(source: Any, options: Mapping[str, Any], address: str) -> GameSource:
+def _with_options(source: Any, options: Mapping[str, Any], address: str) -> Any:
     if not options:
-        return source  # type: ignore[no-any-return]
+        return source
     if not is_dataclass(source) or isinstance(source, type):
         raise TypeError(f"{address!r} takes no options, got {', '.join(options)}")
     _require_known(type(source), options, address)
-    changed: Any = replace(source, **options)
-    return changed  # type: ignore[no-any-return]
+    return replace(source, **options)
 
 
 def _require_known(maker: Callable[..., Any], options: Mapping[str, Any], address: str) -> None:
@@ -355,7 +349,7 @@ def _require_known(maker: Callable[..., Any], options: Mapping[str, Any], addres
         return
     for name in options:
         if name not in parameters:
-            raise ValueError(f"{address!r} has no option {name!r}{_nearest(name, list(parameters))}")
+            raise ValueError(f"{address!r} has no option {name!r}{nearest(name, parameters)}")
 
 
 def _class_name(game: str) -> str:
@@ -366,16 +360,28 @@ def _builtin_games() -> dict[str, str]:
     """Name -> first line of its docstring, read from the files without importing them."""
     games: dict[str, str] = {}
     for found in pkgutil.iter_modules(builtin.__path__):
-        place = Path(builtin.__path__[0]) / found.name
-        file = place / "__init__.py" if found.ispkg else place.with_suffix(".py")
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = ast.parse(Path(builtin.__path__[0], f"{found.name}.py").read_text(encoding="utf-8"))
         if any(isinstance(node, ast.ClassDef) and node.name == _class_name(found.name) for node in tree.body):
             games[found.name] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return games
 
 
-def _nearest(wrong: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(wrong, known, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there are {', '.join(sorted(known))}" if known else "; there are none"
+def pointed_at_server(game: GameSource) -> GameSource:
+    """The game at the server that LUDUS_GAME_SERVER names, or the game itself if it names none."""
+    return _of_remote("at_server")(game) if os.environ.get(SERVER_VARIABLE) else game
+
+
+def remote_game(address: str, options: Mapping[str, Any]) -> GameSource:
+    """The game at `remote://HOST:PORT/GAME`. Any other address is a game at the server that LUDUS_GAME_SERVER names."""
+    if address.startswith(REMOTE):
+        return _of_remote("from_address")(address, **options)  # type: ignore[no-any-return]
+    return _of_remote("Remote")(game=address, options=options)  # type: ignore[no-any-return]
+
+
+def _of_remote(name: str) -> Any:
+    try:
+        return load_address(f"{_REMOTE_MODULE}:{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "grpc":
+            raise
+        raise GameError(f"a game on a server needs 'grpcio'; {install_command('server')} adds it") from error

@@ -15,30 +15,17 @@ from numpy.typing import NDArray
 from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.specs import Choice, GameSpec, Point, Pointer
 from ludus.data.trees import IntArray, Tree, put, take
+from ludus.games import checked_play
 from ludus.games.bots import RandomBot, Rows, first_illegal
 from ludus.games.catalog import resolve
-from ludus.games.check_report import Evidence, Report, TableLost, described
-from ludus.games.checked_play import (
-    TOLERANCE,
-    WatchedTables,
-    check_shapes,
-    crop,
-    difference,
-    seat_legal,
-    seat_observation,
-    shown,
-)
 from ludus.games.game import Actions, Bot, Game, GameBatch, GameSource, HasTrees, lost_tables
 from ludus.games.lift import Lifted
 from ludus.games.outside_bots import WithBots
 
-KEPT_STEPS = 100
-"""Steps kept per episode, bounded for games with large observations."""
+KEPT_STEPS = 100  # steps kept per episode, bounded for games with large observations
 
-WALKS = 50
-"""Random histories to walk in the game tree."""
-NEIGHBOURS = 2
-"""Tables in addition to those of repeated episodes."""
+WALKS = 50  # random histories to walk in the game tree
+NEIGHBOURS = 2  # tables in addition to those of repeated episodes
 
 
 def check_game(
@@ -50,7 +37,7 @@ def check_game(
     max_steps: int = 1_000,
     bot_seconds: float = 2.0,
     **options: Any,
-) -> Report:
+) -> checked_play.Report:
     """Whether a game keeps the promises that training relies on.
 
         print(ludus.check_game("my_game.py:MyGame"))
@@ -63,7 +50,7 @@ def check_game(
     tables, then plays each bot for one episode per table or about `bot_seconds`.
     """
     source = _source_of(game, options)
-    evidence = Evidence()
+    evidence = checked_play.Evidence()
     name = type(source).__name__
     with evidence.calls("spec"):
         name = source.spec.name
@@ -100,14 +87,11 @@ class PlayedEpisode:
     actions: list[tuple[Tree, ...]] = field(default_factory=list)
     showings: list[Tree] = field(default_factory=list)
 
-    def keep_showing(self, tables: WatchedTables, table: int) -> None:
-        self.showings.append(shown(tables.spec, tables.view, table, tables.acted[table]))
-
 
 class _Check:
     """The parts of a check, which share the game, the evidence and the random generator."""
 
-    def __init__(self, source: GameSource, evidence: Evidence, seed: int, num_tables: int) -> None:
+    def __init__(self, source: GameSource, evidence: checked_play.Evidence, seed: int, num_tables: int) -> None:
         self.source = source
         self.spec = source.spec
         self.evidence = evidence
@@ -133,7 +117,7 @@ class _Check:
             evidence.expect("spec", batch.spec == spec, "tables", 0, "their spec differs from the source's")
             seen = f"{batch.num_tables} tables, not {self.num_tables}"
             right = evidence.expect("spec", batch.num_tables == self.num_tables, "tables", 0, seen)
-            return right and check_shapes(batch, evidence)
+            return right and checked_play.check_shapes(batch, evidence)
 
     def play(self, num_episodes: int, max_steps: int) -> None:
         """Check random play, and the same episodes again in other batches."""
@@ -160,7 +144,7 @@ class _Check:
         self.evidence.expect("bots", "random" in bots, "bots()", 0, f"no bot 'random' among {sorted(bots)}")
         for name, bot in bots.items():
             with self.evidence.calls(f"bot {name!r}"), closing(self.source.tables(self.num_tables)) as batch:
-                tables = WatchedTables(batch, self.evidence)
+                tables = checked_play.WatchedTables(batch, self.evidence)
                 watched = _WatchedBot(name=name, bot=bot, tables=tables, from_outside=name in outside)
                 with suppress(_BotFailedError):
                     tables.reset(np.arange(self.num_tables), self._draw_seeds(self.num_tables))
@@ -183,12 +167,12 @@ class _Check:
     def _play_random_episodes(self, num_episodes: int, max_steps: int) -> list[PlayedEpisode]:
         """Each table's first episode."""
         with closing(self.source.tables(self.num_tables)) as batch:
-            tables = WatchedTables(batch, self.evidence)
+            tables = checked_play.WatchedTables(batch, self.evidence)
             seeds = self._draw_seeds(self.num_tables)
             tables.reset(np.arange(self.num_tables), seeds)
             episodes = [PlayedEpisode(seed=int(seed)) for seed in seeds]
             for table, episode in enumerate(episodes):
-                episode.keep_showing(tables, table)
+                episode.showings.append(tables.showing(table))
             first = np.ones(self.num_tables, np.bool_)
             finished = 0
             for _ in range(max_steps):
@@ -199,7 +183,7 @@ class _Check:
                     episodes[table].actions.append(tuple(take(tree, table) for tree in actions))
                 tables.step(actions)
                 for table in watched:
-                    episodes[table].keep_showing(tables, table)
+                    episodes[table].showings.append(tables.showing(table))
                 finished += int((running & tables.ended).sum())
                 if finished >= num_episodes and tables.ended.all():
                     break
@@ -221,19 +205,16 @@ class _Check:
         num_tables: int,
         noise: bool = False,
     ) -> None:
-        """Repeat episode i at table `places[i]` and compare; other tables play and restart at random.
-
-        With `noise`, rows that are not to act get random actions instead of zeros.
-        """
+        """Repeat episode i at table `places[i]` and compare. `noise`: rows that are not to act get random actions."""
 
         def unchanged(episode: PlayedEpisode, place: int, step: int) -> bool:
-            changed = difference(episode.showings[step], shown(tables.spec, tables.view, place, tables.acted[place]))
+            changed = checked_play.difference(episode.showings[step], tables.showing(place))
             where = f"table {place} of {num_tables}, seed {episode.seed}"
             return self.evidence.expect(promise, changed is None, where, step, changed)
 
         with closing(self.source.tables(num_tables)) as batch:
             # Replays are compared with tables that were inspected before, so they are not inspected again.
-            tables = WatchedTables(batch, Evidence())
+            tables = checked_play.WatchedTables(batch, checked_play.Evidence())
             seeds = self._draw_seeds(num_tables)
             seeds[list(places)] = [episode.seed for episode in episodes]
             tables.reset(np.arange(num_tables), seeds)
@@ -289,7 +270,7 @@ class _Check:
         expect(right, where, step, f"returns {returns} for {spec.num_seats} seats")
         if right and spec.zero_sum:
             total = sum(float(np.mean([returns[seat] for seat in seats])) for seats in spec.seats_of_team)
-            expect(abs(total) < TOLERANCE, where, step, f"returns {returns} are not zero-sum")
+            expect(abs(total) < checked_play.TOLERANCE, where, step, f"returns {returns} are not zero-sum")
 
     def _draw_chance(self, state: TreeState, where: str, step: int) -> int | None:
         outcomes = list(state.chance_outcomes())
@@ -323,7 +304,7 @@ class _Check:
         with closing(self.source.tables(num_tables)) as batch:
             if not isinstance(batch, HasTrees):
                 return
-            tables = WatchedTables(batch, self.evidence)
+            tables = checked_play.WatchedTables(batch, self.evidence)
             tables.reset(np.arange(num_tables), self._draw_seeds(num_tables))
             for _ in range(max_steps):
                 running = np.flatnonzero(~(tables.ended | tables.broken)).tolist()
@@ -340,7 +321,7 @@ class _Check:
                     if successor is not None and successor.seat() != CHANCE and not tables.view.truncated[table]:
                         self._compare(successor, tables, table)
 
-    def _compare(self, state: TreeState, tables: WatchedTables, table: int) -> None:
+    def _compare(self, state: TreeState, tables: checked_play.WatchedTables, table: int) -> None:
         spec, view, seat = self.spec, tables.view, state.seat()
         where, step = f"tree of table {table}, seat {seat}", int(tables.steps[table])
         expect = partial(self.evidence.expect, "tree")
@@ -350,21 +331,23 @@ class _Check:
             if both:
                 total, returns = tables.total[table], np.asarray(state.returns(), np.float64)
                 seen = f"returns {returns.tolist()}, but total reward {total.tolist()}"
-                expect(np.allclose(total, returns, atol=TOLERANCE), where, step, seen)
+                expect(np.allclose(total, returns, atol=checked_play.TOLERANCE), where, step, seen)
             return
         to_act = np.flatnonzero(view.to_act[table]).tolist()
         if not expect(seat in to_act, where, step, f"the table waits for seats {to_act}"):
             return
         in_tree = {name: np.asarray(array) for name, array in state.observation().items()}
-        cropped = crop(spec.kinds[spec.seats[seat]], in_tree)
-        changed = difference(seat_observation(spec, view, table, seat), cropped)
+        cropped = checked_play.crop(spec.kinds[spec.seats[seat]], in_tree)
+        changed = checked_play.difference(tables.observation(table, seat), cropped)
         expect(changed is None, where, step, f"table, then tree: {changed}")
-        masks = list(seat_legal(spec, view, table, seat).values())
+        masks = list(tables.legal(table, seat).values())
         if len(masks) == 1 and self._has_single_number(seat):
             legal, allowed = list(state.legal_actions()), np.flatnonzero(masks[0]).tolist()
             expect(legal == allowed, where, step, f"legal {legal}, but the mask has {allowed}")
 
-    def _successor(self, state: TreeState, tables: WatchedTables, actions: Actions, table: int) -> TreeState | None:
+    def _successor(
+        self, state: TreeState, tables: checked_play.WatchedTables, actions: Actions, table: int
+    ) -> TreeState | None:
         """The state after all seats to act have acted; None if their actions are not single numbers."""
         waiting: Sequence[int] = np.flatnonzero(tables.view.to_act[table]).tolist()
         for _ in waiting:
@@ -390,18 +373,18 @@ class _WatchedBot:
 
     name: str
     bot: Bot
-    tables: WatchedTables
+    tables: checked_play.WatchedTables
     from_outside: bool
 
     def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
         try:
             actions = self.bot.act(game, tables, seats, rng)
         except Exception as error:
-            raise self._failed("", self.tables.evidence.step, described(error)) from error
+            raise self._failed("", self.tables.evidence.step, checked_play.described(error)) from error
         for table, reason in lost_tables(game).items():
             if self.from_outside:  # the bot is a program of its own
                 raise self._failed(f", table {table}", int(self.tables.steps[table]), reason)
-            raise TableLost(table, int(self.tables.steps[table]), reason)
+            raise checked_play.TableLost(table, int(self.tables.steps[table]), reason)
         wrong = first_illegal(Rows.of(game, tables, seats), actions)
         if wrong is not None:
             row, seen = wrong

@@ -1,24 +1,186 @@
-"""`WatchedTables`: a batch whose view is checked against the promises of a game after every `reset` and `step`."""
+"""What the conformance check tests (`PROMISES`), the evidence that it collects, and `WatchedTables`: a batch whose view
+is inspected after every `reset` and `step`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import CRITIC_PREFIX, Entities, GameSpec, Pointer, SeatKind, length_name
-from ludus.data.trees import Array, IntArray, Tree, put, take
-from ludus.games.check_report import Evidence, TableLost
+from ludus.data.specs import CRITIC_PREFIX, Entities, GameSpec, SeatKind, length_name
+from ludus.data.trees import Array, IntArray, Tree, take
+from ludus.games.bots import Rows, act_among
 from ludus.games.game import Actions, Bot, GameBatch, TableView, allocate_actions, lost_tables
+from ludus.games.seat_rows import GameError
 
-TOLERANCE = 1e-4
-"""Relative tolerance: rewards are float32 and add up over an episode."""
+PROMISES = {
+    "spec": "the source and its tables give the same, coherent spec",
+    "calls": "no call raises an error, and no table is lost",
+    "shapes": "the view has every array of the spec, with its shape and dtype",
+    "in_place": "the view's arrays are the same objects all along",
+    "observation": "observations of seats to act are finite, with entity lengths within their maximum",
+    "legal": "a seat to act has a legal option in every head that can count",
+    "someone_acts": "at least one seat must act at every table that has not ended",
+    "ended_is_quiet": "no seat must act at a table that has ended",
+    "one_end": "a table is not both over and truncated",
+    "max_length": "an episode ends within `max_length` steps",
+    "reward": "rewards are finite",
+    "zero_sum": "the teams' totals of an episode (mean over the seats of a team) add up to zero",
+    "score": "scores are finite when an episode ends",
+    "score_is_reward": "a team's score is the mean of its seats' total reward",
+    "clock": "the clock of a timed game never goes back, and has moved when an episode ends",
+    "truncation": "after a truncation every seat that has acted has a valid observation",
+    "ended_stays": "the rows of an ended table stay as they are until reset",
+    "fresh": "reset starts an episode: not ended unless by the rules, no reward",
+    "reset_only": "reset changes only the tables it is given",
+    "same_again": "the same seeds and actions give the same episodes in a new batch",
+    "same_elsewhere": "an episode does not depend on its table, its neighbours or the number of tables",
+    "idle_actions": "actions of seats that are not to act, and of ended tables, change nothing",
+    "bots": "there is a bot `random`, and every bot gives legal actions of the right shape",
+    "tree": "the game tree is well-formed, and agrees with the tables where they can be searched",
+}
+"""The promises of a game in the order of the report."""
+
+_ENDS = ("crashed", "hung", "leaked", "raised")  # first words of the reasons of a game in a process of its own
+
+
+class TableLost(GameError):  # noqa: N818 - named as `CanLoseTables.lost`
+    """A table was lost during play, so that nothing it shows can be checked."""
+
+    def __init__(self, table: int, step: int, reason: str) -> None:
+        kind = reason.partition(":")[0]
+        super().__init__(f"the game {reason}" if kind in _ENDS else f"the table was lost: {reason}")
+        self.table = table
+        self.step = step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """One broken promise: the place, the step of the episode (0: after reset), and what was seen."""
+
+    promise: str
+    where: str
+    step: int
+    seen: str
+    bot: str = ""
+    """The outside bot at fault; empty: the game is."""
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.where}, step {self.step}: {self.seen}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """How often a promise was tested, and its first failures."""
+
+    promise: str
+    text: str
+    times: int
+    failures: tuple[Failure, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def mark(self) -> str:
+        return "FAIL" if self.failures else "pass" if self.times else "not seen"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """The verdicts on all promises; printed as a table followed by the failures."""
+
+    game: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        return tuple(failure for verdict in self.verdicts for failure in verdict.failures)
+
+    @property
+    def _summary(self) -> str:
+        blamed = sorted({failure.bot for failure in self.failures})
+        if not blamed:
+            return "keeps its promises"
+        if "" in blamed:
+            return "breaks promises"
+        names = ", ".join(f"bot {name!r}" for name in blamed)
+        return f"keeps its promises, but {names} {'fails' if len(blamed) == 1 else 'fail'}"
+
+    def __str__(self) -> str:
+        width = max(len(verdict.promise) for verdict in self.verdicts)
+        lines = [f"{self.game}: {self._summary}"]
+        lines += [
+            f"  {verdict.mark:<8}  {verdict.promise:<{width}}  {verdict.text} ({verdict.times}x)"
+            for verdict in self.verdicts
+        ]
+        return "\n".join(lines + [f"  {failure}" for failure in self.failures])
+
+
+@dataclass(kw_only=True, slots=True)
+class Evidence:
+    """Collects the tests of a check; keeps the first few failures of each promise."""
+
+    keep: int = 3
+    step: int = 0
+    """Steps of the current batch, for the message of an error."""
+    times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PROMISES, 0))
+    failures: dict[str, list[Failure]] = field(default_factory=lambda: {name: [] for name in PROMISES})
+    lost: bool = False
+
+    def expect(self, promise: str, kept: bool, where: str, step: int, seen: object, *, bot: str = "") -> bool:
+        """Count one test of a promise; `seen` describes a failure, `bot` is the bot at fault."""
+        self.times[promise] += 1
+        if not kept and len(self.failures[promise]) < self.keep:
+            failure = Failure(promise=promise, where=where, step=step, seen=str(seen), bot=bot)
+            self.failures[promise].append(failure)
+        return kept
+
+    @contextmanager
+    def calls(self, where: str) -> Iterator[None]:
+        """Turn an error of the game into a failure, and skip the rest of the block."""
+        self.step = 0
+        try:
+            yield
+        except TableLost as error:
+            # A game that crashes does so in every check: one failure is enough.
+            self.expect("calls", self.lost, f"{where}, table {error.table}", error.step, error)
+            self.lost = True
+        except GameError as error:
+            self.expect("calls", False, where, self.step, error)
+        except Exception as error:
+            self.expect("calls", False, where, self.step, described(error))
+        else:
+            self.expect("calls", True, where, 0, "")
+
+    def report(self, game: str) -> Report:
+        verdicts = tuple(
+            Verdict(promise=name, text=text, times=self.times[name], failures=tuple(self.failures[name]))
+            for name, text in PROMISES.items()
+        )
+        return Report(game=game, verdicts=verdicts)
+
+
+def described(error: Exception) -> str:
+    """Type, message and place of an error."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error}, raised in {last.name} ({last.filename}:{last.lineno})"
+
+
+TOLERANCE = 1e-4  # relative tolerance: rewards are float32 and add up over an episode
 
 
 class WatchedTables:
-    """Wraps a `GameBatch` and inspects its view after each `reset` and `step`, which raise `TableLost` if a table is
-    lost."""
+    """Wraps a `GameBatch` and inspects its view after each `reset` and `step`, which raise `TableLost`."""
 
     def __init__(self, batch: GameBatch, evidence: Evidence) -> None:
         self.batch = batch
@@ -29,7 +191,7 @@ class WatchedTables:
         self.total = np.zeros((batch.num_tables, self.spec.num_seats), np.float64)
         self.broken = np.zeros(batch.num_tables, np.bool_)
         """Tables that cannot be stepped until their next reset."""
-        self._arrays = flat_view(batch.view)
+        self._arrays = batch.view.named()
 
     @property
     def view(self) -> TableView:
@@ -40,7 +202,7 @@ class WatchedTables:
         return self.view.over | self.view.truncated
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        before = {name: array.copy() for name, array in flat_view(self.view).items()}
+        before = {name: array.copy() for name, array in self.view.named().items()}
         self.batch.reset(tables, seeds)
         self.steps[tables] = 0
         self.total[tables] = 0.0
@@ -60,7 +222,7 @@ class WatchedTables:
             self._inspect(table)
 
     def step(self, actions: Actions) -> None:
-        before = {name: array.copy() for name, array in flat_view(self.view).items()}
+        before = {name: array.copy() for name, array in self.view.named().items()}
         running = np.flatnonzero(~self.ended)
         self.acted |= self.view.to_act
         self.evidence.step += 1
@@ -80,11 +242,33 @@ class WatchedTables:
         """The bot's actions for all seats to act (at the tables in `among`), zero elsewhere."""
         actions = allocate_actions(self.spec, self.batch.num_tables)
         playable = ~self.broken if among is None else ~self.broken & among
-        for kind in range(len(self.spec.kinds)):
-            tables, columns, seats = rows_to_act(self.spec, self.view, kind, playable)
-            if len(tables):
-                put(actions[kind], (tables, columns), bot.act(self.batch, tables, seats, rng))
+        act_among(bot, self.batch, playable[:, None], rng, actions)
         return actions
+
+    def observation(self, table: int, seat: int) -> Tree:
+        """The observation of a seat without the padding of entities."""
+        kind, column = self.spec.seats[seat], self.spec.column_of_seat[seat]
+        row = {name: array[table, column, ...] for name, array in self.view.observation[kind].items()}
+        return crop(self.spec.kinds[kind], row)
+
+    def legal(self, table: int, seat: int) -> Tree:
+        return take(self.view.legal[self.spec.seats[seat]], (table, self.spec.column_of_seat[seat]))
+
+    def showing(self, table: int) -> Tree:
+        """Copies of all values that count at a table."""
+        spec, view = self.spec, self.view
+        ended = bool(view.over[table] or view.truncated[table])
+        names = ["to_act", "reward", "over", "truncated"]
+        names += ["score"] * ended + ["clock"] * spec.timed
+        arrays = {name: np.array(getattr(view, name)[table]) for name in names}
+        arrays.update({f"rewards[{kind}]": array[table].copy() for kind, array in enumerate(view.rewards)})
+        for seat in np.flatnonzero((self.acted if view.truncated[table] else view.to_act)[table]).tolist():
+            for name, array in self.observation(table, seat).items():
+                arrays[f"observation {name} of seat {seat}"] = array.copy()
+        for seat in np.flatnonzero(view.to_act[table]).tolist():
+            for name, array in self.legal(table, seat).items():
+                arrays[f"legal {name} of seat {seat}"] = array.copy()
+        return arrays
 
     def _require_all_there(self, played: IntArray) -> None:
         """Raise `TableLost` for a lost table, preferably one that was played."""
@@ -94,7 +278,7 @@ class WatchedTables:
             raise TableLost(table, int(self.steps[table]), lost[table])
 
     def _check_arrays(self) -> None:
-        now = flat_view(self.view)
+        now = self.view.named()
         moved = [name for name, array in now.items() if self._arrays.get(name) is not array]
         seen = f"{', '.join(moved)} became another array"
         if not self.evidence.expect("in_place", not moved, "view", self.evidence.step, seen):
@@ -102,7 +286,7 @@ class WatchedTables:
             check_shapes(self.batch, self.evidence)
 
     def _unchanged(self, promise: str, tables: IntArray, before: Tree) -> None:
-        now = flat_view(self.view)
+        now = self.view.named()
         for table in tables.tolist():
             changed = difference(take(before, table), take(now, table))
             self._expect(promise, changed is None, table, changed)
@@ -120,8 +304,8 @@ class WatchedTables:
             return
         playable = self._expect("someone_acts", bool(to_act), table, "not ended, but no seat is to act")
         for seat in to_act:
-            row = self._inspect_observation("observation", table, seat)
-            playable &= self._inspect_legal(table, seat, row)
+            self._inspect_observation("observation", table, seat)
+            playable &= self._inspect_legal(table, seat)
         steps, limit = int(self.steps[table]), self.spec.max_length
         playable &= self._expect("max_length", steps < limit, table, f"not ended after {steps} steps")
         self.broken[table] = not playable
@@ -144,23 +328,22 @@ class WatchedTables:
             for seat in np.flatnonzero(self.acted[table]).tolist():
                 self._inspect_observation("truncation", table, seat)
 
-    def _inspect_observation(self, promise: str, table: int, seat: int) -> Tree:
+    def _inspect_observation(self, promise: str, table: int, seat: int) -> None:
         kind = self.spec.kinds[self.spec.seats[seat]]
-        row = seat_observation(self.spec, self.view, table, seat)
+        row = self.observation(table, seat)
         for name, maximum in entities_of(kind).items():
             length = int(row[length_name(name)])
             seen = f"{length_name(name)} is {length}, outside 0 to {maximum}"
             self._expect(promise, 0 <= length <= maximum, table, seen, seat)
         for name, array in row.items():
-            finite = bool(np.isfinite(array).all())
-            seen = "" if finite else _first_not_finite(name, array)
-            self._expect(promise, finite, table, seen, seat)
-        return row
+            wrong = np.argwhere(~np.isfinite(array))
+            seen = f"{name}{wrong[0].tolist()} is {array[tuple(wrong[0])]}" if len(wrong) else ""
+            self._expect(promise, not len(wrong), table, seen, seat)
 
-    def _inspect_legal(self, table: int, seat: int, row: Tree) -> bool:
-        kind = self.spec.kinds[self.spec.seats[seat]]
-        legal = seat_legal(self.spec, self.view, table, seat)
-        stuck = [name for name in legal if kind.can_count(name, legal) and not _options(kind, legal, row, name)]
+    def _inspect_legal(self, table: int, seat: int) -> bool:
+        rows = Rows.of(self.batch, np.array([table]), np.array([seat]))
+        legal = self.legal(table, seat)
+        stuck = [name for name in legal if rows.kind.can_count(name, legal) and not rows.mask(name).any()]
         seen = f"head {stuck[0]!r} has the mask {legal[stuck[0]].astype(int).tolist()}" if stuck else ""
         return self._expect("legal", not stuck, table, seen, seat)
 
@@ -170,7 +353,7 @@ class WatchedTables:
 
 
 def check_shapes(batch: GameBatch, evidence: Evidence) -> bool:
-    expected, given = flat_view(TableView.allocate(batch.spec, batch.num_tables)), flat_view(batch.view)
+    expected, given = TableView.allocate(batch.spec, batch.num_tables).named(), batch.view.named()
     kept = True
     for name in expected.keys() | given.keys():
         want, have = expected.get(name), given.get(name)
@@ -178,35 +361,6 @@ def check_shapes(batch: GameBatch, evidence: Evidence) -> bool:
         seen = f"expected {_described(want)}, got {_described(have)}"
         kept &= evidence.expect("shapes", right, name, evidence.step, seen)
     return kept
-
-
-def rows_to_act(
-    spec: GameSpec, view: TableView, kind: int, among: NDArray[np.bool_]
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Tables, columns and seats of one kind of the seats to act at these tables."""
-    seats_of_kind = np.asarray(spec.seats_of_kind[kind])
-    tables, columns = np.nonzero(view.to_act[:, seats_of_kind] & among[:, None])
-    return tables, columns, seats_of_kind[columns]
-
-
-def flat_view(view: TableView) -> Tree:
-    """All arrays of a view by name, with the table as first axis."""
-    arrays: Tree = {}
-    for kind, tree in enumerate(view.observation):
-        arrays.update({f"observation[{kind}].{name}": array for name, array in tree.items()})
-    for kind, tree in enumerate(view.legal):
-        arrays.update({f"legal[{kind}].{name}": array for name, array in tree.items()})
-    for name in ("to_act", "reward", "over", "truncated", "score", "clock"):
-        arrays[name] = getattr(view, name)
-    arrays.update({f"rewards[{kind}]": array for kind, array in enumerate(view.rewards)})
-    return arrays
-
-
-def seat_observation(spec: GameSpec, view: TableView, table: int, seat: int) -> Tree:
-    """The observation of a seat without the padding of entities."""
-    kind, column = spec.seats[seat], spec.column_of_seat[seat]
-    row = {name: array[table, column, ...] for name, array in view.observation[kind].items()}
-    return crop(spec.kinds[kind], row)
 
 
 def crop(kind: SeatKind, row: Mapping[str, Array]) -> Tree:
@@ -221,27 +375,6 @@ def entities_of(kind: SeatKind) -> dict[str, int]:
     named = [*observation.parts.items()]
     named += [(CRITIC_PREFIX + name, part) for name, part in observation.critic.items()]
     return {name: part.maximum for name, part in named if isinstance(part, Entities)}
-
-
-def seat_legal(spec: GameSpec, view: TableView, table: int, seat: int) -> Tree:
-    kind, column = spec.seats[seat], spec.column_of_seat[seat]
-    return {name: array[table, column] for name, array in view.legal[kind].items()}
-
-
-def shown(spec: GameSpec, view: TableView, table: int, acted: NDArray[np.bool_]) -> Tree:
-    """Copies of all values that count at a table; `acted` [seats]: seats that have acted in this episode."""
-    ended = bool(view.over[table] or view.truncated[table])
-    names = ["to_act", "reward", "over", "truncated"]
-    names += ["score"] * ended + ["clock"] * spec.timed
-    arrays = {name: np.array(getattr(view, name)[table]) for name in names}
-    arrays.update({f"rewards[{kind}]": array[table].copy() for kind, array in enumerate(view.rewards)})
-    for seat in np.flatnonzero(acted if view.truncated[table] else view.to_act[table]).tolist():
-        for name, array in seat_observation(spec, view, table, seat).items():
-            arrays[f"observation {name} of seat {seat}"] = array.copy()
-    for seat in np.flatnonzero(view.to_act[table]).tolist():
-        for name, array in seat_legal(spec, view, table, seat).items():
-            arrays[f"legal {name} of seat {seat}"] = array.copy()
-    return arrays
 
 
 def difference(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
@@ -266,19 +399,6 @@ def _differences(first: Mapping[str, Array], second: Mapping[str, Array]) -> Ite
     for name in second:
         if name not in first:
             yield f"{name} was not shown, then {second[name].tolist()}"
-
-
-def _options(kind: SeatKind, legal: Tree, row: Tree, name: str) -> Sequence[int]:
-    head, options = kind.action.heads[name], np.flatnonzero(legal[name])
-    if isinstance(head, Pointer):
-        options = options[options < row[length_name(head.into)]]
-    picked: list[int] = options.tolist()
-    return picked
-
-
-def _first_not_finite(name: str, array: NDArray[np.generic]) -> str:
-    index = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-    return f"{name}{list(index)} is {array[index]}"
 
 
 def _finite(array: NDArray[np.float32]) -> bool:

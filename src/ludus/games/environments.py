@@ -19,8 +19,7 @@ from pathlib import Path
 
 _STAMP = "installed.json"
 _LOG = "install.log"
-_LAST_LINES = 12
-"""Lines of the output of a failed step in the error."""
+_LAST_LINES = 12  # lines of the output of a failed step in the error
 
 
 class InstallError(RuntimeError):
@@ -31,42 +30,33 @@ class InstallError(RuntimeError):
 class Environment:
     """The contents of the environment of a game."""
 
-    steps: tuple[tuple[str, ...], ...]
-    """Arguments of the calls of `pip install`, with exact versions."""
+    steps: tuple[str, ...]
+    """Arguments of the calls of `pip install`, as on a command line, with exact versions."""
     check: str
     """The address of a game to check the environment with."""
     system_packages: Mapping[str, str] = field(default_factory=dict)
     """Debian package -> a program or file (`*` allowed) that proves its presence."""
 
 
-_HOST = ("numpy==2.4.6", "msgspec==0.22.0")
+_HOST = "numpy==2.4.6 msgspec==0.22.0"
 
 ENVIRONMENTS: Mapping[str, Environment] = {
     "slimevolley": Environment(
-        steps=(_HOST, ("gym==0.26.2", "gym-notices==0.1.0", "cloudpickle==3.1.2", "slimevolleygym==0.1.0")),
-        check="slimevolley",
+        steps=(_HOST, "gym==0.26.2 gym-notices==0.1.0 cloudpickle==3.1.2 slimevolleygym==0.1.0"), check="slimevolley"
     ),
     "microrts": Environment(
         # Only its jars are used: its Python code needs libraries of 2021.
-        steps=((*_HOST, "JPype1==1.7.1"), ("--no-deps", "gym-microrts==0.4.3")),
+        steps=(f"{_HOST} JPype1==1.7.1", "--no-deps gym-microrts==0.4.3"),
         check="microrts:8x8",
         system_packages={"default-jre-headless": "java"},
     ),
     "football": Environment(
         # Built from source in about a quarter of an hour.
         steps=(
-            (
-                *_HOST,
-                "setuptools==65.5.0",
-                "wheel==0.38.4",
-                "psutil==7.2.2",
-                "six==1.17.0",
-                "absl-py==2.5.1",
-                "cloudpickle==3.1.2",
-                "opencv-python-headless==4.10.0.84",
-            ),
-            ("--no-build-isolation", "--no-deps", "gym==0.21.0"),
-            ("--no-build-isolation", "--no-deps", "gfootball==2.10.2"),
+            f"{_HOST} setuptools==65.5.0 wheel==0.38.4 psutil==7.2.2 six==1.17.0 absl-py==2.5.1 cloudpickle==3.1.2 "
+            "opencv-python-headless==4.10.0.84",
+            "--no-build-isolation --no-deps gym==0.21.0",
+            "--no-build-isolation --no-deps gfootball==2.10.2",
         ),
         check="football:academy_3_vs_1_with_keeper",
         system_packages={
@@ -108,14 +98,14 @@ def environment_python(name: str, folder: Path | None = None) -> Path | None:
 
 def missing_packages(environment: Environment) -> list[str]:
     """Debian packages to install first."""
-    return [package for package, proof in environment.system_packages.items() if not _is_there(proof)]
+    proofs = environment.system_packages.items()
+    return [package for package, proof in proofs if not (glob.glob(proof) if "/" in proof else shutil.which(proof))]
 
 
 def install(name: str, folder: Path | None, say: Callable[[str], None]) -> Path:
     """Make the environment of a game and return its interpreter; `say` gets a line for each step.
 
-    Continues after the last finished step. If the first step fails the environment is removed; a later failure keeps
-    the finished steps.
+    It continues after the last finished step. If the first step fails, the environment is removed.
     """
     environment = ENVIRONMENTS[name]
     missing = missing_packages(environment)
@@ -131,19 +121,17 @@ def install(name: str, folder: Path | None, say: Callable[[str], None]) -> Path:
         say(f"a virtual environment in {place}")
         _make(place)
     for index, step in enumerate(environment.steps[done:], done):
-        say(f"[{index + 1}/{number}] pip install {' '.join(step)}")
+        say(f"[{index + 1}/{number}] pip install {step}")
         try:
             _pip(place, step)
         except InstallError:
             if not index:
                 shutil.rmtree(place, ignore_errors=True)
             raise
-        _write_stamp(place, environment, index + 1)
+        fresh = place / f"{_STAMP}.new"
+        fresh.write_text(json.dumps({"steps": [step.split() for step in environment.steps], "done": index + 1}))
+        fresh.replace(place / _STAMP)
     return python
-
-
-def _is_there(proof: str) -> bool:
-    return bool(glob.glob(proof)) if "/" in proof else shutil.which(proof) is not None
 
 
 def _python(place: Path) -> Path:
@@ -154,16 +142,10 @@ def _done(place: Path, environment: Environment) -> int:
     """Number of finished steps; 0 if the steps have changed."""
     try:
         stamp = json.loads((place / _STAMP).read_text())
-        same = stamp["steps"] == [list(step) for step in environment.steps]
+        same = stamp["steps"] == [step.split() for step in environment.steps]
         return int(stamp["done"]) if same else 0
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-
-
-def _write_stamp(place: Path, environment: Environment, done: int) -> None:
-    fresh = place / f"{_STAMP}.new"
-    fresh.write_text(json.dumps({"steps": environment.steps, "done": done}))
-    fresh.replace(place / _STAMP)
 
 
 def _make(place: Path) -> None:
@@ -179,21 +161,18 @@ def _make(place: Path) -> None:
         raise InstallError(f"no virtual environment in {place} (apt-get install python3-venv?):\n{words}")
 
 
-def _pip(place: Path, step: tuple[str, ...]) -> None:
+def _pip(place: Path, step: str) -> None:
     """Run pip; its output goes to a log, and its last lines into the error."""
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     # As if activated: some libraries call programs of the environment while they are built.
     variables |= {"VIRTUAL_ENV": str(place), "PATH": f"{place / 'bin'}:{os.environ.get('PATH', '')}"}
-    command = [str(_python(place)), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *step]
-    last: deque[str] = deque(maxlen=_LAST_LINES)
-    with (place / _LOG).open("a") as log:
+    command = [str(_python(place)), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *step.split()]
+    with (place / _LOG).open("a+") as log:
         log.write(f"$ {' '.join(command)}\n")
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
-        ) as pip:
-            assert pip.stdout is not None
-            for line in pip.stdout:
-                log.write(line)
-                last.append(line.rstrip())
+        log.flush()
+        begin = log.tell()
+        pip = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=variables, check=False)
+        log.seek(begin)
+        last = deque(log, _LAST_LINES)
     if pip.returncode:
-        raise InstallError(f"pip install {' '.join(step)} failed:\n" + "\n".join(last))
+        raise InstallError(f"pip install {step} failed:\n{''.join(last).rstrip()}")

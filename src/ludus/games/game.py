@@ -31,8 +31,7 @@ class Turn:
     """The result of `reset` and `step` of a `Game`."""
 
     observations: Mapping[Seat, Observation]
-    """Observations of the seats that must act now; after a truncation, of every seat that has acted (for the
-    bootstrap)."""
+    """Observations of the seats that must act now; after a truncation, of every seat that has acted (to bootstrap)."""
     legal: Mapping[Seat, Legal] = field(default_factory=dict)
     """Masks of those seats; a seat without a mask may choose any option."""
     reward: Mapping[Seat, float] | Sequence[float] = ()
@@ -84,26 +83,35 @@ class TableView:
     @classmethod
     def allocate(cls, spec: GameSpec, num_tables: int, new: NewArray = np.zeros) -> TableView:
         """`new` makes a zeroed array from a shape and a dtype."""
+        kinds = [(kind, (num_tables, len(seats))) for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)]
         return cls(
-            observation=tuple(
-                allocate(kind.observation.arrays, (num_tables, len(seats)), new)
-                for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
-            ),
-            legal=tuple(
-                allocate(kind.legal_arrays, (num_tables, len(seats)), new)
-                for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
-            ),
+            observation=tuple(allocate(kind.observation.arrays, rows, new) for kind, rows in kinds),
+            legal=tuple(allocate(kind.legal_arrays, rows, new) for kind, rows in kinds),
             to_act=new((num_tables, spec.num_seats), np.dtype(np.bool_)),
             reward=new((num_tables, spec.num_seats), np.dtype(np.float32)),
             over=new((num_tables,), np.dtype(np.bool_)),
             truncated=new((num_tables,), np.dtype(np.bool_)),
             score=new((num_tables, spec.num_teams), np.dtype(np.float32)),
             clock=new((num_tables,), np.dtype(np.int64)),
-            rewards=tuple(
-                new((num_tables, len(seats), len(kind.rewards)), np.dtype(np.float32))
-                for kind, seats in zip(spec.kinds, spec.seats_of_kind, strict=True)
-            ),
+            rewards=tuple(new((*rows, len(kind.rewards)), np.dtype(np.float32)) for kind, rows in kinds),
         )
+
+    def named(self) -> Tree:
+        """Every array by name, such as `observation[0].board`."""
+        named: Tree = {
+            f"{part}[{kind}].{name}": array
+            for part in ("observation", "legal")
+            for kind, tree in enumerate(getattr(self, part))
+            for name, array in tree.items()
+        }
+        named |= {part: getattr(self, part) for part in ("to_act", "reward", "over", "truncated", "score", "clock")}
+        return named | {f"rewards[{kind}]": array for kind, array in enumerate(self.rewards)}
+
+    def silence(self, tables: list[int]) -> None:
+        """Show that nobody acts and nothing happens at lost tables, whatever was written there last."""
+        self.to_act[tables] = self.over[tables] = self.truncated[tables] = False
+        for reward in (self.reward, *self.rewards):
+            reward[tables] = 0.0
 
 
 Actions = tuple[Tree, ...]
@@ -174,8 +182,7 @@ class CanLoseTables(Protocol):
 
     @property
     def lost(self) -> Mapping[int, str]:
-        """Table -> reason: its program crashed, hung or sent an invalid answer. No seat acts there, the table is
-        neither over nor truncated, and `reset` restores it."""
+        """Table -> reason. No seat acts there, the table is neither over nor truncated, and `reset` restores it."""
 
 
 def lost_tables(game: GameBatch) -> Mapping[int, str]:

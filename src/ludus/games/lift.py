@@ -17,9 +17,9 @@ from ludus.data.game_tree import TreeState
 from ludus.data.specs import GameSpec
 from ludus.data.trees import IntArray
 from ludus.games.bots import RandomBot
-from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Seat, Turn
+from ludus.games.game import Action, Actions, Bot, Game, GameBatch, Turn
 from ludus.games.seat_rows import GameError, SeatRows
-from ludus.games.tables import ArrayTables
+from ludus.games.tables import ArrayTables, GameDefaults
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Lifted:
 
 
 @dataclass(frozen=True)
-class BatchSource:
+class BatchSource(GameDefaults):
     """Makes tables of a game from its `GameBatch` class, or from a function that takes the number of tables."""
 
     factory: Callable[[int], GameBatch]
@@ -71,10 +71,7 @@ class BatchSource:
 
     def bots(self) -> Mapping[str, Bot]:
         own: Mapping[str, Bot] = _ask(self.factory(1), lambda batch: batch.bots() if hasattr(batch, "bots") else {})
-        return {"random": RandomBot(), **own}
-
-    def tree(self) -> TreeState | None:
-        return None
+        return {**super().bots(), **own}
 
 
 class LiftedBatch(ArrayTables):
@@ -92,9 +89,9 @@ class LiftedBatch(ArrayTables):
         self._total = [[0.0] * spec.num_seats for _ in games]
         # With these attributes, and only then, the batch is a `HasPicture` or a `HasTrees`.
         if all(hasattr(game, "render") for game in games):
-            self.render = self._render
+            self.render = lambda table, seat=None: self._games[table].render(seat)
         if all(hasattr(game, "tree_state") for game in games):
-            self.tree_state = self._tree_state
+            self.tree_state = lambda table: self._games[table].tree_state()
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         view = self.view
@@ -127,14 +124,6 @@ class LiftedBatch(ArrayTables):
     def close(self) -> None:
         for game in self._games:
             _close(game)
-
-    def _render(self, table: int, seat: Seat | None = None) -> NDArray[np.uint8]:
-        picture: NDArray[np.uint8] = self._games[table].render(seat)
-        return picture
-
-    def _tree_state(self, table: int) -> TreeState:
-        state: TreeState = self._games[table].tree_state()
-        return state
 
     def _actions_by_seat(self, actions: Actions) -> list[Sequence[Action]]:
         """Per seat and table, the action for its game. One list per step is faster than array reads per table."""

@@ -23,32 +23,27 @@ from weakref import finalize, ref
 import numpy as np
 
 from ludus.data.addresses import load_address
-from ludus.data.game_tree import TreeState
 from ludus.data.specs import CRITIC_PREFIX, GameSpec, Pointer, spec_to_json
 from ludus.data.trees import Array, IntArray, Tree, put
 from ludus.games.bots import RandomBot, Rows, first_illegal
 from ludus.games.game import Bot, GameBatch, GameSource
 from ludus.games.program import CountedTables, Program, ProgramLost
+from ludus.games.tables import WrappedGame
 
 PROTOCOL = 1
 START_LIMIT_S = 40.0
-"""For the answer to `hello`: a program may load a model first. Below `Supervision.hung_after_s`, after which
-an actor that waits would be taken for one that hangs."""
-TIME_LIMIT_S = 10.0
-"""For an answer to `act`, unless the program asks for more in its `hello`."""
+"""For the answer to `hello`: a program may load a model. Below `Supervision.hung_after_s`, which ends actors."""
+TIME_LIMIT_S = 10.0  # for an answer to `act`, unless the program asks for more in its `hello`
 LONGEST_TIME_LIMIT_S = 3600.0
-MOST_LOSSES = 3
-"""Losses in a row, without an answer between them, after which a program is not started again."""
-_SAFE_INTEGERS = 2**53
-"""Below this, integers are exact in languages whose numbers are all floats."""
+MOST_LOSSES = 3  # losses in a row, without an answer between them, after which a program is not started again
+_SAFE_INTEGERS = 2**53  # below this, integers are exact in languages whose numbers are all floats
 
 
 class ProgramBot:
     """A `Bot`. Its program is started when it first acts, once per process.
 
-    A program that crashes, hangs or answers nonsense loses the tables at which it plays, and is started
-    again for the next. At tables that cannot be lost, or after `MOST_LOSSES` in a row, it raises
-    `ProgramLost`."""
+    A program that crashes, hangs or answers nonsense loses the tables at which it plays, and is started again. At
+    tables that cannot be lost, or after `MOST_LOSSES` in a row, it raises `ProgramLost`."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -58,8 +53,7 @@ class ProgramBot:
         self._time_limit_s = TIME_LIMIT_S
         self._spec: GameSpec | None = None
         self._tables: ref[GameBatch] | None = None
-        self._episodes: dict[tuple[int, int], int] = {}
-        """(table, seat) -> number of the episode that it plays there."""
+        self._episodes: dict[tuple[int, int], int] = {}  # (table, seat) -> number of the episode that it plays there
         self._requests = 0
         self._losses = 0
 
@@ -208,10 +202,9 @@ PROGRAM = "program:"
 
 
 @dataclass(frozen=True)
-class WithBots:
-    """A `GameSource`: another source with further bots."""
+class WithBots(WrappedGame):
+    """A `GameSource` that wraps another one, with further bots."""
 
-    game: GameSource
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Name of the bot -> its address."""
 
@@ -220,18 +213,11 @@ class WithBots:
         if taken:
             raise ValueError(f"bots: {self.game.spec.name} has a bot {taken[0]!r} of its own; give yours another name")
 
-    @cached_property
-    def spec(self) -> GameSpec:
-        return self.game.spec
-
     def tables(self, num_tables: int) -> GameBatch:
         return CountedTables(self.game.tables(num_tables))
 
     def bots(self) -> Mapping[str, Bot]:
         return {**self.game.bots(), **self._outside}
-
-    def tree(self) -> TreeState | None:
-        return self.game.tree()
 
     @cached_property
     def _outside(self) -> dict[str, Bot]:
@@ -261,8 +247,7 @@ def find_bot(name: str, address: str) -> Bot:
 
 
 def named_address(text: str) -> tuple[str, str] | None:
-    """Name and address of a bot written as `NAME=ADDRESS` or as an address alone, which then gives the name;
-    None: it is the name of a player."""
+    """Name and address of a bot written as `[NAME=]ADDRESS`; None: the text is the name of a player."""
     if named := re.fullmatch(r"([\w.\-]+)=(.*:.*)", text):
         return named[1], named[2]
     is_address = text.startswith(PROGRAM) or re.search(r"\.py:[A-Za-z_]", text)

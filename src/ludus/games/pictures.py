@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from ludus.data.trees import Array
 from ludus.games.game import GameBatch, HasPicture
-from ludus.games.seat_groups import GroupedTables
 
 TEAM_COLOURS = ((235, 92, 72), (84, 146, 255), (232, 179, 57), (84, 190, 120), (186, 120, 232), (70, 196, 205))
 """RGB by team, in pictures and beside names; further teams start again from the first colour."""
 
-BOARD_WIDTH = 448
-"""Pixels at most: all cells are equally wide."""
+BOARD_WIDTH = 448  # pixels at most: all cells are equally wide
 _BOARD, _HOLE = (38, 44, 56), (24, 26, 32)
 
 
@@ -67,9 +65,8 @@ def written_score(score: float) -> str:
 
 
 def pictured(tables: GameBatch) -> HasPicture | None:
-    """The tables that draw these, below any grouping of seats; None if the game draws no pictures."""
-    plain = tables.game if isinstance(tables, GroupedTables) else tables
-    return plain if isinstance(plain, HasPicture) else None
+    """The tables as something that draws; None if the game draws no pictures."""
+    return tables if isinstance(tables, HasPicture) else None
 
 
 def draw_board(own: Array, other: Array) -> NDArray[np.uint8]:

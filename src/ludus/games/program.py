@@ -6,7 +6,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,22 +15,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import TreeState
-from ludus.data.specs import GameSpec
-from ludus.data.trees import IntArray, Tree
-from ludus.games.game import Actions, GameBatch, Seat, StrategyView, TableView, lost_tables
+from ludus.data.trees import IntArray
+from ludus.games.game import Actions, GameBatch, TableView, lost_tables
 from ludus.games.seat_rows import GameError
+from ludus.games.tables import WrappedTables
 from ludus.system.guard import NOT_FOUND
 from ludus.system.process import PIPE, GuardedProcess, OutputReader
 
-_LAST_LINES = 5
-"""Lines of its standard error that are reported when it is lost."""
-_LONGEST_LINE = 2**26
-"""Bytes of an answer."""
-_ENDING_S = 1.0
-"""How long to wait for the exit code of a program that has closed its output."""
-_CLOSING_S = 3.0
-"""How long the guard may take to end everything."""
+_LAST_LINES = 5  # lines of its standard error that are reported when it is lost
+_LONGEST_LINE = 2**26  # bytes of an answer
+_ENDING_S = 1.0  # how long to wait for the exit code of a program that has closed its output
+_CLOSING_S = 3.0  # how long the guard may take to end everything
 
 
 class ProgramLost(GameError):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
@@ -71,7 +66,12 @@ class Program:
                 except BrokenPipeError:
                     raise self._gone() from None
             if readable:
-                self._read_some()
+                found = os.read(self._from, 2**16)
+                if not found:
+                    raise self._gone()
+                self._read += found
+                if len(self._read) > _LONGEST_LINE:
+                    raise ProgramLost(f"writes a line longer than {_LONGEST_LINE:,} bytes")
         line = bytes(self._read[:end])
         del self._read[: end + 1]
         return self._parse(line)
@@ -86,14 +86,6 @@ class Program:
         self._process.end(_CLOSING_S)
         self._process.stdout.close()
         self._log.join(_CLOSING_S)
-
-    def _read_some(self) -> None:
-        found = os.read(self._from, 2**16)
-        if not found:
-            raise self._gone()
-        self._read += found
-        if len(self._read) > _LONGEST_LINE:
-            raise ProgramLost(f"writes a line longer than {_LONGEST_LINE:,} bytes")
 
     def _parse(self, line: bytes) -> dict[str, Any]:
         shown = line[:80].decode(errors="replace")
@@ -121,29 +113,19 @@ class Program:
             print(f"[{self._name}] {line.decode(errors='replace').rstrip()}", file=sys.stderr, flush=True)
 
 
-class CountedTables:
-    """A `GameBatch` around another one that counts episodes and can give up tables. Optional methods are passed on."""
-
-    render: Callable[[int, Seat | None], NDArray[np.uint8]]
-    tree_state: Callable[[int], TreeState]
-    bot_act: Callable[[str, IntArray, IntArray, int], Tree]
-    strategy: StrategyView
+class CountedTables(WrappedTables):
+    """A `GameBatch` around another one that counts episodes and can give up tables."""
 
     def __init__(self, game: GameBatch) -> None:
-        self.game = game
-        self.spec: GameSpec = game.spec
-        self.num_tables: int = game.num_tables
+        super().__init__(game)
         self.episodes = np.zeros(game.num_tables, np.int64)
         """[tables]: how many episodes have begun there."""
         self._scores: dict[int, tuple[int, list[float]]] = {}
         """Table -> number and final score of the latest episode that was played to its end."""
         self._lost: dict[int, str] = {}
-        for name in ("render", "tree_state", "bot_act", "strategy"):
-            if hasattr(game, name):
-                setattr(self, name, getattr(game, name))
         own = TableView.allocate(game.spec, game.num_tables)
         # A lost table shows other ends and rewards than the game, which has gone on for one more step.
-        self.view: TableView = replace(
+        self.view = replace(
             game.view, to_act=own.to_act, reward=own.reward, over=own.over, truncated=own.truncated, rewards=own.rewards
         )
 
@@ -173,20 +155,10 @@ class CountedTables:
         for table in np.flatnonzero(self.view.over | self.view.truncated).tolist():
             self._scores[table] = (int(self.episodes[table]), self.view.score[table].tolist())
 
-    def close(self) -> None:
-        self.game.close()
-
     def _show(self) -> None:
-        shown, inner = self.view, self.game.view
-        pairs: list[tuple[Any, Any]] = [
-            (shown.to_act, inner.to_act),
-            (shown.reward, inner.reward),
-            (shown.over, inner.over),
-            (shown.truncated, inner.truncated),
-            *zip(shown.rewards, inner.rewards, strict=True),
-        ]
-        lost = list(self._lost)
-        for own, theirs in pairs:
+        for name in ("to_act", "reward", "over", "truncated"):
+            getattr(self.view, name)[...] = getattr(self.game.view, name)
+        for own, theirs in zip(self.view.rewards, self.game.view.rewards, strict=True):
             own[...] = theirs
-            if lost:
-                own[lost] = 0
+        if self._lost:
+            self.view.silence([*self._lost])

@@ -7,8 +7,8 @@ import functools
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -16,19 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import TreeState
 from ludus.data.replay import Packed, Replay, SeatPlayer
 from ludus.data.specs import GameSpec, length_name
 from ludus.data.trees import Array, IntArray, Tree, allocate
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView
+from ludus.games.game import Actions, GameBatch, GameSource, TableView
 from ludus.games.lift import Lifted
 from ludus.games.seeding import mix
-from ludus.games.tables import WrappedTables
+from ludus.games.tables import WrappedGame, WrappedTables, change_innermost
 
 _WORD = 8
 
-_FIRST_CAPACITY = 64
-"""Decisions per table before the arrays grow."""
+_FIRST_CAPACITY = 64  # decisions per table before the arrays grow
 
 _MAP_OPTIONS = ("map_name", "map", "mode")
 
@@ -69,12 +67,7 @@ Finished = Callable[[Recording], None]
 
 def record_innermost(source: GameSource, finished: Finished) -> GameSource:
     """The same game with recording tables for the innermost game."""
-    inner = getattr(source, "game", None)
-    if isinstance(inner, GameSource):
-        wrapper: Any = source
-        changed: Any = replace(wrapper, game=record_innermost(inner, finished))
-        return changed  # type: ignore[no-any-return]
-    return RecordedGame(source, finished)
+    return change_innermost(source, lambda game: RecordedGame(game, finished))
 
 
 def innermost(source: GameSource) -> GameSource:
@@ -84,34 +77,21 @@ def innermost(source: GameSource) -> GameSource:
 
 
 @dataclass(frozen=True)
-class RecordedGame:
+class RecordedGame(WrappedGame):
     """A `GameSource` that records the tables of another one."""
 
-    source: GameSource
     finished: Finished
     """Called with each finished episode, before `step` returns."""
 
-    @cached_property
-    def spec(self) -> GameSpec:
-        return self.source.spec
-
     def tables(self, num_tables: int) -> GameBatch:
-        return RecordedTables(self.source.tables(num_tables), self.finished)
-
-    def bots(self) -> Mapping[str, Bot]:
-        return self.source.bots()
-
-    def tree(self) -> TreeState | None:
-        return self.source.tree()
+        return RecordedTables(self.game.tables(num_tables), self.finished)
 
 
 class RecordedTables(WrappedTables):
-    """A `GameBatch` that records another one, and passes on its other attributes."""
+    """A `GameBatch` that records another one."""
 
     def __init__(self, game: GameBatch, finished: Finished) -> None:
         super().__init__(game)
-        self.spec = game.spec
-        self.view = game.view
         self._finished = finished
         self._seats = [np.array(seats) for seats in game.spec.seats_of_kind]
         self._seeds = np.zeros(self.num_tables, np.uint64)
@@ -120,9 +100,6 @@ class RecordedTables(WrappedTables):
         self._decisions = _Log({"step": np.zeros(()), "seat": np.zeros(())}, self.num_tables)
         self._actions = [_Log(allocate(kind.action.arrays, ()), self.num_tables) for kind in game.spec.kinds]
         self._seen = ViewDigest(game.spec, self.num_tables)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.game, name)
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)

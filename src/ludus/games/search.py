@@ -55,8 +55,7 @@ class AlphaBetaBot(SearchBot):
     """Looks `depth` plies ahead, for itself against all others.
 
     A finished game counts its return, less a thousandth of it per ply (which prefers quick wins and slow losses); an
-    unfinished one counts `leaf`. Moves of exactly the same value are tied. With depth 2 and leaf score 0 it wins at
-    once if it can and never lets the other seat win next.
+    unfinished one counts `leaf`. At depth 2 it wins at once if it can and never lets the other seat win next.
     """
 
     depth: int
@@ -106,8 +105,7 @@ class AlphaBetaBot(SearchBot):
 class PerfectBot(SearchBot):
     """Searches to the end of the game, for itself against all others, and caches every position.
 
-    Each ply discounts a return by one per cent (which prefers quick wins and slow losses). Moves of exactly the same
-    value are tied. Only for games of some thousand positions.
+    Each ply discounts a return by one per cent. Only for games of some thousand positions.
     """
 
     values: dict[Hashable, dict[Seat, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -149,9 +147,8 @@ class _Node:
 class UctBot(SearchBot):
     """Upper confidence bounds applied to trees, with `simulations` playouts per move and a new tree for each move.
 
-    Every child is tried once, in random order; then the child with the highest mean + c * sqrt(ln N / n). A new leaf
-    is scored by the returns of one uniformly random playout; `c` suits returns in [-1, 1]. The bot plays a move with
-    the most visits and has no preference for quick wins.
+    Every child is tried once, in random order; then the child with the highest mean + c * sqrt(ln N / n). A random
+    playout scores a new leaf; `c` suits returns in [-1, 1]. The bot plays a move with the most visits.
     """
 
     simulations: int

@@ -14,11 +14,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import TreeState
 from ludus.data.specs import ArraySpec, GameSpec, patterns_of_seats
 from ludus.data.trees import IntArray, Tree, allocate, put, take
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, TableView, allocate_actions
-from ludus.games.tables import WrappedTables
+from ludus.games.game import Actions, Bot, GameBatch, GameSource, allocate_actions
+from ludus.games.tables import InnerBot, WrappedGame, WrappedTables
 
 Grouping = Literal["shared", "per_seat", "per_place"]
 SeatPolicies = Grouping | Mapping[str, str]
@@ -90,10 +89,9 @@ def _grouped(spec: GameSpec, policies: SeatPolicies) -> GameSpec:
 
 
 @dataclass(frozen=True)
-class SeatGroups:
+class SeatGroups(WrappedGame):
     """A `GameSource` that wraps another one, with one kind of seat for each policy."""
 
-    game: GameSource
     policies: SeatPolicies
 
     @cached_property
@@ -104,14 +102,10 @@ class SeatGroups:
         return GroupedTables(self.spec, self.game.tables(num_tables))
 
     def bots(self) -> Mapping[str, Bot]:
-        return {name: UngroupedBot(bot) for name, bot in self.game.bots().items()}
-
-    def tree(self) -> TreeState | None:
-        return self.game.tree()
+        return {name: InnerBot(bot) for name, bot in self.game.bots().items()}
 
 
-_Columns = tuple[slice, slice | list[int]]
-"""An index of all tables and some columns."""
+_Columns = tuple[slice, slice | list[int]]  # an index of all tables and some columns
 
 
 @dataclass(frozen=True)
@@ -128,16 +122,17 @@ class GroupedTables(WrappedTables):
     group, is a view of them; other groups are copied after each step."""
 
     def __init__(self, spec: GameSpec, game: GameBatch) -> None:
-        super().__init__(game)
-        self.spec = spec
+        super().__init__(game, spec)
         self._groups = tuple(_parts(game.spec, seats) for seats in spec.seats_of_kind)
         self._actions = allocate_actions(game.spec, game.num_tables)
         self._copies: list[tuple[Tree, tuple[Tree, ...], tuple[_Part, ...]]] = []
-        self.view: TableView = replace(
+        rewards = tuple({"": array} for array in game.view.rewards)
+        sizes = [{"": ArraySpec(shape=(len(kind.rewards),), dtype=np.dtype(np.float32))} for kind in spec.kinds]
+        self.view = replace(
             game.view,
             observation=self._shown(game.view.observation, [kind.observation.arrays for kind in spec.kinds]),
             legal=self._shown(game.view.legal, [kind.legal_arrays for kind in spec.kinds]),
-            rewards=tuple(tree["rewards"] for tree in self._shown(*_reward_trees(spec, game.view))),
+            rewards=tuple(tree[""] for tree in self._shown(rewards, sizes)),
         )
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
@@ -170,13 +165,6 @@ class GroupedTables(WrappedTables):
                 put(target, part.target, take(sources[part.kind], part.source))
 
 
-def _reward_trees(spec: GameSpec, view: TableView) -> tuple[tuple[Tree, ...], list[Mapping[str, ArraySpec]]]:
-    """The further rewards of a game as trees, and the specs of the groups' trees."""
-    sizes = [len(kind.rewards) for kind in spec.kinds]
-    specs = [{"rewards": ArraySpec(shape=(size,), dtype=np.dtype(np.float32))} for size in sizes]
-    return tuple({"rewards": array} for array in view.rewards), [*specs]
-
-
 def _parts(spec: GameSpec, seats: Sequence[int]) -> tuple[_Part, ...]:
     parts = []
     for kind in dict.fromkeys(spec.seats[seat] for seat in seats):
@@ -191,21 +179,3 @@ def _index(columns: list[int]) -> _Columns:
     step = columns[1] - columns[0] if len(columns) > 1 else 1
     evenly = range(columns[0], columns[-1] + 1, step)
     return slice(None), slice(evenly.start, evenly.stop, step) if columns == list(evenly) else columns
-
-
-@dataclass(frozen=True)
-class UngroupedBot:
-    """A bot at grouped tables; it sees the kinds of seat that it was written for."""
-
-    bot: Bot
-
-    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
-        plain = game.game if isinstance(game, GroupedTables) else game
-        kinds = np.asarray(plain.spec.seats)[seats]
-        actions: Tree = {}
-        for kind in np.unique(kinds):
-            rows = np.flatnonzero(kinds == kind)
-            for head, chosen in self.bot.act(plain, tables[rows], seats[rows], rng).items():
-                whole = actions.setdefault(head, np.zeros((len(seats), *chosen.shape[1:]), chosen.dtype))
-                whole[rows] = chosen
-        return actions

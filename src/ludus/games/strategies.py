@@ -7,7 +7,7 @@ A strategy (z) describes what was built in an episode: a build order, and facts 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,35 +16,32 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import TreeState
+from ludus.data.checks import require_in
 from ludus.data.specs import GameSpec, SeatKind, Vector
-from ludus.data.trees import Array, IntArray, Tree
-from ludus.games.game import Actions, Bot, GameBatch, GameSource, HasPicture, HasStrategy, Seat, StrategyView, TableView
+from ludus.data.trees import Array, IntArray
+from ludus.games.game import Actions, Bot, GameBatch, HasStrategy, TableView
 from ludus.games.seeding import mix, randbelow, uniform
-from ludus.games.tables import WrappedTables
+from ludus.games.tables import InnerBot, WrappedGame, WrappedTables
 
 PART = "z"
 REWARDS = ("build_order", "built")
 FADED = np.array([1.0, 0.5, 0.25, 0.0], np.float32)
 """Factors of the rewards before the first time of `fade` and after each of the three."""
 
-_STREAM = 0x7A
-"""Separates these draws of a table's seed from the game's own."""
-_DRAWS = 4
-"""Draws per seat and episode: the strategy, whether it is shown, whether each of the two rewards is given."""
+_STREAM = 0x7A  # separates these draws of a table's seed from the game's own
+_DRAWS = 4  # draws per seat and episode: the strategy, whether it is shown, whether each of the two rewards is given
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithStrategies:
-    """A `GameSource` that wraps another one, with a part `z` in every observation and two further rewards.
+class WithStrategies(WrappedGame):
+    """A `GameSource` around one whose seats build things (`HasStrategy`). Every observation gets a part `z`, and every
+    seat two further rewards.
 
     The rewards are the decrease of the distance between what a seat has built and its strategy: the edit distance of
     its build order to the prefix of the same length, and the number of facts that differ. Both are divided by the size
     of the strategy.
     """
 
-    game: GameSource
-    """A game whose seats build things (`HasStrategy`)."""
     strategies: str
     types: int | None = None
     """Number of things that can be built; None: as many as the file names."""
@@ -60,9 +57,7 @@ class WithStrategies:
     """Number of a strategy that every seat always sees, to evaluate how a player follows it."""
 
     def __post_init__(self) -> None:
-        for name in ("shown", "active"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"WithStrategies.{name} must be from 0 to 1, got {getattr(self, name)}")
+        require_in(self, "[0, 1]", shown=self.shown, active=self.active)
         if self.fade is not None and list(self.fade) != sorted(self.fade):
             raise ValueError(f"WithStrategies.fade must be times in order, got {self.fade}")
 
@@ -101,10 +96,10 @@ class WithStrategies:
         return StrategyTables(self, self.game.tables(num_tables))
 
     def bots(self) -> Mapping[str, Bot]:
-        return {name: PlainBot(bot) for name, bot in self.game.bots().items()}
+        return {name: InnerBot(bot) for name, bot in self.game.bots().items()}
 
-    def tree(self) -> TreeState | None:
-        return None
+    def tree(self) -> None:
+        """The states of the game's tree do not show strategies."""
 
 
 def _extended(kind: SeatKind, part: Vector) -> SeatKind:
@@ -116,20 +111,15 @@ def _extended(kind: SeatKind, part: Vector) -> SeatKind:
 
 
 class StrategyTables(WrappedTables):
-    """A `GameBatch` that adds strategies to another one's observations and rewards."""
+    """A `GameBatch` that adds strategies to another one's observations and rewards. A tree would not show them."""
 
-    render: Callable[[int, Seat | None], NDArray[np.uint8]]
-    """Set only if the game has pictures."""
+    PASSED_ON = ("render", "strategy")
 
     def __init__(self, source: WithStrategies, game: GameBatch) -> None:
-        super().__init__(game)
-        self.spec = source.spec
+        super().__init__(game, source.spec)
         self._source, self._known = source, source.known
         if not isinstance(game, HasStrategy):
             raise ValueError(f"WithStrategies: nothing is built in {game.spec.name}: its tables have no `strategy`")
-        if isinstance(game, HasPicture):
-            self.render = game.render
-        self._builders: HasStrategy = game
         for name, known in (("build_order", self._known.build_order), ("built", self._known.built)):
             size = getattr(game.strategy, name).shape[-1]
             if known.shape[1] != size:
@@ -152,10 +142,6 @@ class StrategyTables(WrappedTables):
             ),
             rewards=own.rewards,
         )
-
-    @property
-    def strategy(self) -> StrategyView:
-        return self._builders.strategy
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)
@@ -183,7 +169,9 @@ class StrategyTables(WrappedTables):
         self.game.step(actions)
         self._steps += live
         after = self._distances()
-        gained = self._source.scale * self._faded()[:, None, None] * self._active * (self._distance - after)
+        clock = self.view.clock if self.spec.timed else self._steps
+        faded = FADED[np.searchsorted(self._source.fade or (), clock, side="right")]
+        gained = self._source.scale * faded[:, None, None] * self._active * (self._distance - after)
         self._distance = after
         for seats, rewards, others in zip(
             self.spec.seats_of_kind, self.view.rewards, self.game.view.rewards, strict=True
@@ -197,22 +185,6 @@ class StrategyTables(WrappedTables):
         orders = self._orders.of(now.build_order) / now.build_order.shape[-1]
         facts = (now.built != self._built).mean(-1)
         return np.stack((orders, facts), -1).astype(np.float32)
-
-    def _faded(self) -> NDArray[np.float32]:
-        """[tables]: factor of the rewards at this time."""
-        clock = self.view.clock if self.spec.timed else self._steps
-        return FADED[np.searchsorted(self._source.fade or (), clock, side="right")]
-
-
-@dataclass(frozen=True)
-class PlainBot:
-    """A bot at tables with strategies; it sees the game that it was written for."""
-
-    bot: Bot
-
-    def act(self, game: GameBatch, tables: IntArray, seats: IntArray, rng: np.random.Generator) -> Tree:
-        plain = game.game if isinstance(game, StrategyTables) else game
-        return self.bot.act(plain, tables, seats, rng)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +232,7 @@ class Strategies:
 class EditDistances:
     """Levenshtein distances at `shape` places, each between a sequence and the prefix of its goal of the same length.
 
-    Sequences and goals hold up to `size` items from 0 on, and -1 after the end. Sequences only grow, so that a new
-    item costs a single row of the usual table.
+    Both hold up to `size` items, and -1 after the end. Sequences only grow: a new item costs one row of the table.
     """
 
     def __init__(self, shape: tuple[int, ...], size: int) -> None:

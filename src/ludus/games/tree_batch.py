@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +20,23 @@ from ludus.games.tables import ArrayTables
 class TreeBatch(ArrayTables):
     """Tables of a turn-based game with one kind of seat and one `Choice` head.
 
-    The view of a table is a function of its node, so every call writes all tables with `take`, which is several times
-    faster than scattering rows. A table that is over stays at its node.
+    Every call writes all tables with `take`, which is several times faster than scattering rows.
     """
 
-    def __init__(self, spec: GameSpec, tree: FlatTree, root: TreeState, num_tables: int) -> None:
+    def __init__(self, spec: GameSpec, root: TreeState, num_tables: int) -> None:
         super().__init__(spec, num_tables)
         (kind,) = spec.kinds
         (self._head,) = kind.action.heads
-        self._tree = tree
-        self._root = root
+        self._root: Any = root  # hashable, which the protocol of a state cannot say
+        self._tree = tree = _flat(self._root)
         self._moves = _moves(tree)
-        self._shown = _Shown.of(tree, spec)
+        # Rows of the view per node. Only the seat to move has legal actions.
+        self._reward = tree.returns.astype(np.float32)
+        teams = [tree.returns[:, list(seats)].mean(axis=1) for seats in spec.seats_of_team]
+        self._score = np.stack(teams, axis=1).astype(np.float32)
+        self._to_act = tree.seat[:, None] == np.arange(spec.num_seats)
+        legal = np.pad(tree.legal, ((0, 0), (0, kind.num_options(self._head) - tree.legal.shape[1])))
+        self._legal = self._to_act[:, :, None] & legal[tree.infostate][:, None, :]
         self._node = np.zeros(num_tables, np.int64)
         self._seeds = np.zeros(num_tables, np.uint64)
         self._first_row = np.arange(num_tables) * spec.num_seats
@@ -61,11 +67,11 @@ class TreeBatch(ArrayTables):
         self._show()
 
     def _show(self) -> None:
-        view, tree, shown, nodes = self.view, self._tree, self._shown, self._node
-        shown.reward.take(nodes, axis=0, out=view.reward, mode="clip")
-        shown.score.take(nodes, axis=0, out=view.score, mode="clip")
-        shown.to_act.take(nodes, axis=0, out=view.to_act, mode="clip")
-        shown.legal.take(nodes, axis=0, out=view.legal[0][self._head], mode="clip")
+        view, tree, nodes = self.view, self._tree, self._node
+        self._reward.take(nodes, axis=0, out=view.reward, mode="clip")
+        self._score.take(nodes, axis=0, out=view.score, mode="clip")
+        self._to_act.take(nodes, axis=0, out=view.to_act, mode="clip")
+        self._legal.take(nodes, axis=0, out=view.legal[0][self._head], mode="clip")
         seats = tree.seat.take(nodes)
         np.less(seats, 0, out=view.over)
         playing = np.flatnonzero(seats >= 0)
@@ -80,35 +86,10 @@ class TreeBatch(ArrayTables):
         while node > 0:
             path.append(int(self._tree.action[node]))
             node = int(self._tree.parent[node])
-        state = self._root
+        state: TreeState = self._root
         for action in reversed(path):
             state = state.child(action)
         return state
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Shown:
-    """Rows of the `TableView` per node. Only the seat to move has legal actions."""
-
-    reward: NDArray[np.float32]
-    score: NDArray[np.float32]
-    to_act: NDArray[np.bool_]
-    legal: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, tree: FlatTree, spec: GameSpec) -> _Shown:
-        to_act = tree.seat[:, None] == np.arange(spec.num_seats)
-        (kind,) = spec.kinds
-        (head,) = kind.action.heads
-        legal = np.pad(tree.legal, ((0, 0), (0, kind.num_options(head) - tree.legal.shape[1])))
-        return cls(
-            reward=tree.returns.astype(np.float32),
-            score=np.stack([tree.returns[:, list(seats)].mean(axis=1) for seats in spec.seats_of_team], axis=1).astype(
-                np.float32
-            ),
-            to_act=to_act,
-            legal=to_act[:, :, None] & legal[tree.infostate][:, None, :],
-        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,6 +121,11 @@ class _Moves:
         nodes = nodes.copy()
         nodes[rows] = self.outcomes[drawn]
         return nodes
+
+
+@cache
+def _flat(root: TreeState) -> FlatTree:
+    return FlatTree.build(root)
 
 
 @cache

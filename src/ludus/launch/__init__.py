@@ -1,1 +1,1 @@
-"""Jobs for other people's schedulers, and plain hosts: only texts and programs that are started, no Ray."""
+"""Jobs for Slurm, Kubernetes and plain hosts. This room writes scripts and starts programs; it does not import Ray."""

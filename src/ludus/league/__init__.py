@@ -1,11 +1,8 @@
-"""Leagues: roles, matchmaking, promotion, populations, and their records.
-
-Each name is loaded when it is first used.
-"""
+"""Leagues: roles, matchmaking, promotion, populations, and their records. Each name is loaded when first used."""
 
 from __future__ import annotations
 
 from ludus.public_names import lazy, listing
 
 __getattr__, __dir__, __all__ = lazy("league")
-__doc__ = f"{__doc__}{listing('league')}\n"
+__doc__ = f"{__doc__}\n{listing('league')}\n"

@@ -31,41 +31,30 @@ def nash(payoff: Any) -> Equilibrium:
     return Equilibrium(row=row, column=column, value=float(row @ matrix @ column))
 
 
-def nash_of_win_rates(win_rates: Any) -> Equilibrium:
-    """A symmetric equilibrium of a league. The payoff is the win rate minus 1/2, so the value is 0."""
-    rates = _check_matrix(win_rates)
-    if rates.shape[0] != rates.shape[1] or not np.allclose(rates + rates.T, 1.0, rtol=0.0, atol=1e-6):
-        raise ValueError(f"win rates must be a square matrix with w(a, b) + w(b, a) = 1, got shape {rates.shape}")
-    strategy = _maximin((rates - rates.T) / 2)
-    return Equilibrium(row=strategy, column=strategy, value=0.0)
-
-
-def exploitability(payoff: Any, row: Floats, column: Floats) -> float:
-    """The sum of what both sides could gain by best responses; 0 at an equilibrium."""
-    matrix = _check_matrix(payoff)
-    return float((matrix @ column).max() - (row @ matrix).min())
-
-
 def _maximin(matrix: Floats) -> Floats:
     """The row strategy x with the best worst case: maximise v with x' matrix >= v in every column."""
     rows, columns = matrix.shape
     scale = float(np.abs(matrix).max()) or 1.0
-    from scipy.optimize import linprog  # seldom needed, and slow to import
-
-    solution = linprog(
+    solution = _linear_programme(
+        {},
         c=np.append(np.zeros(rows), -1.0),
         A_ub=np.column_stack([-matrix.T / scale, np.ones(columns)]),
         b_ub=np.zeros(columns),
         A_eq=np.append(np.ones(rows), 0.0)[None],
         b_eq=[1.0],
         bounds=[(0.0, 1.0)] * rows + [(-1.0, 1.0)],
-        method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     if solution.x is None:
         raise ArithmeticError(f"no equilibrium found for a {rows} x {columns} payoff: {solution.message}")
     strategy = np.clip(solution.x[:rows], 0.0, None)
     return np.asarray(strategy / strategy.sum())
+
+
+def _linear_programme(options: dict[str, int], **programme: Any) -> Any:
+    from scipy.optimize import linprog  # seldom needed, and slow to import
+
+    tolerances = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    return linprog(**programme, method="highs", options=tolerances | options)  # type: ignore[call-overload]
 
 
 def _check_matrix(payoff: Any) -> Floats:
@@ -95,26 +84,18 @@ def check_antisymmetric(payoff: Any) -> Floats:
 
 
 def symmetric_nash(payoff: Any) -> Floats:
-    """A mixture p with p >= 0, sum p = 1 and payoff @ p <= 0: no player wins against it.
-
-    Complementary pivoting (Lemke and Howson) on the single tableau of a symmetric game. It needs one pivot for
-    a dominant player and some dozens for hundreds of players with small cycles. Ties can make it cycle: then,
-    and whenever its result fails the check, the linear programme decides.
-    """
+    """A mixture that no player wins against, by complementary pivoting (Lemke and Howson) on the tableau of a symmetric
+    game. Where that fails, for example because of ties, the linear programme decides."""
     matrix = check_antisymmetric(payoff)
     scale = float(np.abs(matrix).max()) or 1.0
     mixture = _pivot(matrix / scale)
     if mixture is None or (matrix @ mixture).max() > _TIGHT * scale:
-        mixture = nash_of_win_rates(0.5 + matrix / (2 * scale)).row
+        mixture = _maximin(matrix)
     return mixture
 
 
 def zero_sum_value(payoff: Any) -> float:
-    """The value of the zero-sum game for the row side.
-
-    Both sides and one further strategy form a symmetric game (Gale, Kuhn and Tucker), whose equilibrium
-    contains those of both sides.
-    """
+    """The value of the zero-sum game for the row side, from a symmetric game of both sides (Gale, Kuhn and Tucker)."""
     matrix = np.asarray(payoff, np.float64)
     low, spread = float(matrix.min()), float(np.ptp(matrix))
     if spread == 0.0:
@@ -130,11 +111,8 @@ def zero_sum_value(payoff: Any) -> float:
 
 
 def max_entropy_nash(payoff: Any) -> Floats:
-    """The equilibrium of largest entropy, the only one that does not depend on how ties are broken.
-
-    Equal players get equal shares, so a copy of a player changes no other share. If rounding prevents it,
-    another equilibrium is returned.
-    """
+    """The equilibrium of largest entropy, the only one that does not depend on how ties are broken. If rounding
+    prevents it, another equilibrium is returned."""
     matrix = check_antisymmetric(payoff)
     scale = float(np.abs(matrix).max())
     if scale == 0.0:
@@ -146,7 +124,7 @@ def max_entropy_nash(payoff: Any) -> Floats:
     block = matrix[np.ix_(even, even)]
     if (mixture[even] > _TIGHT).all() and np.linalg.matrix_rank(block, tol=_TIGHT) >= len(even) - 1:
         return mixture
-    shares = _widest(block)
+    shares = _widest(matrix[:, even])
     if shares is None:  # the solver can fail on hundreds of near ties; then any equilibrium has to do
         return mixture
     widest = np.zeros(len(matrix))
@@ -156,10 +134,11 @@ def max_entropy_nash(payoff: Any) -> Floats:
     while True:
         flattest = np.zeros(len(matrix))
         flattest[support] = _flattest(matrix[np.ix_(binding, support)])
-        over = np.setdiff1d(np.flatnonzero(matrix @ flattest > _TIGHT), binding)
-        if not len(over):
+        gains = matrix @ flattest
+        gains[binding] = 0.0
+        if gains.max() <= _TIGHT:
             break
-        binding = np.union1d(binding, over)
+        binding = np.append(binding, gains.argmax())  # one at a time: not all of them need to bind
     # A constraint that binds at the edge of feasibility can spoil the last step; then any equilibrium has to do.
     return flattest if (matrix @ flattest).max() <= 10 * _TIGHT else widest
 
@@ -200,22 +179,15 @@ def _pivot(matrix: Floats) -> Floats | None:
     return None
 
 
-def _widest(block: Floats) -> Floats | None:
-    """An equilibrium with the largest support; None if the solver fails."""
-    size = len(block)
-    from scipy.optimize import linprog  # seldom needed, and slow to import
-
-    solution = linprog(
+def _widest(columns: Floats) -> Floats | None:
+    """An equilibrium of these players with the largest support; None if the solver fails."""
+    rows, size = columns.shape
+    solution = _linear_programme(
+        {"maxiter": 10 * size},  # near ties would take seconds and then fail
         c=np.repeat([-1.0, 0.0], size),
-        A_ub=np.hstack([block, block]),
-        b_ub=np.zeros(size),
+        A_ub=np.hstack([columns, columns]),
+        b_ub=np.zeros(rows),
         bounds=[(0.0, 1.0)] * size + [(0.0, None)] * size,
-        method="highs",
-        options={
-            "primal_feasibility_tolerance": 1e-10,
-            "dual_feasibility_tolerance": 1e-10,
-            "maxiter": 10 * size,  # near ties would take seconds and then fail
-        },
     )
     if solution.status != 0 or solution.x is None:
         return None
@@ -224,10 +196,7 @@ def _widest(block: Floats) -> Floats | None:
 
 
 def _flattest(rows: Floats) -> Floats:
-    """The mixture of largest entropy with rows @ mixture = 0, by Newton's method on the dual problem.
-
-    Its log shares are a linear combination of the rows whose weights minimise the log of the total.
-    """
+    """The mixture of largest entropy with rows @ mixture = 0, by Newton's method on the dual problem."""
     _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
     basis = basis[sizes > _TIGHT]
     weights = np.zeros(len(basis))

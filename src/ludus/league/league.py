@@ -1,7 +1,4 @@
-"""The league: a fold over ledger events, with the decisions that follow from its state.
-
-State changes only in `apply`, so replaying a ledger reproduces the live state bit for bit.
-"""
+"""The league: a fold over ledger events. Only `apply` changes its state, so a replay reproduces it bit for bit."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from ludus.data.unread import UnreadError
 from ludus.league.matches import MatchBook, changed_incarnation, check_match
 from ludus.league.matchmaking import Candidates, Law
 from ludus.league.payoff import Payoff, PayoffBook
-from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, LineageBook, Player, Standing, match_generator
+from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, Descent, Player, Standing, match_generator
 from ludus.league.promotion import Snapshot
 from ludus.league.quality import QualityBook, quality_rules
 from ludus.league.roster import Roster, next_turns
@@ -63,11 +60,8 @@ def later_settings(before: Settings, after: Settings) -> Settings:
 
 
 class League:
-    """Players, matches and payoffs, folded from the ledger.
-
-    The generator of every draw is seeded by the run's seed and the match id (for resets, by the player and its
-    number of snapshots). A decision interrupted by a crash therefore comes out the same when it is repeated.
-    """
+    """Players, matches and payoffs, folded from the ledger. Every draw is seeded by the run's seed and what it is for,
+    so that a decision interrupted by a crash comes out the same when it is repeated."""
 
     def __init__(
         self,
@@ -79,8 +73,7 @@ class League:
         change_rules: ChangeRules = _no_change,
         checked: bool = True,
     ) -> None:
-        """`checked`: try every rule once, so that a misspelt name fails here. A reader leaves it out: the
-        code of a user's own rules is not imported then, and the run has checked them already."""
+        """`checked`: try every rule once, so that a misspelt name fails here. A reader does not import users' rules."""
         if num_teams < 1 or len(seats_per_team) != num_teams or min(seats_per_team) < 1:
             raise ValueError(f"{num_teams} teams need as many seat counts of at least 1, got {seats_per_team}")
         if not 0 <= seed < 2**64:
@@ -90,48 +83,32 @@ class League:
         self.seats_per_team = seats_per_team
         self.seed = seed
         self.matches = MatchBook()
-        self.lineage = LineageBook()
         self.payoffs = PayoffBook(rules.payoff)
         self._roster = Roster(rules, seed)
+        self.players: Mapping[str, Player] = self._roster.players
+        """Every player that ever joined, including removed ones, in joining order."""
+        self.standings: Mapping[str, Standing] = self._roster.standings
+        """The state of each current learning player."""
+        self.scores: Mapping[str, ScoreMeasured] = self._roster.scores
+        """The latest measured score by player, for games with one team."""
+        self.lineage: dict[str, list[Descent]] = {}
+        """The descents of every learning player that ever joined, oldest first."""
         self._qualities = QualityBook(quality_rules(rules.roles))
         self._change_rules = change_rules
         self._settings: Settings = {}
         self._own_settings: dict[str, Settings] = {}
         self._turns: dict[str, int] = {}
-        self._num_events = 0
-        self._starts = 0
+        self.num_events = 0
+        self.starts = 0
+        """How often the run was started, resumes after unclean stops included."""
         self._checked = checked
         if checked:
             self._check_rules()
 
     @property
-    def players(self) -> Mapping[str, Player]:
-        """Every player that ever joined, including removed ones, in joining order."""
-        return self._roster.players
-
-    @property
-    def num_events(self) -> int:
-        return self._num_events
-
-    @property
-    def starts(self) -> int:
-        """How often the run was started, resumes after unclean stops included."""
-        return self._starts
-
-    @property
-    def scores(self) -> Mapping[str, ScoreMeasured]:
-        """The latest measured score by player, for games with one team."""
-        return self._roster.scores
-
-    @property
     def candidates(self) -> Candidates:
         """The current players, in joining order."""
         return replace(self._roster.candidates, qualities=self._qualities.scores)
-
-    @property
-    def standings(self) -> Mapping[str, Standing]:
-        """The state of each current learning player."""
-        return self._roster.standings
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -163,9 +140,8 @@ class League:
         return self.payoffs.view(self.rules.decide_on)
 
     def state_digest(self) -> str:
-        """A hash of the whole state."""
         state = (
-            (self._num_events, self._starts),
+            (self.num_events, self.starts),
             self._roster.state(),
             self._qualities.state(),
             self.matches.state(),
@@ -182,11 +158,11 @@ class League:
             case RunStarted(start=start):
                 self._start_run(start)
             case PlayerAdded():
-                self._roster.add(event, joined=self._num_events)
+                self._roster.add(event, joined=self.num_events)
                 self._qualities.join(self.players[event.player], self._roster.candidates)
                 self._keep_settings(event.player, event.settings)
                 if self.players[event.player].learning:
-                    self.lineage.join(event)
+                    self.lineage[event.player] = [Descent.of(event, 0, event.settings)]
             case PlayerRemoved(player=player):
                 self._roster.remove(player)
             case PlayerReset():
@@ -212,7 +188,7 @@ class League:
             case _:
                 assert_never(event)
         self._pass_turns()
-        self._num_events += 1
+        self.num_events += 1
 
     def initial_events(self) -> list[PlayerAdded]:
         """Events that add the players of the rules which never joined, learning players first."""
@@ -240,12 +216,9 @@ class League:
         return {} if population is None else population.new_settings(self.seed, player)
 
     def next_match(self, match_id: int, *, tables: int, episodes_per_table: int) -> Match:
-        """A training match for the active player with the fewest issued episodes, which plays side 0.
-
-        Its role's matchmaking draws opponents until every team has a side; its role's line-up fills the seats
-        beside them. Unless the role says otherwise (`Role.trains`), only this player trains, on every side it
-        sits on: in self-play on all sides, against a live main player on its own. Only active players train.
-        """
+        """A training match for the active player with the fewest issued episodes, which plays side 0. Its role's
+        matchmaking draws opponents until every team has a side, its line-up fills the seats beside them, and
+        `Role.trains` says which active players train."""
         self.matches.check_new(match_id)
         if not self.standings:
             raise ValueError("the league has no learning player to make a match for")
@@ -342,7 +315,6 @@ class League:
         )
 
     def due_resets(self) -> list[PlayerReset]:
-        """The pending resets."""
         return [self.reset_of(standing) for standing in self.standings.values() if standing.reset_pending]
 
     def reset_of(self, standing: Standing) -> PlayerReset:
@@ -356,9 +328,9 @@ class League:
         )
 
     def _start_run(self, start: int) -> None:
-        if start != self._starts:
-            raise ValueError(f"the run has started {self._starts} times, but the event says start={start}")
-        self._starts += 1
+        if start != self.starts:
+            raise ValueError(f"the run has started {self.starts} times, but the event says start={start}")
+        self.starts += 1
         self.matches.restart()
         self._qualities.restart()
 
@@ -366,7 +338,8 @@ class League:
         self._roster.reset(event)
         self._turns.pop(event.player, None)
         self._keep_settings(event.player, event.settings)
-        self.lineage.reset(event, self.standings[event.player].decisions, self.own_settings(event.player))
+        decisions = self.standings[event.player].decisions
+        self.lineage[event.player].append(Descent.of(event, decisions, self.own_settings(event.player)))
         after = self.rules.roles[self.players[event.player].role].after_reset
         if after.clear_payoff or event.donor is not None:
             self.payoffs.forget(event.player)
@@ -397,7 +370,7 @@ class League:
                 self._check_changed(rules)
             self.rules = rules
             self._roster.change_rules(rules)
-            self._qualities.change_rules(quality_rules(rules.roles))
+            self._qualities.rules = quality_rules(rules.roles)
             self.payoffs.change_rules(rules.payoff)
         self._settings = later_settings(self._settings, event.settings)
 
@@ -446,10 +419,7 @@ class League:
             self._qualities.issue(match, first.role, self._roster.candidates)
 
     def _finish_match(self, event: MatchFinished) -> None:
-        """Fold a result, unless a player of the match was reset since it was issued or while it was played.
-
-        Results of players that learned while they played count: the payoff decays, so it follows them.
-        """
+        """Fold a result, unless a player of the match was reset since it was issued or while it was played."""
         ended = self.matches.finish(event.result)
         if ended.stale or changed_incarnation(event.result):
             self._qualities.cancel(event.result.match_id)
@@ -459,9 +429,7 @@ class League:
         if self.num_teams == 1 and ended.match.purpose == "training":
             fade = self.rules.payoff.fade(event.result.episodes)
             for player in ended.match.sides[0].trainees:
-                self._roster.play(
-                    player, event.result.episodes, event.result.score_sum[0], event.result.score_square_sum[0], fade
-                )
+                self._roster.play(player, event.result, fade)
 
     def _check_rules(self) -> None:
         """Try every role on the league's initial players."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from types import MappingProxyType
 
 from ludus.data.checks import unknown
 from ludus.data.records import Match, ModelId, Result, Side
@@ -44,23 +42,15 @@ class MatchBook:
     last_id: int = -1
     evaluations: int = 0
     """Finished matches of purpose "evaluation"."""
-    _failed: Counter[tuple[str, ...]] = field(default_factory=Counter, init=False)
-    _open: dict[int, OpenMatch] = field(default_factory=dict, init=False)
+    failed_evaluations: Counter[tuple[str, ...]] = field(default_factory=Counter, init=False)
+    """Evaluations that ended without a result since the run last started, counted by their sides."""
+    open_matches: dict[int, OpenMatch] = field(default_factory=dict, init=False)
     _void_by_restart: set[int] = field(default_factory=set, init=False)
     """Matches counted as void when the run restarted; void rows of their own may still follow."""
 
-    @property
-    def open_matches(self) -> MappingProxyType[int, OpenMatch]:
-        return MappingProxyType(self._open)
-
-    @property
-    def failed_evaluations(self) -> Mapping[tuple[str, ...], int]:
-        """Evaluations that ended without a result since the run last started, counted by their sides."""
-        return MappingProxyType(self._failed)
-
     def find(self, match_id: int) -> OpenMatch:
         """An open match; raises if it was never issued or has ended."""
-        entry = self._open.get(match_id)
+        entry = self.open_matches.get(match_id)
         if entry is not None:
             return entry
         if not 0 <= match_id <= self.last_id:
@@ -72,58 +62,53 @@ class MatchBook:
         if match_id < 0:
             raise ValueError(f"a match id must be at least 0, got {match_id}")
         if match_id <= self.last_id:
-            raise MatchConflictError(
-                f"match id {match_id} is not new: ids count up, and {self.last_id} was issued already"
-            )
+            raise MatchConflictError(f"match id {match_id} is not new: ids count up, and {self.last_id} was issued")
 
     def issue(self, match: Match) -> None:
         self.check_new(match.id)
-        self._open[match.id] = OpenMatch(match=match)
+        self.open_matches[match.id] = OpenMatch(match=match)
         self.issued += 1
         self.last_id = match.id
 
     def lease(self, match_id: int, holder: str) -> None:
-        entry = self.find(match_id)
-        self._open[match_id] = OpenMatch(match=entry.match, holder=holder, stale=entry.stale)
+        self.open_matches[match_id] = replace(self.find(match_id), holder=holder)
 
     def finish(self, result: Result) -> OpenMatch:
-        """End a match with its result, after checking it."""
         entry = self.find(result.match_id)
         check_result(entry.match, result)
-        del self._open[result.match_id]
+        del self.open_matches[result.match_id]
         self.finished += 1
         self.evaluations += entry.match.purpose == "evaluation"
         return entry
 
     def cancel(self, match_id: int) -> None:
-        """End a match without a result."""
         if match_id in self._void_by_restart:
             self._void_by_restart.remove(match_id)
             return
         match = self.find(match_id).match
-        del self._open[match_id]
+        del self.open_matches[match_id]
         self.void += 1
         if match.purpose == "evaluation":
-            self._failed[first_players(match)] += 1
+            self.failed_evaluations[first_players(match)] += 1
 
     def restart(self) -> None:
         """The run (re)started: no lease is held any more, so all open matches are void."""
-        self._void_by_restart.update(self._open)
-        self.void += len(self._open)
-        self._open.clear()
-        self._failed.clear()
+        self._void_by_restart.update(self.open_matches)
+        self.void += len(self.open_matches)
+        self.open_matches.clear()
+        self.failed_evaluations.clear()
 
     def outdate(self, player: str) -> None:
         """Mark the open matches of a player that was reset as stale."""
-        for match_id, entry in self._open.items():
+        for match_id, entry in self.open_matches.items():
             if any(player in side.players for side in entry.match.sides):
-                self._open[match_id] = replace(entry, stale=True)
+                self.open_matches[match_id] = replace(entry, stale=True)
 
     def state(self) -> object:
         """The whole state as plain values, for the league's digest."""
-        entries = [(entry.match, entry.holder, entry.stale) for entry in self._open.values()]
+        entries = [(entry.match, entry.holder, entry.stale) for entry in self.open_matches.values()]
         counts = (self.issued, self.finished, self.void, self.last_id, self.evaluations)
-        return counts, entries, sorted(self._void_by_restart), sorted(self._failed.items())
+        return counts, entries, sorted(self._void_by_restart), sorted(self.failed_evaluations.items())
 
 
 def first_players(match: Match) -> tuple[str, ...]:

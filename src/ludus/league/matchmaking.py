@@ -1,7 +1,4 @@
-"""Matchmaking: rules that give the probability of each opponent and draw from it.
-
-A rule whose pool is empty, because there is no snapshot yet, falls back to self-play.
-"""
+"""Matchmaking: rules for the probability of each opponent. A rule with an empty pool falls back to self-play."""
 
 from __future__ import annotations
 
@@ -57,7 +54,6 @@ class Candidates:
         return tuple(player.id for player in self.players if player.role == role)
 
     def history_of(self, parent: str) -> tuple[str, ...]:
-        """Snapshots of one player, oldest first."""
         return tuple(player.id for player in self.players if player.frozen and player.parent == parent)
 
     def history_of_role(self, role: str) -> tuple[str, ...]:
@@ -204,11 +200,8 @@ class UniformPast(Matchmaker):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PFSP(Matchmaker):
-    """Prioritised fictitious self-play: snapshots of the pool `over`, weighted by the win rate against them.
-
-    `weighting` of win rate w: "squared" (1-w)^2, "linear" 1-w, "variance" w(1-w), "linear_capped"
-    min(.5, 1-w), or a number k for (1-w)^k.
-    """
+    """Prioritised fictitious self-play: snapshots of the pool `over`, by the win rate w against them. `weighting`:
+    "squared" (1-w)^2, "linear" 1-w, "variance" w(1-w), "linear_capped" min(.5, 1-w), or a number k for (1-w)^k."""
 
     weighting: str | float = "squared"
     over: str = ALL_FROZEN
@@ -241,12 +234,18 @@ class Mixture(Matchmaker):
         return self.branches[int(branch)][1].choose(player, candidates, payoff, rng)
 
 
-def remembered_until(win_rates: Floats) -> int:
-    """The number of a rival's snapshots (oldest first) before the monotone suffix of their win rates.
+def branches_of(matchmaking: Matchmaker) -> Iterator[Matchmaker]:
+    """The rule itself or, for a mixture, the rules that it is made of."""
+    if isinstance(matchmaking, Mixture):
+        for _, branch in matchmaking.branches:
+            yield from branches_of(branch)
+    else:
+        yield matchmaking
 
-    Over the newest snapshots the win rate usually falls with each one because the rival improved, which is not
-    forgetting. Only the snapshots up to the last rise of the win rate are compared. 0 if there is no rise.
-    """
+
+def remembered_until(win_rates: Floats) -> int:
+    """The number of a rival's snapshots (oldest first) up to the last rise of the win rate; 0 if there is none. After
+    it, the win rate falls with each snapshot because the rival improved, which is not forgetting."""
     rises = np.flatnonzero(win_rates[:-1] < win_rates[1:])
     return int(rises[-1]) + 2 if len(rises) else 0
 
@@ -261,12 +260,8 @@ def forgotten(player: str, rival: str, candidates: Candidates, payoff: Payoff, b
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveOrPast(Matchmaker):
-    """A uniformly drawn live player of `role`, or PFSP over snapshots if that player is too strong.
-
-    The rival plays with its current weights if the player's win rate against it exceeds `min_win_rate` or it
-    has no snapshot. For a main player this is self-play (it may draw itself); for a main exploiter it is the
-    attack on the main player.
-    """
+    """A uniformly drawn live player of `role` or, if the win rate against it is at most `min_win_rate` and it has
+    snapshots, PFSP over them. A main player may draw itself, which is self-play."""
 
     role: str = "main"
     min_win_rate: float = 0.3
@@ -283,7 +278,6 @@ class LiveOrPast(Matchmaker):
         return mix((1 / len(rivals), self.against(rival, player, candidates, payoff)) for rival in rivals)
 
     def against(self, rival: str, player: str, candidates: Candidates, payoff: Payoff) -> Law:
-        """The law given the rival."""
         own = self.past == "rival"
         pool = candidates.history_of(rival) if own else candidates.history_of_role(self.role)
         if rival == player or not pool or payoff.win_rate(player, rival) > self.min_win_rate:
@@ -292,13 +286,8 @@ class LiveOrPast(Matchmaker):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verification(Matchmaker):
-    """Verification as in AlphaStar's pseudocode: opponents that exploit the player or that it has forgotten.
-
-    If the win rate against any exploiter snapshot is below `exploited_below`, PFSP over all of them. Else a
-    live player of `role` is drawn: if the win rate against any of its snapshots before the monotone suffix is
-    below `forgotten_below`, PFSP over those. Else `otherwise` against the drawn player.
-    """
+class _Verifying(Matchmaker):
+    """The settings of rules that look for opponents which exploit the player or which it has forgotten."""
 
     role: str = "main"
     exploiter: str | None = "main_exploiter"
@@ -306,14 +295,25 @@ class Verification(Matchmaker):
     exploited_below: float = 0.3
     forgotten_below: float = 0.7
     weighting: str | float = "squared"
-    otherwise: LiveOrPast = field(default_factory=LiveOrPast)
 
     def __post_init__(self) -> None:
         check_weighting(self, self.weighting)
         require_in(self, "[0, 1]", exploited_below=self.exploited_below, forgotten_below=self.forgotten_below)
 
+    def exploiters(self, candidates: Candidates) -> tuple[str, ...]:
+        return candidates.history_of_role(self.exploiter) if self.exploiter else ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification(_Verifying):
+    """Verification as in AlphaStar's pseudocode. If the win rate against any exploiter snapshot is below
+    `exploited_below`, PFSP over all of them. Else a live player of `role` is drawn: if the win rate against any of its
+    snapshots before the monotone suffix is below `forgotten_below`, PFSP over those. Else `otherwise` against it."""
+
+    otherwise: LiveOrPast = field(default_factory=LiveOrPast)
+
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
-        exploiters = candidates.history_of_role(self.exploiter) if self.exploiter else ()
+        exploiters = self.exploiters(candidates)
         if exploiters and payoff.win_rates(player, exploiters).min() < self.exploited_below:
             return pfsp_law(player, exploiters, payoff, self.weighting)
         rivals = candidates.learning(self.role) or (player,)
@@ -327,30 +327,14 @@ class Verification(Matchmaker):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ForgottenOrStrong(Matchmaker):
-    """Verification as in AlphaStar's paper: PFSP over forgotten main snapshots and strong exploiters together.
-
-    A snapshot of `role` is forgotten if it precedes the monotone suffix of its parent's history and the win
-    rate against it is below `forgotten_below`; an exploiter's snapshot is strong if that is below
-    `exploited_below`. The paper gives neither number, so both come from the pseudocode. If there is no such
-    snapshot, a uniformly drawn live player of `role`.
-    """
-
-    role: str = "main"
-    exploiter: str | None = "main_exploiter"
-    """The role of the exploiters; None: there are none."""
-    exploited_below: float = 0.3
-    forgotten_below: float = 0.7
-    weighting: str | float = "squared"
-
-    def __post_init__(self) -> None:
-        check_weighting(self, self.weighting)
-        require_in(self, "[0, 1]", exploited_below=self.exploited_below, forgotten_below=self.forgotten_below)
+class ForgottenOrStrong(_Verifying):
+    """Verification as in AlphaStar's paper: PFSP over forgotten main snapshots and strong exploiters together, or a
+    uniformly drawn live player of `role`. Forgotten are those before the monotone suffix of a history with a win rate
+    below `forgotten_below`, strong those with a win rate below `exploited_below`."""
 
     def probabilities(self, player: str, candidates: Candidates, payoff: Payoff) -> Law:
         rivals = candidates.learning(self.role) or (player,)
-        exploiters = candidates.history_of_role(self.exploiter) if self.exploiter else ()
-        pool = _unbeaten(player, exploiters, payoff, self.exploited_below)
+        pool = _unbeaten(player, self.exploiters(candidates), payoff, self.exploited_below)
         for rival in rivals:
             past = forgotten(player, rival, candidates, payoff, self.forgotten_below)
             pool += _unbeaten(player, past, payoff, self.forgotten_below)

@@ -20,39 +20,24 @@ _LOG_ODDS_CAP = 0.998
 """Payoffs are clipped to this (999 wins to 1), because log odds are unbounded."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NashCluster:
-    """The support of an equilibrium of the players below the layers above."""
-
-    players: tuple[int, ...]
-    """Rows of the payoff, in their order."""
-    strength: float
-    """Mean payoff of the layer's players against the whole league."""
-
-    @property
-    def size(self) -> int:
-        """How cyclic the league is at this strength: 1 means transitive."""
-        return len(self.players)
-
-
-def nash_clusters(payoff: Any) -> tuple[NashCluster, ...]:
-    """Layers of the league: repeatedly remove the support of the equilibrium of largest entropy.
-
-    Every layer does at least as well against every lower layer as the reverse, each playing its equilibrium
-    (Czarnecki et al. 2020). A transitive league has layers of one player; rock-paper-scissors is one layer.
-    """
+def nash_clusters(payoff: Any) -> list[tuple[int, ...]]:
+    """Layers of the league, as rows of the payoff: repeatedly remove the support of the equilibrium of largest entropy
+    (Czarnecki et al. 2020). A transitive league has layers of one player; rock-paper-scissors is one layer."""
     matrix = check_antisymmetric(payoff)
-    others = max(1, len(matrix) - 1)
     left = np.arange(len(matrix))
-    clusters: list[NashCluster] = []
+    clusters: list[tuple[int, ...]] = []
     while len(left):
         mixture = max_entropy_nash(matrix[np.ix_(left, left)])
         inside = mixture > _IN_SUPPORT * mixture.max()
-        players = left[inside]
-        strength = float(matrix[players].sum(axis=1).mean() / others)
-        clusters.append(NashCluster(players=tuple(int(player) for player in players), strength=strength))
+        clusters.append(tuple(left[inside].tolist()))
         left = left[~inside]
-    return tuple(clusters)
+    return clusters
+
+
+def strengths(payoff: Floats, clusters: Sequence[tuple[int, ...]]) -> Floats:
+    """Mean payoff of the players of each layer against the whole league."""
+    against_all = payoff.sum(axis=1) / max(1, len(payoff) - 1)
+    return np.array([against_all[list(players)].mean() for players in clusters])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,29 +49,14 @@ class Estimate:
     high: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class HodgeSplit:
-    """An antisymmetric matrix as orthogonal parts: differences of ratings (gradient) and cycles (curl)."""
-
-    ratings: Floats
-    gradient: Floats
-    curl: Floats
-    transitive_share: float | None
-    """Share of the gradient in the sum of squares; None if the matrix is 0."""
-
-
-def hodge(payoff: Any) -> HodgeSplit:
-    """Combinatorial Hodge decomposition (Balduzzi et al. 2018). For log odds, the ratings are Elo's."""
+def hodge(payoff: Any) -> tuple[Floats, float | None]:
+    """Combinatorial Hodge decomposition (Balduzzi et al. 2018): ratings, whose differences are the transitive part (for
+    log odds, they are Elo's), and the share of that part in the sum of squares; None if the matrix is 0."""
     matrix = check_antisymmetric(payoff)
     ratings = matrix.mean(axis=1)
     gradient = ratings[:, None] - ratings
     total = float((matrix**2).sum())
-    return HodgeSplit(
-        ratings=ratings,
-        gradient=gradient,
-        curl=matrix - gradient,
-        transitive_share=min(1.0, float((gradient**2).sum()) / total) if total > 0 else None,
-    )
+    return ratings, min(1.0, float((gradient**2).sum()) / total) if total > 0 else None
 
 
 def log_odds(payoff: Floats) -> Floats:
@@ -95,19 +65,13 @@ def log_odds(payoff: Floats) -> Floats:
 
 
 def nash_average(payoff: Any) -> tuple[Floats, Floats]:
-    """(shares, skills): the equilibrium of largest entropy, and the payoff of each player against it, at most 0.
-
-    Copies of a player and additional weak players change no skill (Balduzzi et al. 2018).
-    """
+    """(shares, skills) of Nash averaging (Balduzzi et al. 2018): the equilibrium, and payoffs against it, at most 0."""
     shares = max_entropy_nash(payoff)
     return shares, np.asarray(payoff, np.float64) @ shares
 
 
 def effective_diversity(payoff: Any, mixture: Floats) -> float:
-    """Half of what the mixture's players win from each other (Balduzzi et al. 2019).
-
-    0 if one player dominates; 1/6 for rock-paper-scissors; always below 1/4.
-    """
+    """Half of what the mixture's players win from each other (Balduzzi et al. 2019), from 0 to 1/4."""
     return float(mixture @ np.maximum(check_antisymmetric(payoff), 0.0) @ mixture) / 2
 
 
@@ -166,22 +130,17 @@ def measure(
     seed: int = 0,
     with_alpha_rank: bool = True,
 ) -> LeagueMeasures:
-    """All measures of the league of `players`, from its win rates. They are a function of the games.
-
-    Intervals come from `draws` payoffs sampled given the games. Shares, skills and layers are those of the
-    expected payoff; single numbers are medians of the draws, because the expected payoff is smoother than any
-    draw. Alpha-rank takes half of the time.
-    """
+    """All measures of the league of `players`, from its win rates, with intervals from `draws` payoffs sampled given
+    the games. Single numbers are medians of the draws, because the expected payoff is smoother than any draw."""
     _check_sampling(confidence, draws)
     estimate = estimate_payoff(payoff, players)
     if not isinstance(estimate, PayoffEstimate):
         return LeagueMeasures(unidentified=estimate, left_out=tuple(players), confidence=confidence)
     shares, skills = nash_average(estimate.payoff)
     clusters = nash_clusters(estimate.payoff)
-    strengths = np.array([cluster.strength for cluster in clusters])
     drawn, rank_draws = [], []
     for sample in estimate.sample(draws, seed):
-        drawn.append(_measure_draw(sample, [cluster.players for cluster in clusters]))
+        drawn.append(_measure_draw(sample, clusters))
         if with_alpha_rank:
             rank_draws.append(alpha_rank(sample))
     numbers, share_draws, skill_draws, strength_draws = (np.array(column) for column in zip(*drawn, strict=True))
@@ -196,7 +155,7 @@ def measure(
         ranks,
         strict=True,
     )
-    layers = zip(clusters, _intervals(strengths, strength_draws, confidence), strict=True)
+    layers = zip(clusters, _intervals(strengths(estimate.payoff, clusters), strength_draws, confidence), strict=True)
     measured = set(estimate.players)
     return LeagueMeasures(
         left_out=tuple(player for player in players if player not in measured),
@@ -210,7 +169,7 @@ def measure(
             for player, share, skill, rank in per_player
         ),
         layers=tuple(
-            Layer(players=tuple(estimate.players[row] for row in cluster.players), strength=strength)
+            Layer(players=tuple(estimate.players[row] for row in cluster), strength=strength)
             for cluster, strength in layers
         ),
     )
@@ -218,8 +177,7 @@ def measure(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PopulationComparison:
-    """Relative population performance: what the first population wins from the second, from -1 to 1, if both
-    play their best mixture."""
+    """What the first population wins from the second, from -1 to 1, if both play their best mixture."""
 
     unidentified: Unidentified | Literal["no_chain"] | None = None
     """"no_chain": the largest group of players connected by games has no player of one population."""
@@ -262,21 +220,14 @@ def _measure_draw(
 ) -> tuple[tuple[float, float, float], Floats, Floats, Floats]:
     """Single numbers, shares, skills and strengths of the given layers, for one payoff."""
     shares = symmetric_nash(payoff)  # drawn payoffs have no ties, and so one equilibrium
-    split = hodge(log_odds(payoff)).transitive_share
-    against_all = payoff.sum(axis=1) / (len(payoff) - 1)
-    return (
-        (split or 0.0, effective_diversity(payoff, shares), effective_players(shares)),
-        shares,
-        payoff @ shares,
-        np.array([against_all[list(players)].mean() for players in clusters]),
-    )
+    _, transitive = hodge(log_odds(payoff))
+    numbers = (transitive or 0.0, effective_diversity(payoff, shares), effective_players(shares))
+    return numbers, shares, payoff @ shares, strengths(payoff, clusters)
 
 
 def _intervals(values: Floats, drawn: Floats, confidence: float) -> Iterator[Estimate]:
-    """Credible interval of each column of the draws, widened to hold the value.
-
-    Weibull's quantiles are unbiased for few draws; the default ones would make intervals too narrow.
-    """
+    """Credible interval of each column of the draws, widened to hold the value. Weibull's quantiles are unbiased for
+    few draws; the default ones would make intervals too narrow."""
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0, method="weibull")
     for value, below, above in zip(values, np.minimum(low, values), np.maximum(high, values), strict=True):

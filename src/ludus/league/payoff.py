@@ -18,50 +18,13 @@ from ludus.data.records import Match, Result
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class PairRows:
-    """The output of `pair_counts` for many finished matches, oldest first, as columns."""
-
-    first: NDArray[np.intp]
-    """Indices into a list of names. The order of the two players of a pair is always the same."""
-    second: NDArray[np.intp]
-    wins: Floats
-    draws: Floats
-    losses: Floats
-    margins: Floats
-    episodes: Floats
-    """Episodes of the match, by which older games decay."""
-
-
-class FadedSums:
-    """Decayed sums over the rows of each cell."""
-
-    def __init__(self, cells: NDArray[np.intp], log_fade: Floats) -> None:
-        """`log_fade`: log of the factor by which a row decays the earlier rows of its cell."""
-        self._order = np.argsort(cells, kind="stable")
-        self._starts = np.flatnonzero(np.diff(cells[self._order], prepend=-1))
-        ends = np.append(self._starts[1:], len(cells)) - 1
-        faded = np.cumsum(log_fade[self._order])
-        self._left = np.exp(np.repeat(faded[ends], ends - self._starts + 1) - faded)
-        self.cells = cells[self._order][self._starts]
-        """Each cell once."""
-        self.left_of_before = np.exp(faded[ends] - np.where(self._starts > 0, faded[self._starts - 1], 0.0))
-        """Factor by which all rows together decay the earlier content of each cell."""
-
-    def of(self, values: Floats) -> Floats:
-        return np.asarray(np.add.reduceat(values[self._order] * self._left, self._starts))
-
-
 PayoffView = Literal["training", "evaluation", "combined"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PayoffRules:
-    """How fast old games decay, and how many games a win rate needs.
-
-    A result of n games multiplies the earlier games of the pair by decay ** (n / decay_games), then adds its own
-    in full. So `decay_games` games decay the past by `decay`, however they are split into results.
-    """
+    """How fast old games decay, and how many games a win rate needs. A result of n games multiplies the earlier games
+    of the pair by decay ** (n / decay_games), then adds its own in full."""
 
     decay: float = 0.99
     decay_games: float = 10.0
@@ -85,8 +48,7 @@ class PayoffRules:
 
     @property
     def memory_games(self) -> float:
-        """The limit of decayed games of a pair that plays one game per result: about decay_games / (1 - decay).
-        Longer results reach more."""
+        """The limit of decayed games of a pair that plays one game per result. Longer results reach more."""
         per_game = self.decay ** (1.0 / self.decay_games)
         return math.inf if per_game == 1.0 else 1.0 / (1.0 - per_game)
 
@@ -108,13 +70,8 @@ PairCounts = dict[tuple[str, str], tuple[int, int, int, float]]
 
 
 def pair_counts(match: Match, result: Result, *, captains: bool = True) -> PairCounts:
-    """Wins, draws, losses and margin of every pair of different players, in alphabetical order, of a match.
-
-    The margin is half the difference of their score sums: in a zero-sum game of two, the first one's sum.
-
-    A side counts for its only player. A side of several players counts for its captain, or without `captains`
-    for no player; its result says too little about the team-mates. Self-play gives no pairs.
-    """
+    """Wins, draws, losses and margin (half the difference of the score sums) of every pair of players, in alphabetical
+    order. A side of several players counts for its captain, or without `captains` for no player."""
     counts: PairCounts = {}
     sides = [side.stands_for if captains or not side.is_mixed else None for side in match.sides]
     for pair in result.pairs:
@@ -131,10 +88,8 @@ def pair_counts(match: Match, result: Result, *, captains: bool = True) -> PairC
 
 
 class Payoff:
-    """Decayed wins, draws and margins per ordered pair of players, in arrays that grow with the league.
-
-    Reading never changes it: pairs that have not met and unknown players have 0 games and a win rate of 0.5.
-    """
+    """Decayed wins, draws and margins per ordered pair of players, in arrays that grow with the league. Reading never
+    changes it: pairs that have not met and unknown players have 0 games and a win rate of 0.5."""
 
     def __init__(self, rules: PayoffRules | None = None) -> None:
         self.rules = rules or PayoffRules()
@@ -163,29 +118,7 @@ class Payoff:
             if self._means:
                 self._means = {names: old for names, old in self._means.items() if not {a, b} <= {*names}}
 
-    def add_rows(self, names: Sequence[str], rows: PairRows) -> None:
-        """Fold many matches at once, in order. Equal to repeated `add`, up to rounding."""
-        if not len(rows.first):
-            return
-        used = {int(one) for one in np.union1d(rows.first, rows.second)}
-        place = np.array([self._row(name) if at in used else -1 for at, name in enumerate(names)])
-        size = len(self._wins)
-        cells = place[rows.first] * size + place[rows.second]
-        sums = FadedSums(cells, rows.episodes / self.rules.decay_games * math.log(self.rules.decay))
-        mirrored = sums.cells % size * size + sums.cells // size
-
-        def fold(table: Floats, at: NDArray[np.intp], values: Floats) -> Floats:
-            table.flat[at] = table.flat[at] * sums.left_of_before + sums.of(values)
-            return np.asarray(table.flat[at])
-
-        fold(self._wins, sums.cells, rows.wins)
-        fold(self._wins, mirrored, rows.losses)
-        self._draws.flat[mirrored] = fold(self._draws, sums.cells, rows.draws)
-        self._margins.flat[mirrored] = -fold(self._margins, sums.cells, rows.margins)
-        self._means = {}
-
     def forget(self, player: str) -> None:
-        """Drop all games of a player that was reset."""
         if player in self._index:
             self._means.clear()
             row = self._index[player]
@@ -210,27 +143,23 @@ class Payoff:
         return float(self.win_rates(a, [b])[0])
 
     def win_rates(self, player: str, others: Sequence[str]) -> Floats:
-        return self._rates(*self._gather([player], others)).reshape(-1)
+        return self._per_game(*self._gather([player], others)).reshape(-1)
 
     def games_against(self, player: str, others: Sequence[str]) -> Floats:
         return self._gather([player], others)[0].reshape(-1)
 
     def matrix(self, players: Sequence[str]) -> Floats:
         """Win rate of each player (row) against each (column); 0.5 on the diagonal."""
-        return self._rates(*self._gather(players, players))
+        return self._per_game(*self._gather(players, players))
 
     def mean_scores(self, players: Sequence[str]) -> Floats:
-        """Mean score of each player (row) against each (column): half the mean difference of their scores.
-
-        Antisymmetric, and 0 below `min_games`. Preferable to win rates where the stakes differ, as in poker.
-        """
+        """Mean score of each player (row) against each (column): half the mean difference of their scores, and 0
+        below `min_games`. Preferable to win rates where the stakes differ, as in poker."""
         names = tuple(players)
         if names not in self._means:
             games, _ = self._gather(names, names)
             margins = self._margins.ravel().take(self._cells(names, names))
-            known = (games >= self.rules.min_games) & (games > 0)
-            means = np.zeros(games.shape)
-            np.divide(margins, games, out=means, where=known)
+            means = self._per_game(games, margins, otherwise=0.0)
             means.flags.writeable = False
             self._means = {**dict(list(self._means.items())[-3:]), names: means}
         return self._means[names]
@@ -255,11 +184,11 @@ class Payoff:
         tables = [np.ascontiguousarray(table[:size, :size]).tobytes() for table in self._tables]
         return msgspec.msgpack.encode((list(self._index), tables))
 
-    def _rates(self, games: Floats, points: Floats) -> Floats:
-        known = (games >= self.rules.min_games) & (games > 0)
-        rates = np.full(games.shape, 0.5)
-        np.divide(points, games, out=rates, where=known)
-        return rates
+    def _per_game(self, games: Floats, sums: Floats, otherwise: float = 0.5) -> Floats:
+        """sums / games, and `otherwise` below `min_games`."""
+        means = np.full(games.shape, otherwise)
+        np.divide(sums, games, out=means, where=(games >= self.rules.min_games) & (games > 0))
+        return means
 
     def _gather(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[Floats, Floats]:
         cells = self._cells(rows, columns)
@@ -293,17 +222,12 @@ class Payoff:
 
 
 class PayoffBook:
-    """One payoff per purpose, and one of training and evaluation together.
-
-    `combined` leaves out human games, because people are not players to train against, and line-ups of several
-    players, because they measure the captain with its team-mates rather than its own strength.
-    """
+    """One payoff per purpose, and one of training and evaluation together. `combined` leaves out human games, and
+    line-ups of several players, because they measure the captain together with its team-mates."""
 
     def __init__(self, rules: PayoffRules | None = None) -> None:
-        self.training = Payoff(rules)
-        self.evaluation = Payoff(rules)
-        self.human = Payoff(rules)
-        self.combined = Payoff(rules)
+        self._all = tuple(Payoff(rules) for _ in range(4))
+        self.training, self.evaluation, self.human, self.combined = self._all
 
     def view(self, name: PayoffView) -> Payoff:
         return {"training": self.training, "evaluation": self.evaluation, "combined": self.combined}[name]
@@ -329,14 +253,9 @@ class PayoffBook:
     def fingerprint(self) -> bytes:
         return msgspec.msgpack.encode([payoff.fingerprint() for payoff in self._all])
 
-    @property
-    def _all(self) -> tuple[Payoff, ...]:
-        return self.training, self.evaluation, self.human, self.combined
-
 
 def groups(met: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Connected components: the group number of each player, from a symmetric table of which pairs have met.
-    scipy's `connected_components` takes longer to import than a league takes to rate."""
+    """Connected components: the group of each player. scipy's take longer to import than a league takes to rate."""
     number = np.full(len(met), -1, np.intp)
     for player in range(len(met)):
         if number[player] < 0:

@@ -1,10 +1,5 @@
-"""Estimates of the payoff of every pair, met or not, and the pair that is known least.
-
-Most pairs of a large league never meet. Treating them as even would claim that the first snapshot holds the
-newest one; taking few games at face value would show cycles that do not exist. So the win rate of a pair has a
-Beta prior around the Elo prediction, worth k games, where k is weighted by its likelihood given the pairs that
-met. A pair with many games follows its games, a pair without games follows Elo.
-"""
+"""Estimates of the payoff of every pair, met or not, and the pair that is known least. The win rate of a pair has a
+Beta prior around the Elo prediction, worth k games; k is weighted by its likelihood given the pairs that met."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.special import betaln, expit, logit
 
 from ludus.league.payoff import Floats, Payoff, largest_group
-from ludus.league.ratings import ELO_SCALE, fit_elo
+from ludus.league.ratings import ELO_SCALE, PRIOR_DEVIATION, fit_elo
 
 Unidentified = Literal["one_player", "no_games", "all_even"]
 """Why a payoff cannot be estimated: too few players, no two have met, or every pair is even."""
@@ -34,11 +29,9 @@ _WORTH = 2.0 ** np.linspace(0.0, 10.0, 161)
 """Candidates for k, the games that the Elo prediction is worth: from 1 (no structure) to 1024 (pure Elo)."""
 _KNOTS = slice(None, None, 16)
 """The subset of `_WORTH` at which the likelihood is computed; a spline interpolates the rest."""
-_PRIOR_DEVIATION = 1000.0
 _STREAM = 1000
 """Key of the random stream, distinct from those of matches and resets."""
-_PRIOR_PRECISION = (ELO_SCALE / 1000.0) ** 2
-"""Prior of a player without games: within 1000 Elo of the others, as in `fit_elo`."""
+_PRIOR_PRECISION = (ELO_SCALE / PRIOR_DEVIATION) ** 2
 _MOST_VARIANCE = 2.0 / _PRIOR_PRECISION
 """Variance of the difference of two players without games."""
 _MOST_STRENGTH = 100.0
@@ -100,8 +93,8 @@ def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | 
     if np.allclose(points, games / 2, rtol=1e-12, atol=0.0):
         return "all_even"
     names = tuple(players[int(index)] for index in members)
-    ratings = fit_elo(names, games, points, prior_deviation=_PRIOR_DEVIATION).ratings
-    strength = np.array([rating.elo for rating in ratings], np.float64) / ELO_SCALE
+    ratings = fit_elo(names, games, points)
+    strength = np.array([rating.elo for rating in ratings.values()], np.float64) / ELO_SCALE
     chance = _chance(strength[:, None] - strength)
     worth = _weigh_worth(games, points, strength)
     rates = np.zeros_like(games)
@@ -114,11 +107,8 @@ def estimate_payoff(payoff: Payoff, players: Sequence[str]) -> PayoffEstimate | 
 
 
 def estimate_scores(payoff: Payoff, players: Sequence[str]) -> tuple[tuple[str, ...], Floats]:
-    """Mean scores of the largest group of players connected by games, each (row) against each (column).
-
-    For pairs that have not met, the score is the difference of ratings that fit the known scores best, weighted
-    by games (HodgeRank, Jiang et al. 2011), clipped to the largest known score. Empty if no two have met.
-    """
+    """Mean scores of the largest group of players connected by games. Pairs that have not met get the difference of the
+    ratings that fit the known scores best (HodgeRank, Jiang et al. 2011). Empty if no two have met."""
     games, _ = payoff.counts(players)
     np.fill_diagonal(games, 0.0)
     met = games >= max(payoff.rules.min_games, np.finfo(np.float64).tiny)
@@ -145,16 +135,12 @@ def _precision(worth: float, games: Floats, strength: Floats) -> Floats:
     """Precision of the strengths. The less a pair has to follow Elo, the less its games tell about strengths."""
     chance = _chance(strength[:, None] - strength)
     information = games * (worth + 1.0) / (worth + games) * chance * (1.0 - chance)
-    prior = (ELO_SCALE / _PRIOR_DEVIATION) ** 2
-    return np.asarray(np.diag(information.sum(axis=1) + prior) - information)
+    return np.asarray(np.diag(information.sum(axis=1) + _PRIOR_PRECISION) - information)
 
 
 def _weigh_worth(games: Floats, points: Floats, strength: Floats) -> Floats:
-    """Posterior weight of each of `_WORTH`, summing to 1.
-
-    The strengths were fitted to the same games, which makes pairs look closer to Elo than they are; half the
-    log determinant, from integrating the strengths out, corrects for it.
-    """
+    """Posterior weight of each of `_WORTH`, summing to 1. The strengths were fitted to the same games, which makes
+    pairs look closer to Elo than they are; half the log determinant, from integrating them out, corrects for it."""
     met = np.triu(games > 0, 1)
     n, won, prior = games[met], points[met], _chance(strength[:, None] - strength)[met]
 
@@ -172,8 +158,7 @@ def _weigh_worth(games: Floats, points: Floats, strength: Floats) -> Floats:
 
 
 def cubic_spline(x: Floats, y: Floats, at: Floats) -> Floats:
-    """Not-a-knot cubic spline through at least four points, evaluated at `at`. The same as scipy's
-    `CubicSpline`, which takes longer to import than a league takes to measure."""
+    """Not-a-knot cubic spline through at least four points. scipy's takes longer to import than this to run."""
     step = np.diff(x)
     slope = np.diff(y) / step
     bends = np.zeros((len(x), len(x)))  # rows: conditions on the second derivatives
@@ -197,15 +182,9 @@ def least_known_pair(
     episodes: int,
     without: Collection[frozenset[str]] = (),
 ) -> tuple[str, str] | None:
-    """The pair of `players` whose match would reduce the variance of their rating difference most, later first.
-
-    Pairs that have not met come first, because ratings cannot show cycles. `links` are opponents that connect
-    the players but are not chosen. None if every pair is in `without`.
-
-    A match of n episodes reduces the variance v of a difference by v / (1 + 1 / (n p (1 - p) v)), where p is
-    the expected win rate. Ratings are fitted to log odds by least squares, which takes one inverse instead of
-    the several of `fit_elo` and is accurate enough to compare pairs.
-    """
+    """The pair of `players` whose match would reduce the variance of their rating difference most, later first; pairs
+    that have not met come before others. `links` are opponents that connect the players but are not chosen. A match of
+    n episodes reduces the variance v by v / (1 + 1 / (n p (1 - p) v)), where p is the expected win rate."""
     size, everyone = len(players), (*players, *links)
     if size < 2:
         return None
@@ -243,7 +222,7 @@ def _each_pair_once(size: int) -> Floats:
 
 
 def _fit_log_odds(games: Floats, points: Floats) -> tuple[Floats, Floats]:
-    """(covariance, valid in the upper triangle; strengths), from the pairs that have met, which are few."""
+    """(covariance, valid in the upper triangle; strengths), by least squares, which is cheaper than `fit_elo`."""
     first, second = np.nonzero(games)
     once = first < second
     first, second = first[once], second[once]

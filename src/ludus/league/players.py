@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from ludus.data.records import LearnerProgress, ModelId, PlayerAdded, PlayerReset, Settings
+from ludus.data.records import LearnerProgress, ModelId, PlayerAdded, PlayerReset, Result, Settings
 
 FROZEN = "frozen"
 SCRIPTED = "scripted"
@@ -32,9 +32,7 @@ def check_player_id(player: str) -> str:
     if not player:
         raise ValueError("a player id must not be empty")
     if len(player) > MAX_ID_LENGTH:
-        raise ValueError(
-            f"player id {player[:16]!r}... has {len(player)} characters; at most {MAX_ID_LENGTH} are allowed"
-        )
+        raise ValueError(f"player id {player[:16]!r}... has {len(player)} characters, of at most {MAX_ID_LENGTH}")
     if not _ID.fullmatch(player):
         raise ValueError(
             f"player id {player!r} is refused: use ASCII letters, digits, '_', '-' and '.', "
@@ -84,8 +82,7 @@ class Standing:
     decisions: int = 0
     """Decisions trained on, as the learner last reported."""
     trained: int = 0
-    """Decisions for turns. Unlike `decisions` it never falls after a resume, and a late joiner starts at the
-    minimum of the others."""
+    """Decisions for turns: never falls after a resume, and a late joiner starts at the minimum of the others."""
     trained_before: int = 0
     """`trained` before its latest increase."""
     reset_at: int = 0
@@ -95,8 +92,7 @@ class Standing:
     interval_start: int = 0
     """`decisions` at the latest snapshot or reset."""
     episodes_issued: int = 0
-    """Episodes of training matches issued. The next match goes to the player with the fewest; a player that
-    joins or begins a turn starts level with the others."""
+    """Episodes of training matches issued, by which the next match is given. A late joiner starts level."""
     matches_issued: int = 0
     """Training matches made for this player. Breaks ties between players that always train together."""
     snapshots: int = 0
@@ -158,13 +154,13 @@ class Standing:
         variance = max(0.0, self.score_square_sum / self.score_episodes - mean**2)
         return math.sqrt(variance / self.score_episodes)
 
-    def played(self, episodes: int, score_sum: float, fade: float, square_sum: float = 0.0) -> Standing:
+    def played(self, result: Result, fade: float) -> Standing:
         """After a training match in a game with one team. Earlier scores are multiplied by `fade`."""
         return replace(
             self,
-            score_sum=self.score_sum * fade + score_sum,
-            score_square_sum=self.score_square_sum * fade + square_sum,
-            score_episodes=self.score_episodes * fade + episodes,
+            score_sum=self.score_sum * fade + result.score_sum[0],
+            score_square_sum=self.score_square_sum * fade + result.score_square_sum[0],
+            score_episodes=self.score_episodes * fade + result.episodes,
         )
 
     def frozen(self, model: str | None, *, promoted: bool, reset: bool) -> Standing:
@@ -211,22 +207,10 @@ class Descent:
     """The player's own settings from then on."""
     reason: str
 
-
-class LineageBook:
-    """The descents of every learning player that ever joined, oldest first."""
-
-    def __init__(self) -> None:
-        self.descents: dict[str, list[Descent]] = {}
-
-    def join(self, event: PlayerAdded) -> None:
-        first = Descent(decisions=0, model=event.model, donor=None, settings=dict(event.settings), reason=event.reason)
-        self.descents[event.player] = [first]
-
-    def reset(self, event: PlayerReset, decisions: int, settings: Settings) -> None:
-        descent = Descent(
-            decisions=decisions, model=event.model, donor=event.donor, settings=dict(settings), reason=event.reason
-        )
-        self.descents[event.player].append(descent)
+    @classmethod
+    def of(cls, event: PlayerAdded | PlayerReset, decisions: int, settings: Settings) -> Descent:
+        donor = event.donor if isinstance(event, PlayerReset) else None
+        return cls(decisions=decisions, model=event.model, donor=donor, settings=dict(settings), reason=event.reason)
 
 
 _MATCH, _RESET, _MEMBER = 0, 1, 2

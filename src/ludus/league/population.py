@@ -1,8 +1,4 @@
-"""Settings of population-based training: search spaces, selection rules and `Population`.
-
-Each player of the role has its own settings; those that fall behind take over the weights and settings of
-better ones. `ludus.league.takeovers` makes these decisions.
-"""
+"""Settings of population-based training, in which players that fall behind take over from better ones."""
 
 from __future__ import annotations
 
@@ -26,9 +22,13 @@ class SearchSpace(Protocol):
     """The values that one setting of the experiment may take."""
 
     path: str
+    start: Any
+    """The initial value of every member; None: each draws its own."""
 
     def begin(self, rng: np.random.Generator) -> Plain:
         """The value of a new member."""
+        value: Plain = self.draw(rng) if self.start is None else self.start
+        return value
 
     def draw(self, rng: np.random.Generator) -> Plain:
         """A random value of the space."""
@@ -61,9 +61,6 @@ class Uniform(SearchSpace):
             raise ValueError(f"{name} of {self.path!r} needs finite low < high, got low={self.low}, high={self.high}")
         if self.start is not None and not self.low <= self.start <= self.high:
             raise ValueError(f"{name}.start of {self.path!r} must be from {self.low} to {self.high}, got {self.start}")
-
-    def begin(self, rng: np.random.Generator) -> float:
-        return self.draw(rng) if self.start is None else self.start
 
     def draw(self, rng: np.random.Generator) -> float:
         return min(max(self.low + (self.high - self.low) * rng.random(), self.low), self.high)
@@ -106,9 +103,6 @@ class OneOf(SearchSpace):
         if self.start is not None and self.start not in self.options:
             raise ValueError(f"OneOf.start of {self.path!r} must be one of {self.options}, got {self.start!r}")
 
-    def begin(self, rng: np.random.Generator) -> Plain:
-        return self.draw(rng) if self.start is None else self.start
-
     def draw(self, rng: np.random.Generator) -> Plain:
         return self.options[_pick(len(self.options), rng)]
 
@@ -144,10 +138,7 @@ class Selection(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Truncation(Selection):
-    """A member of the worst `bottom` share takes over from a uniformly drawn one of the best `top` share.
-
-    Both shares hold at least one member. Equal members do not count as worse.
-    """
+    """A member of the worst `bottom` share takes over from a random one of the best `top` share, at least one each."""
 
     bottom: float = 0.2
     top: float = 0.2
@@ -165,10 +156,7 @@ class Truncation(Selection):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BinaryTournament(Selection):
-    """A uniformly drawn other member, if its win rate against the judged one is at least `min_win_rate`.
-
-    Scores give no such rate; then only `Population.confidence` decides.
-    """
+    """A uniformly drawn other member, if its win rate against the judged one, if any, is at least `min_win_rate`."""
 
     min_win_rate: float = 0.7
 
@@ -189,11 +177,8 @@ def _share(share: float, members: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Population:
-    """Population-based training of the players of a role.
-
-    Every member is judged every `every` decisions. A member that takes over gets the live weights of its donor,
-    a fresh optimiser and slightly changed settings of the donor; its games are forgotten.
-    """
+    """Population-based training of the players of a role. A member that takes over gets the live weights of its donor,
+    a fresh optimiser and slightly changed settings of the donor; its games are forgotten."""
 
     search: tuple[SearchSpace, ...]
     """Settings below `learner` and `algorithm`. A number in place of a schedule is a constant; to search one
@@ -242,7 +227,6 @@ class Population:
             )
 
     def new_settings(self, seed: int, player: str) -> Settings:
-        """The settings of a new member."""
         rng = member_generator(seed, player, 0, 0)
         return {space.path: space.begin(rng) for space in self.search}
 

@@ -1,13 +1,9 @@
-"""Published leagues by name: `--set league=alphastar`, or `{type: alphastar, period: 1e6}`.
-
-The defaults are the published constants. All intervals are multiples of `period`, in decisions; change it
-first, because the published ones suit other games and cluster sizes. docs/league-presets.md explains the
-choices where sources disagree or are silent.
-"""
+"""Published leagues by name: `--set league=alphastar`, or `{type: alphastar, period: 1e6}`. All intervals are multiples
+of `period`, in decisions; change it first. docs/league-presets.md explains the choices."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ludus.league.matchmaking import (
     PFSP,
@@ -50,23 +46,12 @@ def alphastar(
     branches = ((0.35, Live(role=MAIN)), (0.5, PFSP(weighting="squared")), (0.15, verification))
     attack = LiveOrPast(role=MAIN, min_win_rate=0.2, past="role")
     curriculum = PFSP(weighting="variance", over=MAIN)
+    main_beaten = ByWinRate(min_decisions=1, max_decisions=2 * period, against=MAIN)
     return _with_exploiters(
-        Role(
-            count=mains,
-            matchmaking=Mixture(branches=branches),
-            promotion=BySteps(every=period),
-            start=start,
-            snapshot_weights=snapshot_weights,
-        ),
-        main_exploiters,
-        Mixture(branches=((0.5, curriculum), (0.5, attack))),
-        ByWinRate(min_decisions=1, max_decisions=2 * period, against=MAIN),
-        league_exploiters,
-        PFSP(weighting="squared"),
-        ByWinRate(min_decisions=1, max_decisions=period),
-        value_only=value_only_after_reset,
-        bots=bots,
-        payoff=_EACH_GAME,
+        (mains, Mixture(branches=branches), BySteps(every=period)),
+        (main_exploiters, Mixture(branches=((0.5, curriculum), (0.5, attack))), main_beaten),
+        (league_exploiters, PFSP(weighting="squared"), ByWinRate(min_decisions=1, max_decisions=period)),
+        _Common(start, value_only_after_reset, bots, snapshot_weights, _EACH_GAME),
     )
 
 
@@ -84,24 +69,14 @@ def alphastar_pseudocode(
     """AlphaStar as in its supplementary pseudocode, without the errors there."""
     self_play = LiveOrPast(role=MAIN, min_win_rate=0.3)
     verification = Verification(exploiter=MAIN_EXPLOITER if main_exploiters else None, otherwise=self_play)
+    branches = ((0.5, PFSP(weighting="squared")), (0.15, verification), (0.35, self_play))
     all_beaten = ByWinRate(min_decisions=period, max_decisions=2 * period)
+    main_beaten = ByWinRate(min_decisions=period, max_decisions=2 * period, against=MAIN)
     return _with_exploiters(
-        Role(
-            count=mains,
-            matchmaking=Mixture(branches=((0.5, PFSP(weighting="squared")), (0.15, verification), (0.35, self_play))),
-            promotion=all_beaten,
-            start=start,
-            snapshot_weights=snapshot_weights,
-        ),
-        main_exploiters,
-        LiveOrPast(role=MAIN, min_win_rate=0.1),
-        ByWinRate(min_decisions=period, max_decisions=2 * period, against=MAIN),
-        league_exploiters,
-        PFSP(weighting="linear_capped"),
-        all_beaten,
-        value_only=value_only_after_reset,
-        bots=bots,
-        payoff=_EACH_GAME,
+        (mains, Mixture(branches=branches), all_beaten),
+        (main_exploiters, LiveOrPast(role=MAIN, min_win_rate=0.1), main_beaten),
+        (league_exploiters, PFSP(weighting="linear_capped"), all_beaten),
+        _Common(start, value_only_after_reset, bots, snapshot_weights, _EACH_GAME),
     )
 
 
@@ -116,35 +91,24 @@ def di_star(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """DI-star: no verification, half self-play and half PFSP, a memory of about 1000 games of each pair.
-
-    Its promotion asks for 1000 games against every opponent. After decay these count as 1000 (1 - 1/e) = 632,
-    which is the threshold here.
-    """
+    """DI-star: no verification, half self-play and half PFSP, a memory of about 1000 games of each pair. Its promotion
+    asks for 1000 games against every opponent, which count as 1000 (1 - 1/e) = 632 after decay."""
     half, played = max(1, period // 2), 632.0
     self_play, attack = LiveOrPast(role=MAIN, min_win_rate=0.3), LiveOrPast(role=MAIN, min_win_rate=0.2)
     promotions = (
         ByWinRate(min_decisions=half, max_decisions=period, threshold=0.8, min_games=played),
         ByWinRate(min_decisions=half, max_decisions=period, against=EVERYONE, min_games=played),
     )
+    # 0.5 and 0.45 of its jobs; the other 0.05 only evaluate, which is not part of matchmaking here.
+    branches = ((0.5 / 0.95, attack), (0.45 / 0.95, PFSP(weighting="variance", over=MAIN)))
+    main_beaten = ByWinRate(min_decisions=1, max_decisions=period, against=MAIN, min_games=played)
+    all_beaten = ByWinRate(min_decisions=half, max_decisions=period, min_games=played)
+    payoff = PayoffRules(decay=0.99, decay_games=10.0, min_games=100.0)
     return _with_exploiters(
-        Role(
-            count=mains,
-            matchmaking=Mixture(branches=((0.5, self_play), (0.5, PFSP(weighting="squared")))),
-            promotion=AnyOf(rules=promotions),
-            start=start,
-            snapshot_weights=snapshot_weights,
-        ),
-        main_exploiters,
-        # 0.5 and 0.45 of its jobs; the other 0.05 only evaluate, which is not part of matchmaking here.
-        Mixture(branches=((0.5 / 0.95, attack), (0.45 / 0.95, PFSP(weighting="variance", over=MAIN)))),
-        ByWinRate(min_decisions=1, max_decisions=period, against=MAIN, min_games=played),
-        league_exploiters,
-        PFSP(weighting="linear_capped"),
-        ByWinRate(min_decisions=half, max_decisions=period, min_games=played),
-        value_only=value_only_after_reset,
-        bots=bots,
-        payoff=PayoffRules(decay=0.99, decay_games=10.0, min_games=100.0),
+        (mains, Mixture(branches=((0.5, self_play), (0.5, PFSP(weighting="squared")))), AnyOf(rules=promotions)),
+        (main_exploiters, Mixture(branches=branches), main_beaten),
+        (league_exploiters, PFSP(weighting="linear_capped"), all_beaten),
+        _Common(start, value_only_after_reset, bots, snapshot_weights, payoff),
     )
 
 
@@ -203,11 +167,8 @@ def psro(
     bots: tuple[str, ...] = (),
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """Policy-space response oracles: each snapshot is a best response to the meta-strategy of the earlier ones.
-
-    Every response starts from fresh weights. With `reset_probability` 0 it continues from the last one, which
-    is quicker unless it has much to unlearn.
-    """
+    """Policy-space response oracles: each snapshot is a best response to the meta-strategy of the earlier ones, from
+    fresh weights. With `reset_probability` 0 it continues from the last one, which is quicker."""
     matchmaking = _with_self_play(self_play, MetaStrategy(solver=meta_solver, explore=explore))
     return _main_only(matchmaking, period, bots, snapshot_weights, reset_probability, decide_on="combined")
 
@@ -233,37 +194,37 @@ def _main_only(
     return LeagueRules(roles={MAIN: main}, bots=bots, decide_on=decide_on)
 
 
-def _with_exploiters(
-    main: Role,
-    main_exploiters: int,
-    attack: Matchmaker,
-    attacked: Promotion,
-    league_exploiters: int,
-    challenge: Matchmaker,
-    challenged: Promotion,
-    *,
-    value_only: int,
-    bots: tuple[str, ...],
-    payoff: PayoffRules,
-) -> LeagueRules:
-    """Main players, and exploiters with their count, matchmaking and promotion. No exploiter has an initial
-    snapshot, which would be a copy of the main player's."""
+_Part = tuple[int, Matchmaker, Promotion]
+"""The number of players of a role, their matchmaking and their promotion."""
 
-    def exploiter(count: int, matchmaking: Matchmaker, promotion: Promotion, reset_probability: float) -> Role:
+
+class _Common(NamedTuple):
+    start: str | None
+    value_only_after_reset: int
+    bots: tuple[str, ...]
+    snapshot_weights: Weights
+    payoff: PayoffRules
+
+
+def _with_exploiters(main: _Part, main_exploiter: _Part, league_exploiter: _Part, common: _Common) -> LeagueRules:
+    """Main players, and exploiters without an initial snapshot, which would be a copy of the main player's."""
+
+    def role(part: _Part, reset_probability: float = 0.0) -> Role:
+        is_main, (count, matchmaking, promotion) = part is main, part
         return Role(
             count=count,
             matchmaking=matchmaking,
             promotion=promotion,
-            initial_snapshot=False,
+            initial_snapshot=is_main,
             reset_probability=reset_probability,
-            after_reset=AfterReset(value_only_decisions=value_only),
-            start=main.start,
-            snapshot_weights=main.snapshot_weights,
+            after_reset=AfterReset(value_only_decisions=0 if is_main else common.value_only_after_reset),
+            start=common.start,
+            snapshot_weights=common.snapshot_weights,
         )
 
-    roles = {MAIN: main}
-    if main_exploiters:
-        roles[MAIN_EXPLOITER] = exploiter(main_exploiters, attack, attacked, 1.0)
-    if league_exploiters:
-        roles[LEAGUE_EXPLOITER] = exploiter(league_exploiters, challenge, challenged, 0.25)
-    return LeagueRules(roles=roles, bots=bots, payoff=payoff)
+    roles = {MAIN: role(main)}
+    if main_exploiter[0]:
+        roles[MAIN_EXPLOITER] = role(main_exploiter, 1.0)
+    if league_exploiter[0]:
+        roles[LEAGUE_EXPLOITER] = role(league_exploiter, 0.25)
+    return LeagueRules(roles=roles, bots=common.bots, payoff=common.payoff)

@@ -52,11 +52,8 @@ class BySteps(Promotion):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByWinRate(Promotion):
-    """A snapshot when the win rate against every opponent of `against` exceeds `threshold`.
-
-    Not before `min_decisions` since the last snapshot, and in any case at `max_decisions`. Without opponents,
-    or with too few games against one of them, only `max_decisions` counts.
-    """
+    """A snapshot when the win rate against every opponent of `against` exceeds `threshold`, not before `min_decisions`
+    since the last snapshot, and in any case at `max_decisions`."""
 
     min_decisions: int
     max_decisions: int
@@ -68,12 +65,10 @@ class ByWinRate(Promotion):
     """Decayed games that the player must have played against each of them."""
 
     def __post_init__(self) -> None:
-        limits = {"min_decisions": self.min_decisions, "max_decisions": self.max_decisions}
-        require_in(self, f"[1, {MAX_DECISIONS}]", **limits)
-        if self.max_decisions < self.min_decisions:
-            raise ValueError(
-                f"ByWinRate.max_decisions={self.max_decisions} is below min_decisions={self.min_decisions}"
-            )
+        least, most = self.min_decisions, self.max_decisions
+        require_in(self, f"[1, {MAX_DECISIONS}]", min_decisions=least, max_decisions=most)
+        if most < least:
+            raise ValueError(f"ByWinRate.max_decisions={most} is below min_decisions={least}")
         require_in(self, "[0.5, 1)", threshold=self.threshold)  # an unplayed pair has 0.5, which is not a win
         require_in(self, "[0, inf)", min_games=self.min_games)
 
@@ -116,11 +111,7 @@ class AnyOf(Promotion):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByScore(Promotion):
-    """A snapshot when the recent mean training score has improved; for games with one team.
-
-    It must exceed that of the best such snapshot by more than `min_improvement`. The tag `best` depends on
-    evaluation instead.
-    """
+    """For games with one team: a snapshot when the recent mean score exceeds the best by over `min_improvement`."""
 
     min_improvement: float = 0.0
     min_episodes: int = 100
@@ -137,11 +128,9 @@ class ByScore(Promotion):
         score, kept = standing.recent_score, standing.best_frozen_score
         if score is None or standing.score_episodes < self.min_episodes:
             return None
-        if standing.decisions_since_snapshot < self.min_decisions:
-            return None
-        if kept is not None and not score > kept + self.min_improvement:
-            return None
-        return Snapshot(reason=f"score {score:.6g}")
+        improved = kept is None or score > kept + self.min_improvement
+        due = improved and standing.decisions_since_snapshot >= self.min_decisions
+        return Snapshot(reason=f"score {score:.6g}") if due else None
 
 
 class Restart(Protocol):
@@ -163,8 +152,7 @@ class AfterReset:
     """How a player continues after a reset."""
 
     value_only_decisions: int = 0
-    """Decisions that train only the value, so that an untrained value does not spoil the policy.
-    `Standing.value_only_left` counts them down."""
+    """Decisions that train only the value, so that an untrained value does not spoil the policy."""
     clear_payoff: bool = True
     """Forget the player's games, which were played with other weights. Open games never count either way."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ludus.data.addresses import load_address
 from ludus.data.checks import require_in, unknown
 from ludus.league.equilibrium import check_antisymmetric, max_entropy_nash
-from ludus.league.matchmaking import ALL_FROZEN, Candidates, Law, Matchmaker, Mixture
+from ludus.league.matchmaking import ALL_FROZEN, Candidates, Law, Matchmaker, branches_of
 from ludus.league.payoff import Floats, Payoff
 from ludus.league.rules import LeagueRules
 
@@ -32,11 +31,8 @@ def uniform(payoff: Any) -> Floats:
 def projected_replicator(
     payoff: Any, *, steps: int = 1000, step_size: float = 0.5, exploration: float = 1e-3
 ) -> Floats:
-    """Time average of replicator dynamics in which no share falls below `exploration` / players.
-
-    Players that do better than the mixture grow. The dynamics cycle around an equilibrium and their average
-    converges to it: with the defaults a best response gains about a hundredth of the largest payoff.
-    """
+    """Time average of replicator dynamics in which no share falls below `exploration` / players. It converges to an
+    equilibrium: with the defaults a best response gains about a hundredth of the largest payoff."""
     matrix = check_antisymmetric(payoff)
     size = len(matrix)
     matrix = matrix / (float(np.abs(matrix).max()) or 1.0)
@@ -65,11 +61,8 @@ def _keep_floor(mixture: Floats, floor: float) -> Floats:
 
 
 def alpha_rank(payoff: Any, *, alpha: float = 100.0, population: int = 50) -> Floats:
-    """Alpha-rank: the share of time that a finite population spends as each player.
-
-    Every other player challenges the resident with equal probability. One that wins d on average takes over
-    with probability (1 - e^-x) / (1 - e^-(population x)), x = alpha d; 1 / population if they are even.
-    """
+    """Alpha-rank: the share of time that a finite population spends as each player. A challenger that wins d on average
+    takes over with probability (1 - e^-x) / (1 - e^-(population x)), x = alpha d."""
     matrix = check_antisymmetric(payoff)
     size = len(matrix)
     if size == 1:
@@ -86,8 +79,7 @@ def alpha_rank(payoff: Any, *, alpha: float = 100.0, population: int = 50) -> Fl
 
 
 def _long_run(moves: Floats) -> Floats:
-    """The stationary law of a Markov chain by state reduction (Grassmann, Taksar and Heyman), which never
-    subtracts and so keeps its digits between probabilities of 1 and 1e-12."""
+    """The stationary law of a Markov chain by state reduction (Grassmann, Taksar and Heyman), without subtractions."""
     size = len(moves)
     moves = moves.copy()
     for last in range(size - 1, 0, -1):
@@ -102,8 +94,7 @@ def _long_run(moves: Floats) -> Floats:
 
 
 def rectified_opponents(payoff: Any) -> Floats:
-    """Opponents of each player (row) under rectified Nash: the equilibrium restricted to the players that it
-    does not lose to. Rows sum to 1; a player that loses to all of them gets the equilibrium itself."""
+    """Opponents of each player (row) under rectified Nash: the equilibrium of the players that it does not lose to."""
     matrix = check_antisymmetric(payoff)
     nash = max_entropy_nash(matrix)
     even = 1e-9 * float(np.abs(matrix).max())
@@ -117,20 +108,14 @@ def rectified_nash(payoff: Any) -> Floats:
     return np.asarray(max_entropy_nash(payoff) @ rectified_opponents(payoff))
 
 
-META_SOLVERS: Mapping[str, MetaSolver] = MappingProxyType(
-    {
-        "uniform": uniform,
-        "nash": max_entropy_nash,
-        "projected_replicator": projected_replicator,
-        "alpha_rank": alpha_rank,
-        "rectified_nash": rectified_nash,
-    }
-)
+META_SOLVERS: Mapping[str, MetaSolver] = {
+    "uniform": uniform,
+    "nash": max_entropy_nash,
+    "projected_replicator": projected_replicator,
+    "alpha_rank": alpha_rank,
+    "rectified_nash": rectified_nash,
+}
 """By the name used in an experiment."""
-
-_SOLVED: OrderedDict[tuple[str, tuple[str, ...]], tuple[Floats, Floats]] = OrderedDict()
-"""(solver, pool) -> its latest payoff and strategy: matches are drawn far more often than payoffs change."""
-_MOST_SOLVED = 8
 
 
 def find_solver(name: str) -> MetaSolver:
@@ -145,12 +130,8 @@ def find_solver(name: str) -> MetaSolver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetaStrategy(Matchmaker):
-    """Snapshots of the pool `over`, drawn from the meta-strategy of their payoff against each other.
-
-    The payoff is the mean score of each pair, scaled into [-1, 1]; 0 for pairs that have met too seldom. Only
-    evaluation lets snapshots meet: with `decide_on="combined"` every snapshot is evaluated against all earlier
-    ones.
-    """
+    """Snapshots of the pool `over`, drawn from the meta-strategy of their mean scores against each other. Only
+    evaluation lets snapshots meet: with `decide_on="combined"` each is evaluated against all earlier ones."""
 
     solver: str = "nash"
     over: str = ALL_FROZEN
@@ -165,39 +146,27 @@ class MetaStrategy(Matchmaker):
         pool = candidates.past(self.over, player)
         if not pool:
             return {player: 1.0}
-        strategy = _solve(self.solver, pool, payoff.mean_scores(pool))
+        strategy = _solve(self.solver, len(pool), payoff.mean_scores(pool).tobytes())
         law = (1.0 - self.explore) * strategy + self.explore / len(pool)
         return dict(zip(pool, law.tolist(), strict=True))
 
 
 def reads_every_pair(rules: LeagueRules) -> bool:
     """Whether a role uses a meta-strategy and reads a payoff that can hold games between snapshots."""
-    return rules.decide_on != "training" and any(_has_meta(role.matchmaking) for role in rules.roles.values())
+    rules_of_roles = (rule for role in rules.roles.values() for rule in branches_of(role.matchmaking))
+    return rules.decide_on != "training" and any(isinstance(rule, MetaStrategy) for rule in rules_of_roles)
 
 
-def _has_meta(matchmaking: Matchmaker) -> bool:
-    if isinstance(matchmaking, Mixture):
-        return any(_has_meta(branch) for _, branch in matchmaking.branches)
-    return isinstance(matchmaking, MetaStrategy)
-
-
-def _solve(solver: str, pool: tuple[str, ...], payoff: Floats) -> Floats:
-    """The meta-strategy, cached while the payoff stays the same."""
-    known = _SOLVED.get((solver, pool))
-    if known is not None and (known[0] is payoff or np.array_equal(known[0], payoff)):
-        _SOLVED.move_to_end((solver, pool))
-        return known[1]
+@lru_cache(maxsize=8)
+def _solve(solver: str, size: int, payoff_bytes: bytes) -> Floats:
+    """The meta-strategy. It is cached, because matches are drawn far more often than payoffs change."""
+    payoff = np.frombuffer(payoff_bytes).reshape(size, size)
     strategy = np.asarray(find_solver(solver)(payoff / max(1.0, float(np.abs(payoff).max()))), np.float64)
     total = float(strategy.sum())
-    if strategy.shape != (len(pool),) or not (strategy >= -1e-9).all() or not abs(total - 1.0) < 1e-6:
+    if strategy.shape != (size,) or not (strategy >= -1e-9).all() or not abs(total - 1.0) < 1e-6:
         raise ValueError(
-            f"meta-solver {solver!r} gave no distribution over {len(pool)} players: shape {strategy.shape}, "
+            f"meta-solver {solver!r} gave no distribution over {size} players: shape {strategy.shape}, "
             f"least {strategy.min(initial=np.inf):g}, sum {total:g}"
         )
     strategy = np.clip(strategy, 0.0, None)
-    strategy /= strategy.sum()
-    _SOLVED[solver, pool] = (payoff, strategy)
-    _SOLVED.move_to_end((solver, pool))
-    while len(_SOLVED) > _MOST_SOLVED:
-        _SOLVED.popitem(last=False)
-    return strategy
+    return np.asarray(strategy / strategy.sum())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
 from ludus.data.checks import require_in
 from ludus.data.records import Match, Result
-from ludus.league.matchmaking import OWN, Candidates, Law, Matchmaker, Mixture
+from ludus.league.matchmaking import OWN, Candidates, Law, Matchmaker, branches_of
 from ludus.league.payoff import Floats, Payoff
 from ludus.league.players import Player
 from ludus.league.rules import Role
@@ -20,13 +21,9 @@ _LEAST_PROBABILITY = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QualityScores(Matchmaker):
-    """Snapshots of the pool `over`, drawn by the softmax of their quality.
-
-    A snapshot joins with the highest quality of the pool. A win over opponent i subtracts step / (N p_i) from
-    its quality, where p_i is its probability when the match was issued and N the size of the pool, so that
-    the rate does not depend on how often it is drawn. Draws and losses change nothing. A match counts as one
-    game: its step is multiplied by the share of its episodes that were won.
-    """
+    """Snapshots of the pool `over`, drawn by the softmax of their quality. A snapshot joins with the highest quality. A
+    match subtracts step / (N p_i), times the share of its episodes won, from that of opponent i of N, drawn with
+    p_i."""
 
     over: str = OWN
     step: float = 0.01
@@ -38,34 +35,21 @@ class QualityScores(Matchmaker):
         pool = candidates.past(self.over, player)
         if not pool:
             return {player: 1.0}
-        law = softmax(candidates.qualities.get(player, {}), pool)
+        law = _probabilities(candidates.qualities.get(player, {}), pool)
         return dict(zip(pool, law.tolist(), strict=True))
 
 
-def softmax(qualities: Mapping[str, float], pool: Sequence[str]) -> Floats:
-    """Probabilities of the pool from its qualities, which are 0 initially."""
-    values = np.array([qualities.get(other, 0.0) for other in pool])
-    weights = np.exp(values - values.max())
-    return np.asarray(weights / weights.sum())
+def _probabilities(qualities: Mapping[str, float], pool: Sequence[str]) -> Floats:
+    return np.asarray(softmax([qualities.get(other, 0.0) for other in pool]))
 
 
 def quality_rules(roles: Mapping[str, Role]) -> dict[str, QualityScores]:
-    """The roles with a `QualityScores` rule, and that rule."""
-    found = {name: quality_rule(role.matchmaking) for name, role in roles.items()}
-    return {name: rule for name, rule in found.items() if rule is not None}
-
-
-def quality_rule(matchmaking: Matchmaker) -> QualityScores | None:
-    """The first `QualityScores` in a matchmaking rule and its branches."""
-    return next(_quality_rules(matchmaking), None)
-
-
-def _quality_rules(matchmaking: Matchmaker) -> Iterator[QualityScores]:
-    if isinstance(matchmaking, QualityScores):
-        yield matchmaking
-    elif isinstance(matchmaking, Mixture):
-        for _, branch in matchmaking.branches:
-            yield from _quality_rules(branch)
+    """The roles with a `QualityScores` rule, and the first such rule of each."""
+    found = {
+        name: [rule for rule in branches_of(role.matchmaking) if isinstance(rule, QualityScores)]
+        for name, role in roles.items()
+    }
+    return {name: rules[0] for name, rules in found.items() if rules}
 
 
 class QualityBook:
@@ -73,23 +57,17 @@ class QualityBook:
 
     def __init__(self, rules: Mapping[str, QualityScores]) -> None:
         """`rules` are keyed by role."""
-        self._rules = rules
+        self.rules = rules
         self._scores: dict[str, dict[str, float]] = {}
+        self.scores: Mapping[str, Mapping[str, float]] = self._scores
+        """Learning player -> opponent -> quality."""
         self._open: dict[int, tuple[str, tuple[tuple[int, str, float], ...]]] = {}
         """Match -> its player, and (side, opponent, step of a win over it) of the others."""
-
-    def change_rules(self, rules: Mapping[str, QualityScores]) -> None:
-        self._rules = rules
-
-    @property
-    def scores(self) -> Mapping[str, Mapping[str, float]]:
-        """Learning player -> opponent -> quality."""
-        return self._scores
 
     def join(self, joined: Player, candidates: Candidates) -> None:
         """A snapshot joined: it gets the highest quality of each pool that it is in."""
         for player in candidates.players:
-            rule = self._rules.get(player.role)
+            rule = self.rules.get(player.role)
             pool = candidates.past(rule.over, player.id) if rule else ()
             if joined.id in pool:
                 scores = self._scores.setdefault(player.id, {})
@@ -99,13 +77,11 @@ class QualityBook:
     def issue(self, match: Match, role: str, candidates: Candidates) -> None:
         """Store the step of a win in this training match, given the current probabilities."""
         sides = [side.stands_for or "" for side in match.sides]
-        rule, player = self._rules.get(role), sides[0]
-        if rule is None:
+        rule, player = self.rules.get(role), sides[0]
+        pool = () if rule is None else candidates.past(rule.over, player)
+        if rule is None or not pool:
             return
-        pool = candidates.past(rule.over, player)
-        if not pool:
-            return
-        law = dict(zip(pool, softmax(self._scores.get(player, {}), pool).tolist(), strict=True))
+        law = dict(zip(pool, _probabilities(self._scores.get(player, {}), pool).tolist(), strict=True))
         takes = tuple(
             (number, other, rule.step / (len(pool) * max(law[other], _LEAST_PROBABILITY)))
             for number, other in enumerate(sides)

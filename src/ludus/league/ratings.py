@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -36,62 +36,35 @@ class Rating:
         return self.elo - half, self.elo + half
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ratings:
-    """One rating per player, in the given order. The anchor has 0 by definition."""
-
-    anchor: str
-    ratings: tuple[Rating, ...]
-
-    def __getitem__(self, player: str) -> Rating:
-        for rating in self.ratings:
-            if rating.player == player:
-                return rating
-        raise KeyError(unknown("player", player, (rating.player for rating in self.ratings)))
+PRIOR_DEVIATION = 1000.0
+"""Standard deviation of the prior of Elo. It keeps players that never lost finite and hardly moves the others."""
 
 
-def fit_elo(
-    players: Sequence[str], games: Floats, points: Floats, *, anchor: str | None = None, prior_deviation: float = 1000.0
-) -> Ratings:
-    """Maximum a posteriori Bradley-Terry strengths; a draw is half a win for each.
-
-    `games` and `points` (wins + draws / 2) come from `Payoff.counts`. A normal prior with a standard deviation
-    of `prior_deviation` Elo keeps players that never lost finite and hardly moves the others. Standard errors
-    are those of the difference to the anchor (default: the first player).
-    """
+def fit_elo(players: Sequence[str], games: Floats, points: Floats, *, anchor: str | None = None) -> dict[str, Rating]:
+    """Maximum a posteriori Bradley-Terry strengths, from `Payoff.counts`; a draw is half a win for each. Standard
+    errors are those of the difference to the anchor (default: the first player)."""
     if not players:
         raise ValueError("fit_elo needs at least one player")
     anchor = players[0] if anchor is None else anchor
     if anchor not in players:
         raise ValueError(unknown("anchor", anchor, players))
-    if not prior_deviation > 0:
-        raise ValueError(f"prior_deviation must be positive, got {prior_deviation}")
     games, points = _check_counts(len(players), games, points)
     group = groups(games > 0)
     origin = list(players).index(anchor)
     members = np.flatnonzero(group == group[origin])
     total = games.sum(axis=1)
-    rated: dict[int, tuple[float, float]] = {}
+    rated = {player: Rating(player=player, games=float(played)) for player, played in zip(players, total, strict=True)}
     if len(members) > 1:
         block = np.ix_(members, members)
         at = int(np.flatnonzero(members == origin)[0])
-        strength, covariance = _fit_strengths(games[block], points[block], ELO_SCALE / prior_deviation)
+        strength, covariance = _fit_strengths(games[block], points[block], ELO_SCALE / PRIOR_DEVIATION)
         variance = np.diag(covariance) + covariance[at, at] - 2 * covariance[at]
         elo = ELO_SCALE * (strength - strength[at])
         error = ELO_SCALE * np.sqrt(np.maximum(variance, 0.0))
-        rated = {int(m): (float(elo[k]), float(error[k])) for k, m in enumerate(members)}
-    return Ratings(
-        anchor=anchor,
-        ratings=tuple(
-            Rating(
-                player=player,
-                elo=rated[index][0] if index in rated else None,
-                standard_error=rated[index][1] if index in rated else None,
-                games=float(total[index]),
-            )
-            for index, player in enumerate(players)
-        ),
-    )
+        for member, own_elo, own_error in zip(members.tolist(), elo.tolist(), error.tolist(), strict=True):
+            rating = rated[players[member]]
+            rated[players[member]] = replace(rating, elo=own_elo, standard_error=own_error)
+    return rated
 
 
 def _check_counts(size: int, games: Floats, points: Floats) -> tuple[Floats, Floats]:
@@ -110,8 +83,7 @@ def _check_counts(size: int, games: Floats, points: Floats) -> tuple[Floats, Flo
 
 
 def _fit_strengths(games: Floats, points: Floats, prior_rate: float) -> tuple[Floats, Floats]:
-    """(strengths, covariance) by Newton's method with step halving on a strictly concave posterior. Sums run
-    over the pairs that have met, which are few in a large league."""
+    """(strengths, covariance) by Newton's method with step halving, summed over the pairs that have met."""
     precision = prior_rate**2
     size = len(games)
     strength = np.zeros(size)
@@ -153,20 +125,12 @@ _RANKS = ((1, 2), (1, 1), (2, 1))
 
 
 class OpenSkillTable:
-    """OpenSkill (Plackett-Luce) skill of every player, updated result by result.
-
-    A result of n games between two sides makes min(n, `updates_per_row`) updates, in the proportions of its
-    wins, draws and losses and evenly interleaved. A result of more sides is one update, ranked by points.
-    Every seat of a team adds the skill of its player, so that mixed line-ups rate each of their players. One
-    player against several sides of another counts as two sides. Other results with a player on two sides,
-    such as self-play, are left out.
-
-    This is a separate fold, because an update costs more than the rest of the league's fold and no decision of
-    the league needs it.
-    """
+    """OpenSkill (Plackett-Luce) skill of every player: a separate and slow fold. A result of n games between two sides
+    makes min(n, `updates_per_row`) updates, one of more sides a single update, ranked by points. One player against
+    several sides of another counts as two sides; other results with a player on two sides, such as self-play, are left
+    out."""
 
     def __init__(self, updates_per_row: int = 8, *, seats: int = 1) -> None:
-        """`seats`: seats of a team."""
         require_in(self, "[1, inf]", updates_per_row=updates_per_row, seats=seats)
         self.updates_per_row = updates_per_row
         self.seats = seats
@@ -195,7 +159,6 @@ class OpenSkillTable:
                 pass
 
     def record(self, match: Match, result: Result) -> None:
-        """Update the skills of all players of a finished match."""
         line_ups = [side.players for side in match.sides]
         if len({*line_ups[1:]}) == 1:  # two sides, or one against copies of another, as in evaluations
             line_ups = line_ups[:2]

@@ -6,68 +6,48 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from itertools import islice
-from types import MappingProxyType
 
 from ludus.data.checks import unknown
-from ludus.data.records import LearnerProgress, Match, PlayerAdded, PlayerReset, ScoreMeasured
+from ludus.data.records import LearnerProgress, Match, PlayerAdded, PlayerReset, Result, ScoreMeasured
 from ludus.league.matchmaking import Candidates
 from ludus.league.players import FROZEN, SCRIPTED, UNPROMPTED, Player, Standing, check_player_id, reset_draw
 from ludus.league.rules import LeagueRules
 
 
 class Roster:
-    """All players that ever joined, and the standing of each current learning player.
-
-    Every method checks its event before it changes anything.
-    """
+    """All players that ever joined, and the standing of learning ones. Every method checks its event first."""
 
     def __init__(self, rules: LeagueRules, seed: int) -> None:
         self._rules = rules
         self._seed = seed
-        self._players: dict[str, Player] = {}
+        self.players: dict[str, Player] = {}
+        """All players, including removed ones, in joining order."""
         self._removed: set[str] = set()
         self.decisions_of_removed = 0
         """Decisions that removed learning players had trained on."""
-        self._standings: dict[str, Standing] = {}
-        self._scores: dict[str, ScoreMeasured] = {}
-        self._candidates = Candidates(players=(), roles=tuple(rules.roles))
+        self.standings: dict[str, Standing] = {}
+        self.scores: dict[str, ScoreMeasured] = {}
+        """The latest measured score by player."""
+        self.candidates = Candidates(players=(), roles=tuple(rules.roles))
+        """The current players, in joining order."""
 
     def change_rules(self, rules: LeagueRules) -> None:
         self._rules = rules
         self._list_candidates()
 
-    @property
-    def players(self) -> Mapping[str, Player]:
-        """All players, including removed ones, in joining order."""
-        return MappingProxyType(self._players)
-
-    @property
-    def standings(self) -> Mapping[str, Standing]:
-        return MappingProxyType(self._standings)
-
-    @property
-    def scores(self) -> Mapping[str, ScoreMeasured]:
-        """The latest measured score by player."""
-        return MappingProxyType(self._scores)
-
-    @property
-    def candidates(self) -> Candidates:
-        """The current players, in joining order."""
-        return self._candidates
-
     def __contains__(self, player: object) -> bool:
         """Whether it is a current player; in constant time, unlike `candidates`."""
-        return player in self._players and player not in self._removed
+        return player in self.players and player not in self._removed
 
     def standing(self, player: str) -> Standing:
-        if player not in self._standings:
-            raise ValueError(unknown("learning player", player, self._standings))
-        return self._standings[player]
+        if player not in self.standings:
+            raise ValueError(unknown("learning player", player, self.standings))
+        return self.standings[player]
 
     def free_id(self, parent: str) -> str:
         """The id of the parent's next snapshot: main.1, main.2, ..."""
         number = self.standing(parent).snapshots + 1
-        while f"{parent}.{number}" in self._players:
+        while f"{parent}.{number}" in self.players:
             number += 1
         return f"{parent}.{number}"
 
@@ -77,19 +57,19 @@ class Roster:
             id=event.player,
             role=event.role,
             parent=event.parent,
-            parent_role=None if event.parent is None else self._players[event.parent].role,
+            parent_role=None if event.parent is None else self.players[event.parent].role,
             model=event.model,
             weights=event.weights,
             parent_decisions=event.parent_decisions,
             joined=joined,
             reason=event.reason,
         )
-        self._players[player.id] = player
+        self.players[player.id] = player
         if player.learning:
             # A late joiner starts level with the rest, or it would get every match until it had caught up.
-            others = self._standings.values()
+            others = self.standings.values()
             level = min((one.trained for one in others), default=0)
-            self._standings[player.id] = Standing(
+            self.standings[player.id] = Standing(
                 player=player,
                 episodes_issued=min((one.episodes_issued for one in others), default=0),
                 matches_issued=min((one.matches_issued for one in others), default=0),
@@ -99,16 +79,16 @@ class Roster:
                 ancestor=player.model,
                 value_only_until=event.value_only,
             )
-        elif player.frozen and event.parent in self._standings:
-            self._freeze(self._standings[event.parent], event)
+        elif player.frozen and event.parent in self.standings:
+            self._freeze(self.standings[event.parent], event)
         self._list_candidates()
 
     def remove(self, player: str) -> None:
-        if player not in self._candidates:
-            raise ValueError(unknown("player", player, self._candidates))
+        if player not in self.candidates:
+            raise ValueError(unknown("player", player, self.candidates))
         self._removed.add(player)
-        if player in self._standings:
-            self.decisions_of_removed += self._standings.pop(player).decisions
+        if player in self.standings:
+            self.decisions_of_removed += self.standings.pop(player).decisions
         self._list_candidates()
 
     def reset(self, event: PlayerReset) -> None:
@@ -118,31 +98,31 @@ class Roster:
                 f"reset of {event.player!r} to incarnation {event.incarnation}: it must be higher than "
                 f"{standing.incarnation}, so that a model id never means two contents"
             )
-        self._standings[event.player] = standing.after_reset(event)
+        self.standings[event.player] = standing.after_reset(event)
 
     def progress(self, event: LearnerProgress) -> None:
         if min(event.incarnation, event.step, event.decisions) < 0:
             raise ValueError(f"negative counts in {event}")
         if event.player not in self._removed:  # a removed player's learner may not have heard yet
-            self._standings[event.player] = self.standing(event.player).progressed(event)
+            self.standings[event.player] = self.standing(event.player).progressed(event)
 
     def measure(self, event: ScoreMeasured) -> None:
         if not math.isfinite(event.mean) or event.episodes < 1:
             raise ValueError(f"a measured score needs a finite mean and at least one episode, got {event}")
-        if event.player not in self._players:
-            raise ValueError(unknown("player", event.player, self._players))
-        self._scores[event.player] = event
+        if event.player not in self.players:
+            raise ValueError(unknown("player", event.player, self.players))
+        self.scores[event.player] = event
 
-    def play(self, player: str, episodes: int, score_sum: float, square_sum: float, fade: float) -> None:
+    def play(self, player: str, result: Result, fade: float) -> None:
         """Add the scores of a training match in a game with one team."""
-        if player in self._standings:
-            self._standings[player] = self._standings[player].played(episodes, score_sum, fade, square_sum)
+        if player in self.standings:
+            self.standings[player] = self.standings[player].played(result, fade)
 
     def issue(self, match: Match) -> None:
         """Count a training match for the players that train in it."""
         for player in {player for side in match.sides for player in side.trainees}:
-            standing = self._standings[player]
-            self._standings[player] = replace(
+            standing = self.standings[player]
+            self.standings[player] = replace(
                 standing,
                 episodes_issued=standing.episodes_issued + match.episodes,
                 matches_issued=standing.matches_issued + (player == match.sides[0].stands_for),
@@ -150,40 +130,40 @@ class Roster:
 
     def begin_turn(self, player: str, others: Iterable[str]) -> None:
         """Set the player level with the `others` that train, or it would get every match until it caught up."""
-        issued = [self._standings[other].episodes_issued for other in others]
+        issued = [self.standings[other].episodes_issued for other in others]
         if issued:
-            self._standings[player] = replace(self._standings[player], episodes_issued=min(issued))
+            self.standings[player] = replace(self.standings[player], episodes_issued=min(issued))
 
     def state(self) -> object:
         """The whole state as plain values, for the league's digest."""
-        players = [astuple(player) for player in self._players.values()]
-        standings = [astuple(standing) for standing in self._standings.values()]
+        players = [astuple(player) for player in self.players.values()]
+        standings = [astuple(standing) for standing in self.standings.values()]
         removed = (sorted(self._removed), self.decisions_of_removed)
-        return players, removed, standings, sorted(self._scores.items())
+        return players, removed, standings, sorted(self.scores.items())
 
     def _freeze(self, parent: Standing, event: PlayerAdded) -> None:
         promoted = event.reason not in UNPROMPTED
         probability = self._rules.roles[parent.player.role].reset_probability
         drawn = reset_draw(self._seed, parent.player.joined, parent.snapshots) < probability
-        self._standings[parent.player.id] = parent.frozen(
+        self.standings[parent.player.id] = parent.frozen(
             event.model, promoted=promoted, reset=parent.reset_pending or (promoted and drawn)
         )
 
     def _check_added(self, event: PlayerAdded) -> None:
         check_player_id(event.player)
-        if event.player in self._players:
+        if event.player in self.players:
             raise ValueError(f"player id {event.player!r} was given already; ids are never used again")
         roles = (*self._rules.roles, FROZEN, SCRIPTED)
         if event.role not in roles:
             raise ValueError(unknown("role", event.role, roles))
-        if event.parent is not None and event.parent not in self._players:
-            raise ValueError(unknown("parent", event.parent, self._players))
+        if event.parent is not None and event.parent not in self.players:
+            raise ValueError(unknown("parent", event.parent, self.players))
         if event.role == FROZEN and event.model is None:
             raise ValueError(f"frozen player {event.player!r} has no model to be pinned to")
 
     def _list_candidates(self) -> None:
-        self._candidates = Candidates(
-            players=tuple(player for player in self._players.values() if player.id not in self._removed),
+        self.candidates = Candidates(
+            players=tuple(player for player in self.players.values() if player.id not in self._removed),
             roles=tuple(self._rules.roles),
         )
 
@@ -191,12 +171,8 @@ class Roster:
 def next_turns(
     turns: Mapping[str, int], standings: Mapping[str, Standing], *, capacity: int, length: int
 ) -> dict[str, int]:
-    """The turns that run next, at most `capacity`: player -> its `trained` at the start of the turn.
-
-    A turn ends when its player has trained `length` decisions. A free place goes to the player that has
-    trained least, possibly the one that has just left it; ties go to the player that joined first. The
-    training of two players therefore never differs by much more than one turn.
-    """
+    """The turns that run next: player -> its `trained` at the start of the turn. A turn ends after `length` decisions.
+    A free place goes to the player that has trained least; ties go to the player that joined first."""
     going = {
         player: start
         for player, start in turns.items()

@@ -61,11 +61,8 @@ def seat_players(
 def make_sides(
     teams: Sequence[tuple[str, tuple[str, ...]]], trains: Trainees, learning: Collection[str]
 ) -> tuple[Side, ...]:
-    """Sides from (captain, players) of each team. The match is made for the captain of the first team.
-
-    "self": only that player trains, on every side it sits on. "side": so do the learning players on its side.
-    "everyone": all learning players at the table train.
-    """
+    """Sides from (captain, players) of each team. With "self" only the captain of the first team trains, wherever it
+    sits; with "side" all learning players on its side do, and with "everyone" all at the table."""
     learner, own = teams[0]
     everyone = (player for _, players in teams for player in players)
     trainees = {"self": {learner}, "side": {learner, *own}, "everyone": {*everyone}}[trains] & {*learning}
@@ -116,8 +113,7 @@ class Role:
     start: str | None = None
     """The model that players start from, or where `ludus train` finds one; None: fresh weights."""
     value_only_at_start: int = 0
-    """Decisions on which players with a `start` train only their value first, so that an untrained value does
-    not spoil the policy."""
+    """Decisions on which players with a `start` first train only their value."""
     snapshot_weights: LiveField[Literal["live", "average"]] = "live"
     """Which of the learner's two sets of weights is frozen."""
     population: LiveField[Population | None] = None
@@ -208,8 +204,7 @@ class EvaluationConfig:
     opponents: tuple[str, ...] = ("random",)
     """Scripted players. Those that are not yet bots of the league join it."""
     past: int | Literal["all"] = 3
-    """Number of the latest earlier snapshots that it also meets. All of them, whatever is set, if matchmaking
-    computes a meta-strategy (PSRO) from the games between snapshots."""
+    """Number of the latest earlier snapshots that it also meets; all of them for a meta-strategy (PSRO)."""
     ladder: int = 1
     """Further matches per new snapshot, each between the two snapshots with the least certain result."""
     episodes: int = 512

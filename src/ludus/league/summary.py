@@ -44,7 +44,7 @@ def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool =
     games, points = payoff.counts(ids)
     return LeagueSummary(
         players=players,
-        ratings=fit_elo(ids, games, points, anchor=anchor).ratings,
+        ratings=tuple(fit_elo(ids, games, points, anchor=anchor).values()),
         anchor=anchor,
         win_rates=payoff.matrix(ids),
         games=games,
@@ -64,10 +64,7 @@ def tags_of(league: League, player: str) -> dict[str, str]:
 
 
 def best_snapshot(league: League, player: str) -> str | None:
-    """The snapshot with the best mean score (games with one team) or evaluation Elo; ties go to the newest.
-
-    Training games do not count, because their players keep changing. None before the first measurement.
-    """
+    """The snapshot with the best mean score (games with one team) or evaluation Elo, if any; ties go to the newest."""
     history = league.candidates.history_of(player)
     if league.num_teams == 1:
         measured = {snapshot: score.mean for snapshot, score in league.scores.items()}
@@ -86,15 +83,12 @@ def _evaluation_elo(league: League, history: tuple[str, ...]) -> dict[str, float
     anchor = next((snapshot for snapshot in reversed(history) if snapshot in met), None)
     if anchor is None:
         return {}
-    ratings = fit_elo(rated, games, points, anchor=anchor).ratings
-    return {rating.player: rating.elo for rating in ratings if rating.elo is not None}
+    ratings = fit_elo(rated, games, points, anchor=anchor)
+    return {player: rating.elo for player, rating in ratings.items() if rating.elo is not None}
 
 
 def equilibrium_of(ids: Sequence[str], payoff: Payoff) -> dict[str, float]:
-    """Nash mixture over the mean scores of the largest group of players connected by games.
-
-    `estimate_scores` fills in the pairs that have not met. Empty if no two players have met often enough.
-    """
+    """Nash mixture over the mean scores of the largest group of players that have met often enough, if any."""
     known, scores = estimate_scores(payoff, ids)
     if not known:
         return {}

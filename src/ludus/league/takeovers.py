@@ -1,8 +1,4 @@
-"""Takeovers in population-based training: which members continue from the weights and settings of a better one.
-
-The generator of a judgement is seeded by the run's seed, the member, its number of takeovers and the interval.
-A decision interrupted by a crash therefore comes out the same when it is repeated.
-"""
+"""Takeovers in population-based training. A judgement interrupted by a crash comes out the same again."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ Score = tuple[float, float, float]
 
 
 def leads(league: League, population: Population, member: Standing, others: Sequence[Standing]) -> dict[str, Lead]:
-    """The leads of the other members that can be compared with `member`, in order. Empty while `member` has
-    too few games."""
+    """The leads of the other members that can be compared with `member`, in order; none if it has too few games."""
     everyone = [member, *others]
     least = population.min_games
     if population.fitness == "win_rate":
@@ -111,8 +106,7 @@ class Takeover:
 
 
 def due_takeovers(league: League, news: Collection[str] | None = None) -> list[Takeover]:
-    """Takeovers of the members whose latest progress made them due. `news` limits them to some players; a
-    donor does not take over in the same round."""
+    """Takeovers of the members that are due, among `news`. A donor does not take over in the same round."""
     found: list[Takeover] = []
     for name, role in league.rules.roles.items():
         if role.population is None:
@@ -173,16 +167,14 @@ def _judge(league: League, population: Population, member: Standing, others: lis
         return None
     rng = member_generator(league.seed, player, member.takeovers, _interval(member, population))
     donor = population.selection.choose(found, rng)
-    if donor is None or not _is_sure(found[donor], population.confidence):
+    if donor is None:
         return None
     by, error = found[donor].by, found[donor].standard_error
+    if by <= 0 or by < float(ndtri(population.confidence)) * error:
+        return None
     return Takeover(
         player=player,
         donor=donor,
         settings=population.explore(league.settings_of(donor), rng),
         reason=f"{population.fitness}: {donor} is ahead by {by:.3g} ± {1.96 * error:.2g}",
     )
-
-
-def _is_sure(lead: Lead, confidence: float) -> bool:
-    return lead.by > 0 and lead.by >= float(ndtri(confidence)) * lead.standard_error

@@ -1,5 +1,4 @@
-"""AlphaStar's network at any size: encoders of vectors, entities and maps, a core with memory, heads in the order
-of the game, and a baseline for each reward. docs/alphastar.md has a diagram."""
+"""AlphaStar's network: encoders, a core with memory, heads in order, and baselines. docs/alphastar.md has a diagram."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ _MAY_BE_NONE = ("entity_layers", "map_blocks", "memory", "memory_layers", "actio
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlphaStar(AlphaStarSizes, SeededModel):
-    """AlphaStar's network. The defaults are the mini size, a few hundred thousand weights; `AlphaStar.full()`
-    has the published sizes."""
+    """AlphaStar's network. The defaults are the mini size; `AlphaStar.full()` has the published sizes."""
 
     parts: Mapping[str, bool] = field(default_factory=dict)
     """Part of the observation -> whether the network reads it, as in `minimap: off`; default: yes."""
@@ -54,9 +52,7 @@ class AlphaStar(AlphaStarSizes, SeededModel):
             if wrong:
                 raise ValueError(f"{spec.name} must be at least {least}, got {wrong[0]}")
         if self.entity_size % self.entity_heads:
-            raise ValueError(
-                f"entity_size ({self.entity_size}) must be a multiple of entity_heads ({self.entity_heads})"
-            )
+            raise ValueError(f"entity_size ({self.entity_size}) must be a multiple of entity_heads={self.entity_heads}")
         if self.bounded_value and self.value_normalisation:
             raise ValueError("bounded_value and value_normalisation exclude each other")
         for head, temperature in self.temperatures.items():
@@ -148,11 +144,9 @@ class AlphaStar(AlphaStarSizes, SeededModel):
         for spec in self.scatter:
             _require_known("scatter.entities", [spec.entities], entities, "the entities are")
             _require_known("scatter.onto", [spec.onto], planes, "the planes are")
-            features = entities[spec.entities].features
-            if max(spec.x, spec.y) >= features:
-                raise ValueError(
-                    f"scatter: column {max(spec.x, spec.y)} is beyond the {features} features of {spec.entities!r}"
-                )
+            features, column = entities[spec.entities].features, max(spec.x, spec.y)
+            if column >= features:
+                raise ValueError(f"scatter: column {column} is beyond the {features} features of {spec.entities!r}")
         if self.entity_types is not None:
             types = [part.types for part in parts.values() if isinstance(part, Entities)]
             if not any(types):

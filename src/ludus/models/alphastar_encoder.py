@@ -168,8 +168,7 @@ class ScatterConnection(nn.Module):
 
 
 class SpatialTower(nn.Module):
-    """Planes of one size: a 1x1 projection, convolutions that halve large maps, and residual blocks. Gives an
-    embedding of the whole map, and the blocks' outputs for heads that choose a place."""
+    """Planes of one size: a 1x1 projection, convolutions that halve large maps, and residual blocks."""
 
     def __init__(self, in_channels: int, places: tuple[int, int], sizes: AlphaStarSizes) -> None:
         super().__init__()

@@ -151,7 +151,7 @@ def _embedding(spec: Head, sizes: AlphaStarSizes) -> nn.Module:
     if isinstance(spec, Choice):
         return OptionEmbedding(spec, sizes)
     if isinstance(spec, Point):
-        return PlaceEmbedding(spec, sizes.embedding_size)
+        return PointEmbedding(spec, sizes.embedding_size)
     return UnitsEmbedding(spec, sizes)
 
 
@@ -211,8 +211,7 @@ class OptionEmbedding(nn.Module):
 
 
 class UnitsHead(nn.Module):
-    """Scores entities by the product of their keys with a query. With several picks, a small LSTM makes the
-    next query from the embedding and the mean key of the entities picked so far."""
+    """Scores entities by their keys and a query; with several picks, a small LSTM makes the next query."""
 
     def __init__(self, spec: Pointer, maximum: int, sizes: AlphaStarSizes) -> None:
         super().__init__()
@@ -290,8 +289,7 @@ def _weighted_mean(vectors: Tensor, weights: Tensor) -> Tensor:
 
 
 class PlaceHead(nn.Module):
-    """Scores all places of a map. The embedding is added at every cell and gates each block (FiLM); the blocks
-    read the tower's features from the last to the first."""
+    """Scores all places of a map. The embedding is added at every cell and gates each block (FiLM)."""
 
     def __init__(self, spec: Point, tower: SpatialTower, embedding_size: int, up: tuple[int, ...]) -> None:
         super().__init__()
@@ -327,13 +325,6 @@ class PlaceHead(nn.Module):
         return decide(question.name, logits, question.legal, question.in_use, question.chooser)
 
 
-class PlaceEmbedding(PointEmbedding):
-    """The input of later heads from a place."""
-
-    def forward(self, action: Tensor, question: Question) -> Tensor:  # type: ignore[override]
-        return super().forward(action, None)
-
-
 def map_for(spec: Point, encoder: AlphaStarEncoder) -> str | None:
     """The finest map whose cells, halved some number of times, become the head's places."""
     fitting = [name for name in encoder.planes_of_map if _doublings(spec, encoder.tower_of(name)) is not None]
@@ -359,8 +350,7 @@ def _channels_between(up: tuple[int, ...], inputs: int, number: int) -> tuple[in
 
 
 class Baselines(nn.Module):
-    """Values of all rewards, the main one first, from the actor's features (with gradient) and from its own
-    encoders. With `bounded`, the main value stays within -1 and 1."""
+    """Values of all rewards, the main one first, from the actor's features (with gradient) and its own encoders."""
 
     def __init__(
         self,

@@ -1,13 +1,10 @@
-"""Decisions from logits: masking, sampling and evaluation, for built-in networks and users' modules.
-
-Sampling inverts the distribution function at uniform numbers that the caller provides.
-"""
+"""Decisions from logits: masking, sampling at uniform numbers that the caller provides, and evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -80,29 +77,30 @@ class Decisions:
         )
 
 
-class Chooser(Protocol):
+class Chooser:
     """Chooses actions: at random, greedily, or from a recording."""
 
-    evaluates: bool
+    evaluates = False
     """Whether it needs all picks of a pointer, including those after the end."""
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         """One option per row; illegal ones have the lowest logit. `pick` counts the picks of a pointer."""
+        raise NotImplementedError
 
     def counts(self, wrong: Tensor) -> Tensor:
         """Which of the rows with an illegal action are errors."""
+        return wrong
 
     def at(self, rows: Tensor) -> Chooser:
         """The chooser of some of the rows."""
+        return self
 
     def skip(self, choices: int) -> None:
         """Skip the random numbers of choices that are not made."""
 
 
-class Drawn:
+class Drawn(Chooser):
     """Samples from the distribution, with one column of `uniforms` [..., draws] per choice."""
-
-    evaluates = False
 
     def __init__(self, uniforms: Tensor) -> None:
         self._uniforms = uniforms
@@ -120,9 +118,6 @@ class Drawn:
             raise
         return Decision(action, log_prob, None, None)
 
-    def counts(self, wrong: Tensor) -> Tensor:
-        return wrong
-
     def at(self, rows: Tensor) -> Drawn:
         return Drawn(self._uniforms[rows, self._column :])
 
@@ -130,26 +125,15 @@ class Drawn:
         self._column += choices
 
 
-class Greedy:
+class Greedy(Chooser):
     """Takes the most likely option."""
-
-    evaluates = False
 
     def choose(self, head: str, logits: Tensor, pick: int | None) -> Decision:
         best, action = logits.max(-1)
         return Decision(action, best - logits.logsumexp(-1), None, None)
 
-    def counts(self, wrong: Tensor) -> Tensor:
-        return wrong
 
-    def at(self, rows: Tensor) -> Greedy:
-        return self
-
-    def skip(self, choices: int) -> None:
-        pass
-
-
-class Recorded:
+class Recorded(Chooser):
     """Repeats recorded actions to evaluate them. Rows that are `valid` must hold legal ones."""
 
     evaluates = True
@@ -174,16 +158,10 @@ class Recorded:
     def at(self, rows: Tensor) -> Recorded:
         return Recorded({head: action[rows] for head, action in self._actions.items()}, self._valid[rows])
 
-    def skip(self, choices: int) -> None:
-        pass
-
 
 def draw(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """The option whose share of [0, 1) contains the uniform number, and its log-probability.
-
-    In float64, a float32 uniform below 1 times the total stays below the total, and an option of probability 0
-    does not change the cumulative sum, so it is never the first to exceed the threshold.
-    """
+    """The option whose share of [0, 1) contains the uniform number, and its log-probability. In float64 the threshold
+    stays below the total, and an option of probability 0 is never the first to exceed it."""
     shifted = logits - logits.amax(-1, keepdim=True)
     cumulative = shifted.exp().cumsum(-1, dtype=torch.float64)
     total = cumulative[..., -1:]
@@ -217,11 +195,8 @@ def decide_several(
     in_use: Tensor | None,
     chooser: Chooser,
 ) -> Decision:
-    """One to `picks` different options per row, in order.
-
-    `logits_given(chosen)` maps the options chosen so far, a bool mask [..., options], to logits
-    [..., options + 1], the end token last. The entropy is the sum over the picks made, each given those before.
-    """
+    """One to `picks` different options per row, in order. `logits_given(chosen)` maps the options chosen so far, a bool
+    mask [..., options], to logits [..., options + 1], the end token last. The entropy is the sum over the picks."""
     end = legal.shape[-1]
     going = torch.ones_like(legal[..., 0]) if in_use is None else in_use
     chosen = torch.zeros_like(legal)
@@ -277,10 +252,7 @@ def _at(values: Tensor, index: Tensor) -> Tensor:
 
 
 def _require_legal(name: str, decision: Decision, legal: Tensor, in_use: Tensor | None, chooser: Chooser) -> Decision:
-    """Raise for illegal actions in rows that count; elsewhere, as in padding, their log-probability is 0.
-
-    A sampled action is legal unless none is, so checking the chosen option also finds empty masks.
-    """
+    """Raise for illegal actions and empty masks in rows that count; elsewhere the log-probability becomes 0."""
     allowed = _at(legal, decision.action)
     if bool(allowed.all()):
         return decision

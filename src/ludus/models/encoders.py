@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,8 +20,6 @@ _LARGE_PLANE = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderSizes:
-    """Sizes of the encoders of planes and entities."""
-
     channels: tuple[int, ...]
     entity_size: int
     entity_heads: int
@@ -69,26 +67,35 @@ def with_type_flags(rows: Tensor, types: int) -> Tensor:
     return torch.cat((flags.float(), as_float(rows[..., 1:])), -1)
 
 
-class PlanesEncoder(nn.Module):
-    """A tower of 3x3 convolutions, flattened."""
+class ConvTower(nn.Module):
+    """3x3 convolutions over planes, each of which halves the map or keeps its size, as `strides` say."""
 
-    def __init__(self, part: Planes, sizes: EncoderSizes) -> None:
+    def __init__(self, channels: int, places: tuple[int, int], strides: Sequence[int], sizes: EncoderSizes) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[sizes.activation]
         self.layers = nn.ModuleList()
-        channels, height, width = part.channels, part.height, part.width
-        for out_channels in sizes.channels:
-            stride = 2 if max(height, width) > _LARGE_PLANE else 1
-            self.layers.append(Conv2d(channels, out_channels, stride=stride))
-            channels, height, width = out_channels, -(-height // stride), -(-width // stride)
-        self.size = channels * height * width
+        self.channels, (self.height, self.width) = channels, places
+        for out_channels, stride in zip(sizes.channels, strides, strict=True):
+            self.layers.append(Conv2d(self.channels, out_channels, stride=stride))
+            self.channels = out_channels
+            self.height, self.width = -(-self.height // stride), -(-self.width // stride)
+        self.size = self.channels * self.height * self.width
 
     def forward(self, planes: Tensor) -> Tensor:
         if planes.dim() == 4:
             planes = planes.contiguous(memory_format=torch.channels_last)
         for layer in self.layers:
             planes = self.activation(layer(planes))
-        return planes.flatten(-3)
+        return planes
+
+
+def planes_encoder(part: Planes, sizes: EncoderSizes) -> ConvTower:
+    """A tower that halves large planes."""
+    longest, strides = max(part.height, part.width), []
+    for _ in sizes.channels:
+        strides.append(2 if longest > _LARGE_PLANE else 1)
+        longest = -(-longest // strides[-1])
+    return ConvTower(part.channels, (part.height, part.width), strides, sizes)
 
 
 class EntitiesEncoder(nn.Module):
@@ -127,7 +134,7 @@ class Encoder(nn.Module):
         planes = {name: part for name, part in parts.items() if isinstance(part, Planes)}
         entities = {name: part for name, part in parts.items() if isinstance(part, Entities)}
         self.plane_names, self.entity_names = tuple(planes), tuple(entities)
-        self.planes = nn.ModuleList(PlanesEncoder(part, sizes) for part in planes.values())
+        self.planes = nn.ModuleList(planes_encoder(part, sizes) for part in planes.values())
         self.entities = nn.ModuleList(EntitiesEncoder(part, sizes) for part in entities.values())
         self.array_names = tuple(array for name, part in parts.items() for array in part.arrays(name))
         self.size = sum(part.size for part in parts.values() if isinstance(part, Vector))
@@ -136,7 +143,7 @@ class Encoder(nn.Module):
     def forward(self, observation: Mapping[str, Tensor]) -> Encoded:
         features = [as_float(observation[name]) for name in self.vectors]
         for name, planes in zip(self.plane_names, self.planes, strict=True):
-            features.append(planes(as_float(observation[name])))
+            features.append(planes(as_float(observation[name])).flatten(-3))
         embedded: dict[str, EncodedEntities] = {}
         for name, entities in zip(self.entity_names, self.entities, strict=True):
             pooled, embedded[name] = entities(observation[name], observation[length_name(name)])
@@ -179,11 +186,7 @@ class KnownTypes(nn.Module):
 
 
 class KnownActions(nn.Module):
-    """A choice among `num` options of which only the known ones have a score.
-
-    Unknown options are never chosen unless no known one is legal. Then all legal options are equally likely,
-    so that the agent can play on.
-    """
+    """A choice among `num` options of which only known ones are chosen, unless no known one is legal."""
 
     number: Tensor
 

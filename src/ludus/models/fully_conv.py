@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from ludus.data.specs import Part, Planes, Point, Pointer, SeatKind
 from ludus.models.decisions import Decision, decide
-from ludus.models.encoders import Encoded, EncodedEntities, Encoder, EncoderSizes
+from ludus.models.encoders import ConvTower, Encoded, EncodedEntities, Encoder, EncoderSizes
 from ludus.models.heads import HEAD_GAIN, ActionHeads, Question
-from ludus.models.network_policy import Critic, NetworkPolicy, SeededModel, check_sizes
-from ludus.models.operators import ACTIVATIONS, MLP, Activation, Conv2d, Linear, Memory
+from ludus.models.network_policy import Critic, NetworkPolicy, SeededModel, check_sizes, encoder_sizes
+from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear, Memory
 from ludus.models.policy import ValueScale
 from ludus.models.tensors import as_float
 
@@ -28,33 +28,8 @@ def map_sizes(kind: SeatKind) -> list[MapSize]:
     return [size for size in dict.fromkeys(asked) if size in seen]
 
 
-class MapTower(nn.Module):
-    """3x3 convolutions over planes of one size. With a `stride` of 2 or more, the first ones halve the map
-    until a cell covers `stride` x `stride` places."""
-
-    def __init__(self, in_channels: int, places: MapSize, stride: int, sizes: EncoderSizes) -> None:
-        super().__init__()
-        self.activation = ACTIVATIONS[sizes.activation]
-        self.layers = nn.ModuleList()
-        self.channels, (self.height, self.width) = in_channels, places
-        for out_channels in sizes.channels:
-            step = 2 if stride > 1 else 1
-            self.layers.append(Conv2d(self.channels, out_channels, stride=step))
-            self.channels, stride = out_channels, stride // step
-            self.height, self.width = -(-self.height // step), -(-self.width // step)
-
-    def forward(self, planes: Tensor) -> Tensor:
-        """[..., channels, height, width] to [..., cells, channels]."""
-        if planes.dim() == 4:
-            planes = planes.contiguous(memory_format=torch.channels_last)
-        for layer in self.layers:
-            planes = self.activation(layer(planes))
-        return planes.movedim(-3, -1).flatten(-3, -2)
-
-
 class MapEncoder(Encoder):
-    """An `Encoder` that turns planes of the given sizes into maps, whose cells are features and, under the name
-    `cells_of(size)`, entities."""
+    """An `Encoder` with maps of the given sizes, whose cells are features and entities called `cells_of(size)`."""
 
     def __init__(self, parts: Mapping[str, Part], maps: list[MapSize], stride: int, sizes: EncoderSizes) -> None:
         on_map: dict[MapSize, dict[str, Planes]] = {size: {} for size in maps}
@@ -68,19 +43,22 @@ class MapEncoder(Encoder):
         self.has_others = bool(others)
         self.array_names += tuple(name for planes in on_map.values() for name in planes)
         self.planes_of_map = {cells_of(size): tuple(planes) for size, planes in on_map.items()}
+        # The first convolutions halve the map until a cell covers `stride` x `stride` places.
+        strides = [2 if stride >> layer > 1 else 1 for layer in range(len(sizes.channels))]
         towers = [
-            MapTower(sum(part.channels for part in planes.values()), size, stride, sizes)
+            ConvTower(sum(part.channels for part in planes.values()), size, strides, sizes)
             for size, planes in on_map.items()
         ]
         self.towers = nn.ModuleList(towers)
-        self.size += sum(tower.channels * tower.height * tower.width for tower in towers)
+        self.size += sum(tower.size for tower in towers)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Encoded:
         features: list[Tensor] = []
         entities: dict[str, EncodedEntities] = {}
         for (cells_name, planes), tower in zip(self.planes_of_map.items(), self.towers, strict=True):
             stacked = [as_float(observation[name]) for name in planes]
-            cells = tower(stacked[0] if len(stacked) == 1 else torch.cat(stacked, -3))
+            planes_of_cells = tower(stacked[0] if len(stacked) == 1 else torch.cat(stacked, -3))
+            cells = planes_of_cells.movedim(-3, -1).flatten(-3, -2)
             features.append(cells.flatten(-2))
             valid = torch.ones(cells.shape[:-1], dtype=torch.bool, device=cells.device)
             entities[cells_name] = EncodedEntities(cells, valid)
@@ -92,10 +70,9 @@ class MapEncoder(Encoder):
 
 
 class MapPointHead(nn.Module):
-    """Scores places by 1x1 convolutions over the map features and the global features, which are added at every
-    cell. The score of a place is that of its cell plus one for its position inside the cell."""
+    """Scores places by 1x1 convolutions over map and global features: one score for the cell, one inside the cell."""
 
-    def __init__(self, spec: Point, tower: MapTower, stride: int, size: int, activation: Activation) -> None:
+    def __init__(self, spec: Point, tower: ConvTower, stride: int, size: int, activation: Activation) -> None:
         super().__init__()
         self.places = (spec.height, spec.width)
         self.cells = (tower.height, tower.width)
@@ -134,7 +111,7 @@ class MapHeads(ActionHeads):
                 continue
             cells = cells_of((spec.height, spec.width))
             tower = towers.get(cells)
-            if isinstance(tower, MapTower):
+            if isinstance(tower, ConvTower):
                 self.heads[index] = MapPointHead(spec, tower, stride, size, activation)
                 self.specs[name] = Pointer(into=cells, when=spec.when, masked=spec.masked)
 
@@ -179,18 +156,11 @@ class FullyConv(SeededModel):
     def check(self, kind: SeatKind) -> None:
         if not map_sizes(kind):
             raise ValueError(
-                f"FullyConv: kind {kind.name!r} has no Point head with planes of its size; use ActorCritic"
+                f"FullyConv: kind {kind.name!r} has no Point head with planes of its size: use ActorCritic"
             )
 
     def _build(self, kind: SeatKind) -> NetworkPolicy:
-        maps = map_sizes(kind)
-        sizes = EncoderSizes(
-            channels=self.channels,
-            entity_size=self.entity_size,
-            entity_heads=self.entity_heads,
-            activation=self.activation,
-        )
-        encoder = MapEncoder(kind.observation.parts, maps, self.stride, sizes)
+        encoder = MapEncoder(kind.observation.parts, map_sizes(kind), self.stride, encoder_sizes(self))
         trunk = MLP(encoder.size, self.hidden, self.activation)
         size = self.memory or trunk.size
         return NetworkPolicy(

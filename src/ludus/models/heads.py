@@ -74,7 +74,7 @@ class ChoiceEmbedding(nn.Module):
         super().__init__()
         self.options = Embedding(spec.num, size)
 
-    def forward(self, action: Tensor, entities: EncodedEntities | None) -> Tensor:
+    def forward(self, action: Tensor, question: Question) -> Tensor:
         embedded: Tensor = self.options(action)
         return embedded
 
@@ -113,16 +113,13 @@ class PointEmbedding(nn.Module):
         self.rows = Embedding(spec.height, size)
         self.columns = Embedding(spec.width, size)
 
-    def forward(self, action: Tensor, entities: EncodedEntities | None) -> Tensor:
+    def forward(self, action: Tensor, question: Question) -> Tensor:
         embedded: Tensor = self.rows(action // self.width) + self.columns(action % self.width)
         return embedded
 
 
 class PointerHead(nn.Module):
-    """Scores entities by the product of their keys with a query made from the features.
-
-    With several picks the query depends on the entities picked so far.
-    """
+    """Scores entities by their keys and a query made from the features and, with several picks, from earlier picks."""
 
     def __init__(self, spec: Pointer, maximum: int, size: int, entity_size: int, activation: Activation) -> None:
         super().__init__()
@@ -170,12 +167,12 @@ class PointerEmbedding(nn.Module):
         self.several = spec.picks > 1
         self.picked = Linear(entity_size, size, gain=1.0)
 
-    def forward(self, action: Tensor, entities: EncodedEntities | None) -> Tensor:
-        assert entities is not None
+    def forward(self, action: Tensor, question: Question) -> Tensor:
+        assert question.entities is not None
         picks = action if self.several else action.unsqueeze(-1)
         picks = torch.where(picks < 0, self.maximum, picks)
         chosen = functional.one_hot(picks, self.maximum + 1).sum(-2)[..., : self.maximum]
-        embedded: Tensor = self.picked(_sum_of(entities, chosen))
+        embedded: Tensor = self.picked(_sum_of(question.entities, chosen))
         return embedded
 
 
@@ -186,8 +183,7 @@ def _sum_of(entities: EncodedEntities, chosen: Tensor) -> Tensor:
 
 
 class ActionHeads(nn.Module):
-    """All heads of a kind of seat. Each later head reads earlier decisions through its own layer, so that
-    their meaning can depend on the features."""
+    """All heads of a kind of seat. Each later head reads the features and earlier decisions through its own layer."""
 
     def __init__(self, kind: SeatKind, size: int, entity_size: int, activation: Activation) -> None:
         super().__init__()
@@ -215,10 +211,11 @@ class ActionHeads(nn.Module):
                 seen = self.activation(self.mixes[index - 1](context))
             entities = encoded.entities[spec.into] if isinstance(spec, Pointer) else None
             used = in_use[name] = head_in_use(spec, decided, in_use)
-            decision: Decision = self.heads[index](Question(name, seen, entities, legal.get(name), used, chooser))
+            question = Question(name, seen, entities, legal.get(name), used, chooser)
+            decision: Decision = self.heads[index](question)
             decided[name] = decision
             if index < len(self.embeddings):
-                embedded: Tensor = self.embeddings[index](decision.action, entities)
+                embedded: Tensor = self.embeddings[index](decision.action, question)
                 context = context + (embedded if used is None else embedded * used.unsqueeze(-1))
         return Decisions(decided, in_use)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,14 +32,10 @@ State = dict[str, Tensor]
 
 
 class ModulePolicy(nn.Module):
-    """A `Policy` that runs one model at a time; `stack_policies` does not accept it.
-
-    Without memory `module(observation)` returns (logits, value); with `state_arrays`,
-    `module(observation, state)` returns (logits, value, state). All have leading axis [rows]. The observation
-    is float32, except for the lengths of entity lists. `logits` is a dict by head or, for a single head, its
-    tensor. A head has `kind.num_options(head)` logits, and one more, the end token, for a pointer with several
-    picks.
-    """
+    """A `Policy` that runs one model at a time. Without memory `module(observation)` returns (logits, value); with
+    `state_arrays`, `module(observation, state)` returns (logits, value, state), all with leading axis [rows].
+    Observations are float32, except for the lengths of entity lists. `logits` is a dict by head or the tensor of a
+    single head, with `kind.num_options(head)` logits, and one more, the end token, for a pointer with several picks."""
 
     value_scale: None = None
 
@@ -108,10 +104,8 @@ class ModulePolicy(nn.Module):
         for name, head in heads.items():
             options = self.kind.num_options(name) + (isinstance(head, Pointer) and head.picks > 1)
             if name not in logits or logits[name].shape[-1] != options:
-                given = tuple(logits[name].shape) if name in logits else "none"
-                raise ValueError(
-                    f"{self.signature} must return logits [rows, {options}] for head {name!r}, got {given}"
-                )
+                got = tuple(logits[name].shape) if name in logits else "none"
+                raise ValueError(f"{self.signature} must return logits [rows, {options}] for head {name!r}, got {got}")
         return logits, value.reshape(-1), state
 
     def _run_in_time(self, batch: Batch, leading: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:
@@ -145,11 +139,11 @@ class ModulePolicy(nn.Module):
                 mask = real if mask is None else mask & real
             if isinstance(head, Pointer) and head.picks > 1:
                 assert mask is not None
-                decided[name] = decide_several(name, _constant(logits[name]), head.picks, mask, used, chooser)
+
+                def unchanged(chosen: Tensor, scores: Tensor = logits[name]) -> Tensor:
+                    return scores
+
+                decided[name] = decide_several(name, unchanged, head.picks, mask, used, chooser)
             else:
                 decided[name] = decide(name, logits[name], mask, used, chooser)
         return Decisions(decided, in_use)
-
-
-def _constant(logits: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda chosen: logits

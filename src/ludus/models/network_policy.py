@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from ludus.models.decisions import Chooser, Decisions, Drawn, Greedy, Recorded
 from ludus.models.encoders import Encoded, Encoder, EncoderSizes
 from ludus.models.heads import ActionHeads
 from ludus.models.operators import ACTIVATIONS, MLP, Activation, Linear, Memory, stack_modules
-from ludus.models.policy import Acted, Unrolled, ValueScale, architecture_digest
+from ludus.models.policy import Acted, Policy, Unrolled, ValueScale, architecture_digest
 from ludus.models.tensors import on_device, share
 
 Observation = Mapping[str, Tensor]
@@ -52,10 +52,7 @@ class Values(Protocol):
 
 
 class Critic(nn.Module):
-    """Values of the main reward and of `further` ones, from the actor's features or its own encoder.
-
-    A separate critic also reads the actor's memory (with gradient), so that it needs no state of its own.
-    """
+    """Values of the main reward and of `further` ones, from the actor's features or its own encoder (or both)."""
 
     def __init__(self, encoder: Encoder | None, trunk: MLP, *, reads_features: bool, further: int = 0) -> None:
         super().__init__()
@@ -138,7 +135,7 @@ class NetworkPolicy(nn.Module):
 
     def unroll(self, batch: Batch) -> Unrolled:
         """Leading axes [T+1, B], or [rows] without memory; a stack has its model axis before them."""
-        leading = batch.first.shape
+        leading = tuple(batch.first.shape)
         flat = (*self._models, -1)
 
         def rows(arrays: Mapping[str, Array | Tensor]) -> dict[str, Tensor]:
@@ -150,16 +147,14 @@ class NetworkPolicy(nn.Module):
         features = self.trunk(encoded.features)
         if self.memory is not None:
             if len(leading) != len(flat) + 1:
-                raise ValueError(
-                    f"a policy with memory unrolls trajectories [T+1, B], got leading axes {tuple(leading)}"
-                )
+                raise ValueError(f"a policy with memory unrolls trajectories [T+1, B], got leading axes {leading}")
             sequence = features.reshape(*leading, -1)
             state = {name: share(array) for name, array in batch.state.items()}
             remembered = self.memory.unroll(sequence, share(batch.first), state)
             features = remembered.reshape(*flat, self.memory.size)
         recorded = Recorded(rows(batch.action), share(batch.valid).reshape(flat))
         decisions = self.heads.decide(features, encoded, rows(batch.legal), recorded)
-        return decisions.unrolled(*self._values(observation, features), tuple(leading))
+        return decisions.unrolled(*self._values(observation, features), leading)
 
     def _values(self, observation: Observation, features: Tensor) -> tuple[Tensor, Tensor | None]:
         """The value of the main reward, and those of the further ones, if any."""
@@ -174,24 +169,26 @@ class NetworkPolicy(nn.Module):
         return () if self.num_models is None else (self.num_models,)
 
 
-def can_stack(policy: object) -> bool:
+def can_stack(policy: object) -> TypeGuard[NetworkPolicy]:
     """Whether `stack_policies` accepts it. A user's own module runs model by model."""
     return isinstance(policy, NetworkPolicy) and policy.num_models is None
 
 
-def stack_policies(policies: Sequence[NetworkPolicy]) -> NetworkPolicy:
+def stack_policies(policies: Sequence[Policy]) -> NetworkPolicy:
     """One policy that runs all models in one call, on arrays with a leading model axis."""
     if not policies:
         raise ValueError("stack_policies needs at least one policy")
+    networks: list[NetworkPolicy] = []
     for index, policy in enumerate(policies):
         if not can_stack(policy):
             raise ValueError(f"policy {index} is a {type(policy).__name__}; only a single NetworkPolicy can be stacked")
+        networks.append(policy)
     digests = [architecture_digest(policy) for policy in policies]
     for index, digest in enumerate(digests):
         if digest != digests[0]:
             raise ValueError(f"policy {index} has another architecture ({digest}) than policy 0 ({digests[0]})")
-    stacked = stack_modules(policies)
-    stacked.num_models = len(policies)
+    stacked = stack_modules(networks)
+    stacked.num_models = len(networks)
     return stacked
 
 
@@ -215,6 +212,11 @@ class SeededModel:
 
     def _build(self, kind: SeatKind) -> NetworkPolicy:
         raise NotImplementedError
+
+
+def encoder_sizes(model: Any) -> EncoderSizes:
+    """The settings of `ActorCritic` or `FullyConv` that its encoders need."""
+    return EncoderSizes(**{field.name: getattr(model, field.name) for field in fields(EncoderSizes)})
 
 
 def check_sizes(model: Any) -> None:
@@ -263,12 +265,7 @@ class ActorCritic(SeededModel):
             raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
 
     def _build(self, kind: SeatKind) -> NetworkPolicy:
-        sizes = EncoderSizes(
-            channels=self.channels,
-            entity_size=self.entity_size,
-            entity_heads=self.entity_heads,
-            activation=self.activation,
-        )
+        sizes = encoder_sizes(self)
         encoder = Encoder(kind.observation.parts, sizes)
         trunk = MLP(encoder.size, self.hidden, self.activation)
         memory = Memory(trunk.size, self.memory) if self.memory else None

@@ -1,8 +1,4 @@
-"""The interfaces of policies and models, their weights and averages, the value scale, and devices.
-
-A policy turns observations into actions while playing, and into log-probabilities while learning.
-`network_policy.NetworkPolicy` is the built-in one; a user's own class works as well.
-"""
+"""The interfaces of policies and models, their weights and averages, the value scale, and devices."""
 
 from __future__ import annotations
 
@@ -84,8 +80,7 @@ class Policy(Protocol):
         """Sample actions. The caller provides the randomness: `uniforms`, float32 [rows, num_draws] in [0, 1)."""
 
     def unroll(self, batch: Batch) -> Unrolled:
-        """Evaluate the batch's actions, with gradient. Memory starts from `batch.state` and is zeroed where
-        `batch.first`."""
+        """Evaluate the batch's actions, with gradient. Memory starts from `batch.state`, from 0 at `first`."""
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
     def state_dict(self) -> dict[str, Any]:
@@ -93,10 +88,7 @@ class Policy(Protocol):
 
 
 def value_parameters(policy: Policy) -> list[int]:
-    """Indices into `policy.parameters()` of the parameters that only the value depends on.
-
-    These are the parameters in a module called "value" or "critic", or called so themselves.
-    """
+    """Indices into `policy.parameters()` of parameters that are, or whose module is, called "value" or "critic"."""
     if not isinstance(policy, nn.Module):
         return []
     names = (name for name, _ in policy.named_parameters())
@@ -180,10 +172,7 @@ _PREFIX = "average."
 
 
 class WeightAverage:
-    """An exponential moving average of all parameters and buffers of `policy`, without initial bias.
-
-    After n updates the newest weights count (1 - decay) / (1 - decay^n); the first update copies.
-    """
+    """An exponential moving average of all parameters and buffers of `policy`, without initial bias."""
 
     def __init__(self, policy: Policy, *, decay: float = 0.99) -> None:
         require_in(self, "[0, 1)", decay=decay)
@@ -197,7 +186,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Add the policy's current weights."""
         self.num_updates += 1
         share_of_newest = (1.0 - self.decay) / (1.0 - self.decay**self.num_updates)
         averages, live = self._pairs
@@ -304,18 +292,14 @@ def device_of_rank(asked: str, rank: int) -> str:
 
 
 def has_gpu_each(asked: str, ranks: int) -> bool:
-    """Whether every rank has a GPU of its own."""
     return len({device_of_rank(asked, rank) for rank in range(ranks)}) == ranks > 1
 
 
 def placed(policy: Policy, device: torch.device, setting: str = "learner.device") -> Policy:
-    """The policy, moved to the device."""
     if isinstance(policy, nn.Module):
         policy.to(device)
     elif device.type != "cpu":
-        raise ValueError(
-            f"{type(policy).__name__} is no torch.nn.Module, so it cannot go to {device}: use {setting}=cpu"
-        )
+        raise ValueError(f"{type(policy).__name__} is no torch.nn.Module and cannot go to {device}: use {setting}=cpu")
     return policy
 
 

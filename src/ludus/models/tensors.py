@@ -24,8 +24,7 @@ def share(array: Array | Tensor) -> Tensor:
 
 
 def round_up_rows(rows: int) -> int:
-    """Round up to one of four sizes per power of two. Convolution libraries compile and keep code for every
-    number of rows that they see."""
+    """Round up to one of four sizes per power of two: convolution libraries keep code for every number of rows."""
     step = 1 << max(0, (rows - 1).bit_length() - 3)
     return -(-rows // step) * step
 

@@ -12,13 +12,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.league.measures import LeagueMeasures
+from ludus.observe.league_fold import Counts, LeaguePlayer
 from ludus.observe.run_state import GpuUse
 from ludus.store.run_control import Bottleneck, WorkerStatus
 from ludus.store.run_folder import read_metrics
-
-
-class _Document(msgspec.Struct, frozen=True, kw_only=True):
-    """One view."""
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,16 +37,6 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Matches."""
-
-    issued: int = 0
-    finished: int = 0
-    evaluations: int = 0
-    void: int = 0
-    open: int = 0
-
-
 class LearnerLine(msgspec.Struct, frozen=True, kw_only=True):
     """A player that learns, at a glance."""
 
@@ -62,7 +50,7 @@ class LearnerLine(msgspec.Struct, frozen=True, kw_only=True):
     value_loss: float | None
 
 
-class Overview(_Document, frozen=True, kw_only=True):
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     experiment: str
     trial: str | None
@@ -95,45 +83,11 @@ class Overview(_Document, frozen=True, kw_only=True):
     """Command, seed, versions and time of creation."""
 
 
-class PlayerStart(msgspec.Struct, frozen=True, kw_only=True):
-    """When a learning player began, or was reset."""
-
-    decisions: int
-    origin: str | None
-    """The player whose weights it went on with; None: fresh ones."""
-
-
-class PlayerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A player in the table of the league."""
-
-    id: str
-    role: str
-    parent: str | None
-    model: str | None
-    reason: str
-    decisions: int
-    active: bool
-    elo: float | None
-    low: float | None
-    high: float | None
-    games: float
-    equilibrium: float
-    score: float | None
-    """Games with one team: mean and standard error."""
-    score_error: float | None
-    tags: list[str]
-    """best, latest"""
-    opponents: dict[str, float] | None
-    """For a learning player: the probability of each opponent in its next match."""
-    starts: list[PlayerStart]
-    """For a learning player: the starts of its incarnations."""
-
-
-class LeagueView(_Document, frozen=True, kw_only=True):
+class LeagueView(msgspec.Struct, frozen=True, kw_only=True):
     game: str
     teams: int
     anchor: str
-    players: list[PlayerLine]
+    players: list[LeaguePlayer]
     win_rates: list[list[float | None]]
     """Row against column, in the order of the players; null where they have met too seldom."""
     games: list[list[float]]
@@ -143,7 +97,7 @@ class LeagueView(_Document, frozen=True, kw_only=True):
     """Rows of the ledger that this follows from."""
 
 
-class History(_Document, frozen=True, kw_only=True):
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """Elo over decisions."""
 
     anchor: str
@@ -153,25 +107,12 @@ class History(_Document, frozen=True, kw_only=True):
     learning: list[str]
 
 
-class TopLayer(msgspec.Struct, frozen=True, kw_only=True):
-    players: list[str]
-    strength: float
-    low: float
-    high: float
-
-
-class Top(_Document, frozen=True, kw_only=True):
+class Top(msgspec.Struct, frozen=True, kw_only=True):
     """The spinning top: strength against how many beat each other in circles there."""
 
-    why_not: str | None
+    why_not: str | None = None
     """The reason that there is no spinning top; None if there is one."""
-    layers: list[TopLayer]
-    transitive_share: list[float] | None
-    """Value, low, high; of the next two too."""
-    effective_players: list[float] | None
-    effective_diversity: list[float] | None
-    left_out: list[str]
-    pairs_met: float
+    measures: LeagueMeasures | None = None
 
 
 class MatchSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +141,7 @@ class MatchLine(msgspec.Struct, frozen=True, kw_only=True):
     """A file with it, if it was recorded."""
 
 
-class Matches(_Document, frozen=True, kw_only=True):
+class Matches(msgspec.Struct, frozen=True, kw_only=True):
     """Newest first."""
 
     matches: list[MatchLine]
@@ -229,8 +170,8 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
     """this player, all"""
 
 
-class PlayerView(_Document, frozen=True, kw_only=True):
-    line: PlayerLine
+class PlayerView(msgspec.Struct, frozen=True, kw_only=True):
+    line: LeaguePlayer
     lineage: list[SettingsChange]
     opponents: list[OpponentLine]
     over_time: list[Series]

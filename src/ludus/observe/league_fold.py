@@ -1,92 +1,39 @@
-"""A run's ledger as the views need it: the current league, and every match in columns.
-
-A league folds its matches one by one, which takes seconds for a hundred thousand. A view needs no leases, checks
-or draws: here the matches go into columns, and the payoff takes them all at once. All other events go to the
-league as they are.
-"""
+"""The one fold of a run's ledger: the terminal, `ludus league --json`, `Run.league`, the pages and the report read it.
+It imports and executes nothing that the run names."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ludus.config import apply_encoded, apply_read, decode, read
-from ludus.data.records import (
-    AnyEvent,
-    LearnerProgress,
-    Match,
-    MatchFinished,
-    MatchIssued,
-    MatchVoid,
-    PlayerReset,
-    Result,
-    RunStarted,
-    Settings,
-    SettingsChanged,
-)
+from ludus.data.records import AnyEvent, Match, MatchFinished, MatchVoid, Result, RunStarted, SettingsChanged
 from ludus.data.specs import GameSpec
 from ludus.league.league import League
 from ludus.league.matches import changed_incarnation
-from ludus.league.payoff import PairRows, Payoff, pair_counts
-from ludus.league.quality import quality_rules
-from ludus.league.ratings import fit_elo
+from ludus.league.payoff import pair_counts
+from ludus.league.players import Descent, Player
+from ludus.league.ratings import OpenSkillTable, fit_elo
 from ludus.league.rules import EvaluationConfig, LeagueRules
+from ludus.league.summary import LeagueSummary, summarise
+from ludus.observe.lost_matches import LossCount, LostMatches
 from ludus.public_names import find_public
-from ludus.store.ledger import Ledger
-from ludus.store.run_folder import RunFolder, RunFolderError
-
-Floats = NDArray[np.float64]
-
-
-class Columns:
-    """Rows of numbers. Appending is as cheap as to a list; reading joins what is new to an array."""
-
-    def __init__(self, *names: str) -> None:
-        self._place = {name: place for place, name in enumerate(names)}
-        self._rows: Floats = np.empty((1024, len(names)))
-        self._length = 0
-        self._new: list[Sequence[float]] = []
-
-    def __len__(self) -> int:
-        return self._length + len(self._new)
-
-    def append(self, row: Sequence[float]) -> None:
-        self._new.append(row)
-
-    def column(self, name: str, start: int = 0, end: int | None = None) -> Floats:
-        """Part of a column, to be read only."""
-        self._join()
-        return self._rows[: self._length][start:end, self._place[name]]
-
-    def _join(self) -> None:
-        if not self._new:
-            return
-        width, length = self._rows.shape[1], len(self)
-        if length > len(self._rows):
-            grown = np.empty((max(length, 2 * len(self._rows)), width))
-            grown[: self._length] = self._rows[: self._length]
-            self._rows = grown
-        count = len(self._new) * width
-        new = np.fromiter(chain.from_iterable(self._new), np.float64, count).reshape(-1, width)
-        self._rows[self._length : length] = new
-        self._length, self._new = length, []
-
+from ludus.store.run_folder import RunFolder, RunFolderError, read_metrics
 
 _BUILT_IN = "ludus.games.builtin."
 """Games of Ludus itself, which need no library."""
 _OPPONENTS = ("evaluation", "evaluation.opponents")
 """Settings that name the bots that snapshots are measured against."""
+POINTS = 48
+"""Ratings over time have between this number and twice as many points, evenly spaced."""
 
 
 def league_of(game: GameSpec, rules: LeagueRules, evaluation: EvaluationConfig, seed: int) -> League:
-    """Before its first event. The opponents of the evaluation are among its bots."""
+    """A league before its first event. The opponents of the evaluation are among its bots."""
     return League(
         _with_opponents(rules, evaluation),
         num_teams=game.num_teams,
@@ -100,24 +47,8 @@ def _with_opponents(rules: LeagueRules, evaluation: EvaluationConfig) -> LeagueR
     return replace(rules, bots=tuple(dict.fromkeys((*rules.bots, *evaluation.opponents))))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedLeague:
-    """A league before its first event, and what is shown beside it."""
-
-    league: League
-    evaluation: EvaluationConfig
-    """As the run began with it."""
-
-    @property
-    def opponents(self) -> tuple[str, ...]:
-        """The bots that every snapshot is measured against, by what the league has heard so far."""
-        changes = {path: value for path, value in self.league.settings.items() if path in _OPPONENTS}
-        whole = apply_read({"evaluation": self.evaluation}, changes)
-        return whole["evaluation"].opponents
-
-
-def read_league(folder: RunFolder) -> SavedLeague:
-    """The league that a run's ledger is folded into. Imports nothing that the run names."""
+def read_league(folder: RunFolder) -> tuple[League, EvaluationConfig]:
+    """The league of a run before its first event, and how the run began to evaluate its players."""
     experiment = msgspec.json.decode(folder.facts.experiment)
     parts = read({name: experiment[name] for name in ("league", "evaluation")})
     rules, evaluation = parts["league"], parts["evaluation"]
@@ -132,7 +63,7 @@ def read_league(folder: RunFolder) -> SavedLeague:
         change_rules=apply_read,
         checked=False,
     )
-    return SavedLeague(league=league, evaluation=evaluation)
+    return league, evaluation
 
 
 def _seats_per_team(folder: RunFolder, experiment: dict[str, Any]) -> tuple[int, ...]:
@@ -146,292 +77,301 @@ def _seats_per_team(folder: RunFolder, experiment: dict[str, Any]) -> tuple[int,
     return tuple(len(seats) for seats in game.seats_of_team)
 
 
-PURPOSES = ("training", "evaluation", "human")
-FINISHED, VOID = 0, 1
-OWN, COMBINED = 1, 2
-"""The payoffs that a row of `pairs` goes into: that of its purpose, and that of training and evaluation."""
-LEASED = "match_leased"
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of matches."""
+
+    issued: int = 0
+    finished: int = 0
+    evaluations: int = 0
+    void: int = 0
+    open: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """Settings that were changed while the run went on."""
+class LeaguePlayer(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a league, with the numbers that follow from its games."""
 
-    decisions: int
-    player: str | None
-    """None: for all."""
-    settings: Settings
+    id: str
+    role: str
+    parent: str | None
+    model: str | None
+    """The pinned weights of a frozen player, or those that a learning player began with."""
+    latest_model: str | None
+    """The newest weights of a learning player."""
+    weights: str
     reason: str
+    decisions: int
+    """That it was trained on."""
+    active: bool
+    """Whether the league still gives it matches."""
+    games: float
+    elo: float | None
+    """Relative to the anchor of the league; None where no chain of games leads to the anchor."""
+    elo_interval: tuple[float, float] | None
+    """Of 95 %."""
+    equilibrium: float
+    """Its share of the mixture of frozen players that none of them beats."""
+    score: tuple[float, float] | None
+    """Mean score and standard error, in games with one team."""
+    tags: tuple[str, ...]
+    """best, latest"""
+    opponents: dict[str, float] | None
+    """For a learning player: the probability of each opponent in its next match."""
+    lineage: tuple[Descent, ...] | None
+    """For a learning player: its start and its resets."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forgotten:
-    """From this row of the pairs on, earlier games of a player count no more."""
+def league_players(league: League, summary: LeagueSummary) -> list[LeaguePlayer]:
+    """The members of a league, in the order in which they joined: the rows of every table about it."""
+    active = set(league.active)
+    tags: dict[str, list[str]] = {}
+    for found in summary.tags.values():
+        for tag, snapshot in found.items():
+            tags.setdefault(snapshot, []).append(tag)
+    rows = []
+    for player, rating in zip(summary.players, summary.ratings, strict=True):
+        standing = league.standings.get(player.id)
+        law = league.shown_law(player.id) if player.learning else None
+        lineage = league.lineage.get(player.id)
+        rows.append(
+            LeaguePlayer(
+                id=player.id,
+                role=player.role,
+                parent=player.parent,
+                model=player.model,
+                latest_model=None if standing is None or standing.step is None else str(standing.latest_model),
+                weights=player.weights,
+                reason=player.reason,
+                decisions=trained_on(league, player),
+                active=player.id in active,
+                games=rating.games,
+                elo=rating.elo,
+                elo_interval=rating.interval(),
+                equilibrium=summary.equilibrium.get(player.id, 0.0),
+                score=summary.scores.get(player.id),
+                tags=tuple(tags.get(player.id, ())),
+                opponents=None if law is None else dict(law),
+                lineage=None if lineage is None else tuple(lineage),
+            )
+        )
+    return rows
 
-    row: int
-    player: str
+
+def trained_on(league: League, player: Player) -> int:
+    """Decisions that a player was trained on."""
+    standing = league.standings.get(player.id)
+    return standing.decisions if standing else player.parent_decisions
+
+
+class ListedMatch(NamedTuple):
+    id: int
+    purpose: str
+    state: str
+    """finished, void or open"""
+    players: tuple[str, ...]
+    """On the seats of all sides."""
+
+    @classmethod
+    def of(cls, match: Match, state: str) -> ListedMatch:
+        return cls(match.id, match.purpose, state, tuple(player for side in match.sides for player in side.players))
+
+
+class PairResult(NamedTuple):
+    """The games of two players in one match that counts."""
+
+    first: str
+    second: str
+    points: float
+    """Of the first; a draw is half a point."""
+    games: int
+    decisions: int
+    """Decisions that all learning players together had trained on."""
+
+
+class RatingPoint(NamedTuple):
+    decisions: int
+    anchor: str
+    elo: dict[str, tuple[float, float]]
+    """With its standard error, of the players that a chain of games joins to the anchor."""
 
 
 class RunFold:
-    """Everything that the views read off the ledger. `follow` brings it up to date."""
+    """The league of a run, and its past as far as it is shown. `follow` folds what is new in the ledger."""
 
-    def __init__(self, saved: SavedLeague) -> None:
-        self.saved = saved
-        self.league = saved.league
-        self.names: list[str] = []
-        """Players by their place in the columns."""
-        self.pairs = Columns(
-            "first", "second", "wins", "draws", "losses", "margin", "episodes", "purpose", "into", "decisions"
-        )
-        """One row per pair of players in a finished match that counts."""
-        self.ended = Columns("id", "purpose", "state", "first", "second")
-        """One row per match that has ended, oldest first."""
-        self.line_ups: dict[int, tuple[str, ...]] = {}
-        """Match id -> everybody in it, where more than two sit at the table."""
-        self.issued = self.finished = self.evaluations = self.void = 0
-        self.voids: Counter[str] = Counter()
-        """Matches that ended without a result, by cause."""
-        self.changes: list[Change] = []
-        self.forgotten: list[Forgotten] = []
-        self.decisions = 0
-        """That all learning players together have trained on."""
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self.league, self._evaluation = read_league(folder)
+        self.ledger = folder.ledger(read_only=True)
         self.seen = 0
         """The last row of the ledger that is in here."""
-        self._place: dict[str, int] = {}
-        self._open: dict[int, Match] = {}
-        self._stale: set[int] = set()
-        self._void_by_restart: set[int] = set()
-        self._folded = 0
-        # Qualities are a fold over matches in their order: such a league must see every one.
-        self._one_by_one = bool(quality_rules(self.league.rules.roles))
+        self.ended: list[ListedMatch] = []
+        """Oldest first."""
+        self.results: list[PairResult] = []
+        self.changes: list[tuple[int, SettingsChanged]] = []
+        """With the decisions that all learning players together had trained on."""
+        self.voids: Counter[str] = Counter()
+        """Matches that ended without a result, by cause."""
+        self.ratings: list[RatingPoint] = []
+        """Over time, without those of now."""
+        self._rate_every = 0
+        self._rate_at = 0
+        self._summaries: dict[bool, LeagueSummary] = {}
+        self._losses = LossCount()
+        self._skills = OpenSkillTable(seats=min(self.league.seats_per_team))
+        self._skills_seen = 0
 
-    def follow(self, ledger: Ledger) -> bool:
-        """Fold what is new; whether anything was."""
+    def follow(self) -> bool:
+        """Fold new events; return whether there were any."""
         before = self.seen
-        for self.seen, event in ledger.replay(before, without=LEASED):
+        if not self._rate_every:
+            self._rate_every = max(1, self.ledger.counts()["match_finished"] // (2 * POINTS))
+            self._rate_at = self._rate_every
+        for row, event in self.ledger.replay(before):
             self._apply(event)
-        self._fold_pairs()
+            self.seen = row
+        if self.seen > before:
+            self._summaries.clear()
         return self.seen > before
 
+    def close(self) -> None:
+        self.ledger.close()
+
+    def require_players(self) -> None:
+        if not self.league.players:
+            raise RunFolderError(f"{self._folder.path} has no players yet: it has not started")
+
     @property
-    def open_matches(self) -> list[Match]:
-        return list(self._open.values())
-
-    def place(self, player: str) -> int:
-        """The index of a player in the columns; a new player gets the next one."""
-        place = self._place.get(player)
-        if place is None:
-            place = self._place[player] = len(self.names)
-            self.names.append(player)
-        return place
-
-    def has_played(self, player: str) -> bool:
-        return player in self._place
-
-    def rows(self, start: int, end: int | None, into: int, purpose: int | None = None) -> PairRows:
-        """Pairs from row `start` to `end`; only those that go into a payoff, and are of a purpose."""
-
-        def column(name: str) -> Floats:
-            return self.pairs.column(name, start, end)
-
-        keep = (column("into").astype(int) & into) > 0
-        if purpose is not None:
-            keep &= column("purpose") == purpose
-        return PairRows(
-            first=column("first")[keep].astype(np.intp),
-            second=column("second")[keep].astype(np.intp),
-            wins=column("wins")[keep],
-            draws=column("draws")[keep],
-            losses=column("losses")[keep],
-            margins=column("margin")[keep],
-            episodes=column("episodes")[keep],
+    def counts(self) -> Counts:
+        book = self.league.matches
+        return Counts(
+            issued=book.issued,
+            finished=book.finished,
+            evaluations=book.evaluations,
+            void=book.void,
+            open=len(book.open_matches),
         )
+
+    @property
+    def decisions(self) -> int:
+        """That all learning players together have trained on."""
+        now = sum(standing.decisions for standing in self.league.standings.values())
+        return now + self.league.decisions_of_removed
+
+    @property
+    def open_matches(self) -> list[ListedMatch]:
+        return [ListedMatch.of(entry.match, "open") for entry in self.league.matches.open_matches.values()]
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """The bots that every snapshot is measured against."""
+        changes = {path: value for path, value in self.league.settings.items() if path in _OPPONENTS}
+        whole = apply_read({"evaluation": self._evaluation}, changes)
+        opponents: tuple[str, ...] = whole["evaluation"].opponents
+        return opponents
+
+    @property
+    def lost(self) -> LostMatches:
+        """Matches that failed."""
+        return self._losses.follow(self.ledger)
+
+    def summary(self, *, measured: bool = False) -> LeagueSummary:
+        """`measured` adds the league measures, which take a second in a league of 200."""
+        if measured not in self._summaries:
+            self._summaries[measured] = summarise(self.league, measured=measured, with_alpha_rank=measured)
+        return self._summaries[measured]
+
+    def document(self) -> dict[str, Any]:
+        """Everything as plain values, as `ludus league --json` prints it."""
+        for row, event in self.ledger.replay(self._skills_seen):
+            if row > self.seen:
+                break
+            self._skills.apply(event)
+            self._skills_seen = row
+        league, summary = self.league, self.summary(measured=True)
+        return {
+            "players": [
+                {
+                    **msgspec.to_builtins(player),
+                    "openskill": self._skills.skill(player.id),
+                    "settings": league.settings_of(player.id) if player.id in league.standings else None,
+                }
+                for player in league_players(league, summary)
+            ],
+            "anchor": summary.anchor,
+            "tags": {
+                player: {
+                    tag: {"player": snapshot, "model": league.players[snapshot].model} for tag, snapshot in tags.items()
+                }
+                for player, tags in summary.tags.items()
+            },
+            "measures": msgspec.to_builtins(summary.measures),
+            "win_rates": summary.win_rates.tolist(),
+            "games": summary.games.tolist(),
+            "matches": msgspec.to_builtins(self.counts),
+            "settings": league.settings,
+            "events": league.num_events,
+            "digest": league.state_digest(),
+            **self._health(),
+            "voids": dict(self.voids),
+            "lost_matches": msgspec.to_builtins(self.lost),
+        }
+
+    def _health(self) -> dict[str, Any]:
+        """Faults so far, by cause, and the latest row of the training metrics."""
+        paths = [self._folder.metrics / f"{name}.jsonl" for name in ("faults", "train")]
+        faults, rows = (read_metrics(path)[0] if path.exists() else [] for path in paths)
+        return {
+            "faults": dict(Counter(row["class"] for row in faults)),
+            "restarts": dict(Counter(row["class"] for row in faults if "started again" in row["then"])),
+            "latest": rows[-1] if rows else {},
+        }
 
     # --- events ---
 
     def _apply(self, event: AnyEvent) -> None:
-        if isinstance(event, MatchIssued):
-            self._open[event.match.id] = event.match
-            self.issued += 1
-        elif isinstance(event, MatchFinished):
-            self._finish(event.result)
-        elif isinstance(event, MatchVoid):
-            self._cancel(event)
-        else:
-            before = self._decisions(event)
-            self._note(event)
-            self.league.apply(event)
-            self.decisions += self._decisions(event) - before
-            return
-        if self._one_by_one:
-            self.league.apply(event)
-
-    def _decisions(self, event: AnyEvent) -> int:
-        """Decisions of the player that has made progress."""
-        if isinstance(event, LearnerProgress) and event.player in self.league.standings:
-            return self.league.standings[event.player].decisions
-        return 0
-
-    def _note(self, event: AnyEvent) -> None:
+        open_before = self.league.matches.open_matches
         match event:
+            case MatchFinished(result=result):
+                entry = open_before.get(result.match_id)
+                self.league.apply(event)
+                assert entry is not None, "the league has accepted the result"
+                self.ended.append(ListedMatch.of(entry.match, "finished"))
+                if not entry.stale and not changed_incarnation(result):
+                    self._count(entry.match, result)
+                return
+            case MatchVoid():
+                entry = open_before.get(event.match_id)
+                self.voids[event.reason.partition(":")[0]] += 1
+                if entry is not None:
+                    self.ended.append(ListedMatch.of(entry.match, "void"))
             case RunStarted():
-                self._void_by_restart.update(self._open)
-                self.void += len(self._open)
-                for match in self._open.values():
-                    self._end(match, PURPOSES.index(match.purpose), VOID)
-                self._open.clear()
-            case PlayerReset():
-                self._fold_pairs()
-                self._stale.update(
-                    match.id
-                    for match in self._open.values()
-                    if any(event.player in side.players for side in match.sides)
-                )
-                role = self.league.rules.roles[self.league.players[event.player].role]
-                if role.after_reset.clear_payoff or event.donor is not None:
-                    self.forgotten.append(Forgotten(row=len(self.pairs), player=event.player))
+                self.ended += [ListedMatch.of(entry.match, "void") for entry in open_before.values()]
             case SettingsChanged():
-                self._fold_pairs()
-                self.changes.append(
-                    Change(decisions=self.decisions, player=event.player, settings=event.settings, reason=event.reason)
-                )
+                self.changes.append((self.decisions, event))
             case _:
                 pass
+        self.league.apply(event)
 
-    def _finish(self, result: Result) -> None:
-        match = self._open.pop(result.match_id, None)
-        if match is None:
-            return
-        self.finished += 1
-        self.evaluations += match.purpose == "evaluation"
-        purpose = PURPOSES.index(match.purpose)
-        self._end(match, purpose, FINISHED)
-        if match.id in self._stale:
-            self._stale.discard(match.id)
-            return
-        if result.first_models != result.last_models and changed_incarnation(result):
-            return
-        sides = match.sides
-        if len(sides) == 2 and len(sides[0].players) == len(sides[1].players) == 1:
-            self._add_duel(*sides[0].players, *sides[1].players, result, purpose)
-            return
-        both = OWN if purpose == 2 else OWN | COMBINED
-        if any(side.is_mixed for side in sides):
-            self._add_pairs(match, result, purpose, OWN, captains=True)
-            if purpose != 2:
-                self._add_pairs(match, result, purpose, COMBINED, captains=False)
-        else:
-            self._add_pairs(match, result, purpose, both, captains=True)
+    def _count(self, match: Match, result: Result) -> None:
+        for (a, b), (wins, draws, losses, _) in pair_counts(match, result).items():
+            games = wins + draws + losses
+            self.results.append(PairResult(a, b, wins + draws / 2, games, self.decisions))
+        if len(self.results) >= self._rate_at:
+            self._rate_at += self._rate_every
+            self._rate()
 
-    def _add_duel(self, a: str, b: str, result: Result, purpose: int) -> None:
-        """A faster `pair_counts` for matches between two players."""
-        if a == b:
-            return
-        [pair] = result.pairs
-        margin = (result.score_sum[0] - result.score_sum[1]) / 2
-        wins, losses = pair.wins, pair.losses
-        if b < a:
-            a, b, wins, losses, margin = b, a, losses, wins, -margin
-        into = OWN if purpose == 2 else OWN | COMBINED
-        self.pairs.append(
-            (self.place(a), self.place(b), wins, pair.draws, losses, margin, result.episodes, purpose, into,
-             self.decisions)
-        )  # fmt: skip
-
-    def _add_pairs(self, match: Match, result: Result, purpose: int, into: int, *, captains: bool) -> None:
-        for (a, b), counts in pair_counts(match, result, captains=captains).items():
-            row = (self.place(a), self.place(b), *counts, result.episodes, purpose, into, self.decisions)
-            self.pairs.append(row)
-
-    def _cancel(self, event: MatchVoid) -> None:
-        self.voids[event.reason.partition(":")[0]] += 1
-        if event.match_id in self._void_by_restart:
-            self._void_by_restart.discard(event.match_id)
-            return
-        match = self._open.pop(event.match_id, None)
-        if match is not None:
-            self._stale.discard(match.id)
-            self.void += 1
-            self._end(match, PURPOSES.index(match.purpose), VOID)
-
-    def _end(self, match: Match, purpose: int, state: int) -> None:
-        players = match.sides[0].players + match.sides[-1].players
-        if len(players) > 2 or len(match.sides) > 2:
-            players = tuple(player for side in match.sides for player in side.players)
-            self.line_ups[match.id] = tuple(dict.fromkeys(players))
-        self.ended.append((match.id, purpose, state, self.place(players[0]), self.place(players[-1])))
-
-    def _fold_pairs(self) -> None:
-        """Into the payoffs of the league, as far as they are not in yet."""
-        start, self._folded = self._folded, len(self.pairs)
-        if self._one_by_one or start == self._folded:
-            return
-        payoffs = self.league.payoffs
-        for purpose, payoff in enumerate((payoffs.training, payoffs.evaluation, payoffs.human)):
-            payoff.add_rows(self.names, self.rows(start, None, OWN, purpose))
-        payoffs.combined.add_rows(self.names, self.rows(start, None, COMBINED))
-
-
-POINTS = 48
-"""Between this number and twice as many points are kept, evenly spaced."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RatingPoint:
-    decisions: float
-    elo: dict[str, tuple[float, float]]
-    """With its standard error, of those that a chain of games joins to the anchor."""
-
-
-class RatingHistory:
-    """Folds the pairs once more, by the rules of now, and fits ratings on the way."""
-
-    def __init__(self, fold: RunFold) -> None:
-        self._fold = fold
-        self._payoff = Payoff(fold.league.rules.payoff)
-        self._done = 0
-        self._forgotten = 0
-        self._step = 0
-        self.points: list[RatingPoint] = []
-
-    def follow(self, anchor: str) -> bool:
-        """Fit what is due; whether anything was."""
-        length = len(self._fold.pairs)
-        if self._step == 0:
-            if length == 0:
-                return False
-            self._step = max(1, length // POINTS)
-        before = self._done
-        while self._done + self._step <= length:
-            self._fold_to(self._done + self._step)
-            self.points.append(self._fit(anchor))
-            if len(self.points) >= 2 * POINTS:
-                self.points = self.points[1::2]
-                self._step *= 2
-        return self._done > before
-
-    def _fold_to(self, end: int) -> None:
-        forgotten = self._fold.forgotten
-        while self._forgotten < len(forgotten) and forgotten[self._forgotten].row <= end:
-            mark = forgotten[self._forgotten]
-            self._add(mark.row)
-            self._payoff.forget(mark.player)
-            self._forgotten += 1
-        self._add(end)
-
-    def _add(self, end: int) -> None:
-        if end > self._done:
-            self._payoff.add_rows(self._fold.names, self._fold.rows(self._done, end, COMBINED))
-            self._done = end
-
-    def _fit(self, anchor: str) -> RatingPoint:
-        players = list(self._fold.league.candidates)
-        games, points = self._payoff.counts(players)
+    def _rate(self) -> None:
+        """Add the ratings of now; of too many, every second is kept."""
+        players = self.league.candidates.players
+        anchor = next((player.id for player in players if player.scripted), players[0].id)
+        games, points = self.league.payoffs.combined.counts([player.id for player in players])
         met = np.flatnonzero(games.sum(axis=1) > 0)
         elo = {}
-        if anchor in (names := [players[one] for one in met]):
+        if anchor in (names := [players[one].id for one in met]):
             block = np.ix_(met, met)
-            for rating in fit_elo(names, games[block], points[block], anchor=anchor).ratings:
+            for rating in fit_elo(names, games[block], points[block], anchor=anchor).values():
                 if rating.elo is not None and rating.standard_error is not None:
                     elo[rating.player] = (rating.elo, rating.standard_error)
-        return RatingPoint(decisions=float(self._fold.pairs.column("decisions", self._done - 1)[0]), elo=elo)
+        self.ratings.append(RatingPoint(self.decisions, anchor, elo))
+        if len(self.ratings) >= 2 * POINTS:
+            self.ratings = self.ratings[1::2]
+            self._rate_every *= 2

@@ -1,8 +1,5 @@
-"""A page on this machine's loopback address that shows episodes while they are played.
-
-The thread that plays gives each moment to `LivePage.show`, which holds it up as long as a spectator wants to
-look at it. A thread of its own serves the page, its stream of server-sent events, and its buttons.
-"""
+"""A page on this machine's loopback address that shows episodes while they are played. The thread that plays gives each
+moment to `LivePage.show`, which holds it up as long as a spectator wants to look at it."""
 
 from __future__ import annotations
 
@@ -60,8 +57,7 @@ class LivePage:
         self._seconds = 1 / moments_per_second
         self._changed = threading.Condition()
         self._events: dict[str, tuple[int, str]] = {}
-        """The newest event of each kind, with its number: a slow or late spectator misses only
-        what is out of date."""
+        """The newest event of each kind, with its number: a late spectator misses only what is out of date."""
         self._number = 0
         self._spectators = 0
         self._paused = False
@@ -70,7 +66,14 @@ class LivePage:
         self._held_until = time.monotonic()
         self._tallies: dict[tuple[str, ...], _Tally] = {}
         self._publish_controls()
-        self._server = PageServer(self._app(), PageAccess(), port=port)
+        app = Starlette(
+            routes=[
+                *(Route(path, file_route(WEB / name)) for path, name in FILES.items()),
+                Route("/events", self._events_route),
+                Route("/control", self._control, methods=["POST"]),
+            ]
+        )
+        self._server = PageServer(app, PageAccess(), port=port)
         self.url = self._server.url
         self._server.start()
 
@@ -129,12 +132,6 @@ class LivePage:
             self._held_until = time.monotonic()
 
     # --- serving ---
-
-    def _app(self) -> Starlette:
-        files = [Route(path, file_route(WEB / name)) for path, name in FILES.items()]
-        return Starlette(
-            routes=[*files, Route("/events", self._events_route), Route("/control", self._control, methods=["POST"])]
-        )
 
     async def _events_route(self, _: Request) -> Response:
         return StreamingResponse(self._stream(), media_type="text/event-stream")

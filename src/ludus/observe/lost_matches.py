@@ -1,5 +1,4 @@
-"""Matches that ended without a result because something failed: their number, the reasons, and the players that
-never finished a match."""
+"""Matches that failed: their number, the reasons, and the players that never finished a match."""
 
 from __future__ import annotations
 
@@ -110,8 +109,7 @@ class LossCount:
             self._failed.setdefault(player, Counter())[key] += 1
 
     def _why(self, player: str, causes: Counter[str]) -> str:
-        """The most frequent cause, of those that name the player if there are any: a bot that fails takes
-        matches of others with it."""
+        """The most frequent cause that names the player, if any does: a bot that fails takes others with it."""
         own = {key: count for key, count in causes.items() if f"'{player}'" in key}
         return self._wording[Counter(own or causes).most_common(1)[0][0]]
 

@@ -1,8 +1,5 @@
-"""Every metric of a run: its name, its unit and what it means. The one place that says so.
-
-Names are the same in `metrics/train.jsonl` and in every output, but for Prometheus, which allows no slashes
-and dots: see `Found.series`. Words in capitals stand for many: PLAYER, HEAD (of an action), REWARD, UPDATES.
-"""
+"""Every metric of a run: its name, its unit and what it means. Names are the same in every output but Prometheus (see
+`series_name`). Words in capitals stand for many: PLAYER, HEAD (of an action), REWARD, UPDATES."""
 
 from __future__ import annotations
 
@@ -27,12 +24,6 @@ class Found:
 
     metric: Metric
     labels: Mapping[str, str]
-
-    @property
-    def series(self) -> str:
-        """Its name in Prometheus: `main/entropy` is `ludus_entropy{player="main"}`, `main/entropy.unit` is
-        `ludus_entropy_by_head{player="main", head="unit"}`, and what counts ends with `_total`."""
-        return series_name(self.metric)
 
 
 METRICS = (
@@ -109,8 +100,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def find_metric(name: str) -> Found:
-    """The metric with this name. A name that is not declared, such as a statistic of your own algorithm, is
-    described by its name alone."""
+    """The metric with this name. A name that is not declared is described by its name alone."""
     for metric in METRICS:
         if match := _pattern(metric.name).fullmatch(name):
             return Found(metric, match.groupdict())
@@ -120,11 +110,9 @@ def find_metric(name: str) -> Found:
     return Found(Metric(name, "", "Not declared."), {})
 
 
-def is_declared(name: str) -> bool:
-    return find_metric(name).metric in METRICS
-
-
 def series_name(metric: Metric) -> str:
+    """Its name in Prometheus: `main/entropy` is `ludus_entropy{player="main"}`, `main/entropy.unit` is
+    `ludus_entropy_by_head{player="main", head="unit"}`, and what counts ends with `_total`."""
     words = [word.lower() for word in _WORD.findall(metric.name) if word != "PLAYER"]
     plain = _WORD.sub("", metric.name.removeprefix("PLAYER/")).strip("./")
     name = "ludus_" + re.sub(r"\W", "_", plain, flags=re.ASCII)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ludus.observe.documents import Concern, Counts, LearnerLine, MetricsTable, Overview, Series, thinned
-from ludus.observe.league_fold import RatingPoint
-from ludus.observe.league_page import curve_of
+from ludus.league.players import Standing
+from ludus.observe.documents import Concern, LearnerLine, MetricsTable, Overview, Series
+from ludus.observe.league_fold import Counts, RatingPoint
+from ludus.observe.league_page import curves_of
 from ludus.observe.lost_matches import NO_FAULT
 from ludus.observe.run_state import ENDED, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
@@ -30,8 +31,7 @@ class LeagueGlance:
 
     counts: Counts = field(default_factory=Counts)
     decisions: int = 0
-    learners: tuple[tuple[str, str, int, int | None], ...] = ()
-    """Player, role, decisions, step."""
+    learners: tuple[Standing, ...] = ()
     concerns: tuple[Concern, ...] = ()
 
 
@@ -71,12 +71,12 @@ def overview(
         episodes=status.episodes if status else int(metrics.latest("episodes", 0)),
         restarts=status.restarts if status else 0,
         matches=counts,
-        learners=[_learner(metrics, status, *one) for one in glance.learners],
+        learners=[_learner(metrics, status, one) for one in glance.learners],
         workers=list(status.workers) if status else [],
         gpus=list(gpus),
         bottleneck=status.bottleneck if status else None,
         warnings=[*concerns, *glance.concerns],
-        curves=_curves(metrics, [one[0] for one in glance.learners[:MOST_LEARNERS_IN_CURVES]]),
+        curves=_curves(metrics, [one.player.id for one in glance.learners[:MOST_LEARNERS_IN_CURVES]]),
         facts={
             "created": folder.facts.created,
             "command": _command(folder.facts.command),
@@ -101,9 +101,9 @@ def _time_left(status: RunStatus, now: float) -> tuple[float | None, str]:
     return (budget, "budget") if budget < limit else (limit, "time limit")
 
 
-def _learner(
-    metrics: MetricsTable, status: RunStatus | None, player: str, role: str, decisions: int, step: int | None
-) -> LearnerLine:
+def _learner(metrics: MetricsTable, status: RunStatus | None, standing: Standing) -> LearnerLine:
+    player = standing.player.id
+
     def latest(name: str) -> float | None:
         value = metrics.latest(f"{player}/{name}")
         return value if np.isfinite(value) else None
@@ -111,9 +111,9 @@ def _learner(
     lag = None if status is None else status.lag.get(player)
     return LearnerLine(
         player=player,
-        role=role,
-        decisions=decisions,
-        step=step,
+        role=standing.player.role,
+        decisions=standing.decisions,
+        step=standing.step,
         lag=latest("lag") if lag is None else lag,
         entropy=latest("entropy"),
         policy_loss=latest("policy_loss"),
@@ -125,10 +125,7 @@ def _curves(metrics: MetricsTable, learners: Sequence[str]) -> list[Series]:
     present = set(metrics.names)
     names = [name for name in _CURVES if name in present]
     names += [f"{one}/{name}" for name in _PLAYER_CURVES for one in learners if f"{one}/{name}" in present]
-    if not names:
-        return []
-    x, *curves = thinned(metrics.column("decisions"), *(metrics.column(name) for name in names))
-    return [curve_of(name, name, x, y) for name, y in zip(names, curves, strict=True)]
+    return curves_of(metrics, {name: name for name in names})
 
 
 def _kind(encoded: Any) -> str:

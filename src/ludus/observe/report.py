@@ -1,5 +1,4 @@
-"""A run as one HTML file that needs nothing else: the pages of `ludus watch` with their documents inside, and
-how the run was made."""
+"""A run as one HTML file: the pages of `ludus watch` with their documents inside, and how the run was made."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ def _policy(*scripts: str) -> str:
 
 
 def _modules(static: Path, main: str) -> dict[str, str]:
-    """Every module that the page needs as an address that holds its text. They import each other by bare
-    names, which the page's import map leads to these."""
+    """Every module that the page needs as an address that holds its text, for the page's import map."""
     found: dict[str, str] = {}
     waiting = [main]
     while waiting:
@@ -136,7 +134,7 @@ def _appendix(folder: RunFolder) -> str:
             title = f"The experiment before change {path.stem.partition('.')[2]}"
             experiments.append((title, msgspec.json.decode(before.experiment)))
     whole = "\n".join(
-        f"<details><summary>{_text(title)}</summary>\n<pre>{_text(as_yaml(tree))}</pre></details>"
+        f"<details><summary>{_text(title)}</summary>\n<pre>{_text(_as_yaml(tree))}</pre></details>"
         for title, tree in experiments
     )
     return (
@@ -148,7 +146,7 @@ def _appendix(folder: RunFolder) -> str:
     )
 
 
-def as_yaml(experiment: Any) -> str:
+def _as_yaml(experiment: Any) -> str:
     text: str = yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True, width=100)
     return text
 

@@ -103,18 +103,17 @@ class GpuWatch:
 
 def gpus() -> list[GpuUse]:
     """The GPUs of this machine; empty if nvidia-smi is missing or fails."""
-    asked = "name,utilization.gpu,memory.used,memory.total"
-    found = []
-    for name, used, memory, total in _nvidia_smi(f"--query-gpu={asked}", 4):
-        found.append(
-            GpuUse(
-                name=name,
-                utilisation=_number(used) / 100,
-                memory=int(_number(memory) * 2**20),
-                total_memory=int(_number(total) * 2**20),
-            )
+    return [
+        GpuUse(
+            name=name,
+            utilisation=_number(used) / 100,
+            memory=int(_number(memory) * 2**20),
+            total_memory=int(_number(total) * 2**20),
         )
-    return found
+        for name, used, memory, total in _nvidia_smi(
+            "--query-gpu=name,utilization.gpu,memory.used,memory.total", num_columns=4
+        )
+    ]
 
 
 def gpu_memory() -> dict[int, int]:
@@ -192,16 +191,19 @@ def look_at_run(
         return status
     if folder.holder() is None:
         return msgspec.structs.replace(status, state="dead", workers=(), bottleneck=None)
-    workers = [_controller(status), *status.workers]
-    here = [one.pid for one in workers if one.pid is not None and one.node == socket.gethostname()]
-    use = measure(here)
-    seen = [
-        _with_use(one, use[one.pid])
-        if one.pid is not None and one.pid in use and one.node == socket.gethostname()
-        else one
-        for one in workers
-    ]
-    return msgspec.structs.replace(status, workers=tuple(_without_children(seen)))
+    controller = WorkerStatus(
+        name=CONTROLLER, state="working", pid=status.pid, node=status.node, started=status.started
+    )
+    workers = [controller, *status.workers]
+    here = {one.pid: number for number, one in enumerate(workers) if one.pid and one.node == socket.gethostname()}
+    for pid, use in measure(here).items():
+        workers[here[pid]] = msgspec.structs.replace(
+            workers[here[pid]],
+            cores=None if use.cores is None else round(use.cores, 3),
+            memory=use.memory,
+            gpu_memory=use.gpu_memory,
+        )
+    return msgspec.structs.replace(status, workers=tuple(_without_children(workers)))
 
 
 def state_without_status(folder: RunFolder) -> str:
@@ -227,16 +229,6 @@ def status_document(folder: RunFolder, losses: LossCount | None = None) -> dict[
         "gpus": [msgspec.to_builtins(gpu) for gpu in gpus()],
         "lost_matches": msgspec.to_builtins(lost),
     }
-
-
-def _controller(status: RunStatus) -> WorkerStatus:
-    return WorkerStatus(name=CONTROLLER, state="working", pid=status.pid, node=status.node, started=status.started)
-
-
-def _with_use(worker: WorkerStatus, use: ProcessUse) -> WorkerStatus:
-    return msgspec.structs.replace(
-        worker, cores=None if use.cores is None else round(use.cores, 3), memory=use.memory, gpu_memory=use.gpu_memory
-    )
 
 
 def _without_children(workers: list[WorkerStatus]) -> list[WorkerStatus]:

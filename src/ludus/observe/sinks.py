@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
 
-from ludus.observe.metric_names import find_metric
+from ludus.observe.metric_names import find_metric, series_name
 from ludus.observe.metrics import Row, require_library
 from ludus.observe.run_state import without_logins
 from ludus.store.files import atomic_write
@@ -38,11 +37,8 @@ PROJECT = "ludus"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WandB:
-    """A run of Weights & Biases per run folder, that a resumed run goes on with.
-
-    What is left out here is taken from the environment (WANDB_PROJECT, WANDB_MODE, ...), where also the key
-    comes from. Without a key, or a host that answers, the run is kept offline.
-    """
+    """A run of Weights & Biases per run folder, that a resumed run goes on with. The environment (WANDB_PROJECT, ...)
+    has the key, and what is left out here. Without a key, or a host that answers, the run is kept offline."""
 
     project: str | None = None
     """None: WANDB_PROJECT, else "ludus"."""
@@ -208,10 +204,6 @@ class Prometheus:
         return f"Prometheus: see {folder.metrics / ADDRESS_FILE}"
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
 class _QuietHandler(WSGIRequestHandler):
     timeout = 10.0
 
@@ -236,6 +228,7 @@ class PrometheusSink:
 
     def __init__(self, folder: RunFolder, port: int) -> None:
         from prometheus_client import CollectorRegistry, make_wsgi_app
+        from prometheus_client.exposition import ThreadingWSGIServer
 
         self._run = folder.path.resolve().name
         self._latest: dict[str, float] = {}
@@ -244,7 +237,7 @@ class PrometheusSink:
         registry.register(self)
         try:
             self._server = make_server(
-                LOOPBACK, port, known_hosts_only(make_wsgi_app(registry)), _Server, _QuietHandler
+                LOOPBACK, port, known_hosts_only(make_wsgi_app(registry)), ThreadingWSGIServer, _QuietHandler
             )
         except OSError as error:
             raise OSError(error.errno, f"port {port} of {LOOPBACK}: {error.strerror}") from error
@@ -274,14 +267,15 @@ class PrometheusSink:
         families: dict[str, Any] = {}
         for name, value in latest.items():
             found = find_metric(name)
-            if found.series not in families:
+            series = series_name(found.metric)
+            if series not in families:
                 unit = f" ({found.metric.unit})" if found.metric.unit else ""
-                families[found.series] = Metric(
-                    found.series.removesuffix("_total"),  # which the library adds to what counts
+                families[series] = Metric(
+                    series.removesuffix("_total"),  # which the library adds to what counts
                     found.metric.meaning + unit,
                     "counter" if found.metric.counts else "gauge",
                 )
-            families[found.series].add_sample(found.series, {"run": self._run, **found.labels}, value)
+            families[series].add_sample(series, {"run": self._run, **found.labels}, value)
         yield from families.values()
 
 
@@ -305,8 +299,7 @@ class TensorBoard:
 
 
 class TensorBoardSink:
-    """A run that falls back to a checkpoint begins a new file, which says from which step on what came before
-    does not count any more."""
+    """A run that falls back to a checkpoint begins a new file, which says from which step on earlier rows are void."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

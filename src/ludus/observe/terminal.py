@@ -8,8 +8,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
-from types import TracebackType
 from typing import Literal, Self, TextIO
 
 from rich import box, progress
@@ -26,18 +26,15 @@ from ludus.league.payoff_estimate import WHY_NOT
 from ludus.league.players import Player
 from ludus.league.ratings import Rating
 from ludus.league.summary import LeagueSummary
-from ludus.observe.league_reader import trained_on
+from ludus.observe.league_fold import trained_on
 
 LONG_WORD = 20
 """Words of text beyond this, such as paths, may be broken."""
 
 
 class FittingTable(Table):
-    """A table that leaves out columns, and says which, before it breaks words or numbers.
-
-    The first column always stays. Of the others go those named in `least` first, then from the right. In a
-    file nothing is left out.
-    """
+    """A table that leaves out columns, and says which, before it breaks words or numbers: those named in `least`
+    first, then from the right, never the first. In a file nothing is left out."""
 
     least: tuple[str, ...] = ()
 
@@ -51,11 +48,18 @@ class FittingTable(Table):
             kept.remove(min(kept[1:], key=lambda one: self._importance(one)))
         room = options.max_width - self._width([0 for _ in kept])
         widths = _shares([ranges[id(one)] for one in kept], room)
-        yield self._only(kept, widths)
         left_out = [str(column.header) for column in self.columns if column not in kept]
         note = f"Too narrow here for: {', '.join(left_out)}." if left_out else ""
-        if caption := " ".join(part for part in (str(self.caption or ""), note) if part):
-            yield Text(caption, style="table.caption")  # a caption may be wider than its table
+        caption = " ".join(part for part in (str(self.caption or ""), note) if part)
+        shown = copy(self)
+        shown.caption = None  # a caption may be wider than its table
+        shown.columns = [
+            replace(column, width=width, _index=index)
+            for index, (column, width) in enumerate(zip(kept, widths, strict=True))
+        ]
+        yield from Table.__rich_console__(shown, console, options)
+        if caption:
+            yield Text(caption, style="table.caption")
 
     def _importance(self, column: Column) -> tuple[int, int]:
         name = str(column.header)
@@ -78,20 +82,6 @@ class FittingTable(Table):
             return Measurement(max([head.minimum, *(cell.maximum for cell in measured)]), most)
         least = max([head.minimum, *(cell.minimum for cell in measured)])
         return Measurement(min(least, LONG_WORD), most)
-
-    def _only(self, columns: Sequence[Column], widths: Sequence[int]) -> Table:
-        table = Table(
-            *(replace(column, width=width, _cells=[]) for column, width in zip(columns, widths, strict=True)),
-            box=self.box,
-            pad_edge=self.pad_edge,
-            show_edge=self.show_edge,
-            show_header=self.show_header,
-            title=self.title,
-            title_justify=self.title_justify,
-        )
-        for row, cells in zip(self.rows, zip(*(column.cells for column in columns), strict=True), strict=True):
-            table.add_row(*cells, style=row.style, end_section=row.end_section)
-        return table
 
 
 def _shares(ranges: Sequence[Measurement], room: int) -> list[int]:
@@ -129,8 +119,7 @@ def new_console() -> Console:
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that can be redrawn: no file, pipe, dumb terminal or log of a CI job,
-    which may offer a terminal and keep everything that is drawn."""
+    """Whether the stream is a terminal that can be redrawn. A CI job may offer one, and keeps all that is drawn."""
     dumb = os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown")
     return stream.isatty() and not dumb and not os.environ.get("CI")
 
@@ -157,9 +146,8 @@ BEST_FROZEN = 3
 
 
 def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str], most: int | None = None) -> Table:
-    """A row per player: rating with its 95 % interval, share of the equilibrium, win rates against bots; and
-    the layer, where the summary has the measures. With room for `most` rows it has fewer frozen players, and
-    explains less."""
+    """A row per player: rating, share of the equilibrium, layer (where it is measured), win rates against bots. With
+    room for `most` rows it has fewer frozen players, and explains less."""
     one_team = league.num_teams == 1
     layers = _layers(summary)
     table = new_table("player")
@@ -338,14 +326,12 @@ class ProgressBar:
                 expand=True,
             )
             self._bar.add_task("", total=self._total, more="")
-            self._bar.__enter__()
+            self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
-            self._bar.__exit__(kind, error, trace)
+            self._bar.stop()
 
     def __call__(self, done: int, more: str = "", **numbers: float) -> None:
         """`more` is shown beside the bar; `numbers` come with JSON lines."""

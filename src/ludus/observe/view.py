@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ludus.league.summary import LeagueSummary, summarise
 from ludus.observe.documents import Concern, MetricsTable
-from ludus.observe.league_fold import RatingHistory, RunFold, read_league
-from ludus.observe.league_page import MatchFilter, counts, history_page, league_page, match_list, player_page, top_page
+from ludus.observe.league_fold import RunFold
+from ludus.observe.league_page import MatchFilter, history_page, league_page, match_list, player_page, top_page
 from ludus.observe.overview import (
     LeagueGlance,
     concerns_of_matches,
@@ -26,7 +25,6 @@ from ludus.observe.overview import (
 )
 from ludus.observe.run_state import ENDED, GpuWatch, UseMeter, look_at_run, state_without_status
 from ludus.store.files import StoreError
-from ludus.store.ledger import Ledger
 from ludus.store.run_control import RunStatus
 from ludus.store.run_folder import RunFolder, read_metrics
 
@@ -72,10 +70,7 @@ class RunView:
         self._faults: list[dict[str, Any]] = []
         self._faults_offset = 0
         self._glance = LeagueGlance()
-        self._ledger: Ledger | None = None
         self._fold: RunFold | None = None
-        self._history: RatingHistory | None = None
-        self._summary: tuple[int, LeagueSummary] | None = None
         self._why_no_league = ""
         self._broken = False
         """An event did not fit: what is folded is of no use."""
@@ -88,8 +83,7 @@ class RunView:
         self.follow()
 
     def look(self) -> None:
-        """Read status and metrics: a few milliseconds. With GPUs, nvidia-smi is called now and then, and no
-        request for a document waits for it."""
+        """Read status and metrics: a few milliseconds. No request for a document waits for nvidia-smi."""
         if self.folder.holder() is not None:
             self._gpus.look()
         with self._front:
@@ -109,18 +103,16 @@ class RunView:
         """Fold new events of the ledger. The first call reads all of it."""
         with self._back:
             fold = self._open()
-            if fold is None or self._ledger is None or self._history is None or self._broken:
+            if fold is None or self._broken:
                 return
             try:
-                fold.follow(self._ledger)
+                fold.follow()
                 self._why_no_league = ""
             except StoreError as error:  # may pass: a disk, a lock
                 self._why_no_league = str(error)
             except (ValueError, LookupError) as error:
                 self._why_no_league, self._broken = f"the ledger makes no sense: {error}", True
-            if fold.league.players and not self._why_no_league:
-                self._history.follow(self._summarised().anchor)
-            self._glance = self._glanced(fold, self._history)
+            self._glance = self._glanced(fold)
 
     @property
     def is_live(self) -> bool:
@@ -147,10 +139,9 @@ class RunView:
         with self._back:
             fold = self._require_league()
             if name == LEAGUE:
-                return league_page(fold, self._summarised(), str(self._experiment.get("name", "")))
+                return league_page(fold, fold.summary(), str(self._experiment.get("name", "")))
             if name == HISTORY:
-                assert self._history is not None
-                return history_page(fold, self._history, self._summarised())
+                return history_page(fold, fold.summary())
             if name == TOP:
                 return top_page(fold)
             if name == MATCHES:
@@ -158,15 +149,13 @@ class RunView:
             player = name.removeprefix(PLAYER)
             if name.startswith(PLAYER) and player in fold.league.candidates:
                 with self._front:
-                    return player_page(fold, self._summarised(), self._metrics, self._experiment, player)
+                    return player_page(fold, fold.summary(), self._metrics, self._experiment, player)
         raise ViewError(f"there is no document {name!r}")
 
     def matches(self, asked: MatchFilter) -> msgspec.Struct:
         """Those that pass the filter, newest first."""
         with self._back:
-            fold = self._require_league()
-            assert self._ledger is not None
-            return match_list(fold, self._ledger, asked, self.replays())
+            return match_list(self._require_league(), asked, self.replays())
 
     def filtered_matches(self, asked: Mapping[str, str]) -> bytes:
         """The same as JSON; the filter in words, as they stand in an address."""
@@ -182,8 +171,7 @@ class RunView:
         return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
     def encoded(self, name: str) -> tuple[bytes, str]:
-        """A document as JSON, and a tag that changes with it. One that is costly is not made again for every
-        change: then this is the one before."""
+        """A document as JSON, and a tag that changes with it. A costly one is not made again for every change."""
         with self._front if name == OVERVIEW else self._back:
             made = self._made.get(name)
             version = self._version(name)
@@ -207,9 +195,8 @@ class RunView:
 
     def close(self) -> None:
         with self._back:
-            if self._ledger is not None:
-                self._ledger.close()
-                self._ledger = None
+            if self._fold is not None:
+                self._fold.close()
                 self._fold = None
 
     # --- parts ---
@@ -228,14 +215,11 @@ class RunView:
                 self._why_no_league = "this run has none: it is a player that was cloned from replays"
                 return None
             try:
-                saved = read_league(self.folder)
-                self._ledger = self.folder.ledger(read_only=True)
+                self._fold = RunFold(self.folder)
             except Exception as error:  # run.json may hold anything
                 self._why_no_league = f"{type(error).__name__}: {error}"
                 return None
             self._why_no_league = ""
-            self._fold = RunFold(saved)
-            self._history = RatingHistory(self._fold)
         return self._fold
 
     def _require_league(self) -> RunFold:
@@ -245,23 +229,17 @@ class RunView:
             raise ViewError("the run has no players yet: it has not started")
         return self._fold
 
-    def _summarised(self) -> LeagueSummary:
-        assert self._fold is not None
-        if self._summary is None or self._summary[0] != self._fold.seen:
-            self._summary = self._fold.seen, summarise(self._fold.league)
-        return self._summary[1]
-
-    def _glanced(self, fold: RunFold, history: RatingHistory) -> LeagueGlance:
-        standings = fold.league.standings.values()
-        learners = tuple((one.player.id, one.player.role, one.decisions, one.step) for one in standings)
-        found = counts(fold)
-        concerns = [*concerns_of_matches(found, fold.voids, self._run)]
+    def _glanced(self, fold: RunFold) -> LeagueGlance:
+        standings = fold.league.standings
+        concerns = [*concerns_of_matches(fold.counts, fold.voids, self._run)]
         if self.is_live:
-            concerns += concerns_of_ratings(history.points, [one[0] for one in learners])
-        return LeagueGlance(counts=found, decisions=fold.decisions, learners=learners, concerns=tuple(concerns))
+            concerns += concerns_of_ratings(fold.ratings, [*standings])
+        return LeagueGlance(
+            counts=fold.counts, decisions=fold.decisions, learners=(*standings.values(),), concerns=(*concerns,)
+        )
 
     def _concerns(self) -> list[Concern]:
-        learners = [one[0] for one in self._glance.learners]
+        learners = [one.player.id for one in self._glance.learners]
         found = [
             *concerns_of_status(self._status, time.time(), self._faults, self._run),
             *concerns_of_metrics(self._metrics, learners, self._run),

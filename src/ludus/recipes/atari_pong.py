@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.catalog import resolve
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import PPO, ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.games import resolve
+from ludus.league import BySteps, LeagueRules, Role
 
 
 def experiment() -> Experiment:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ludus.algorithms.actor_critic import A2C
-from ludus.experiment import Experiment
+from ludus import A2C, Experiment
 from ludus.recipes import beacon
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.models.alphastar import AlphaStar
+from ludus import AlphaStar, Experiment, Linear
 from ludus.recipes import beacon
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from ludus.algorithms.algorithm import Reference
-from ludus.algorithms.magnet import MagnetPolicyGradient
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.builtin.blotto import Blotto
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear, MagnetPolicyGradient
+from ludus.algorithms import Reference
+from ludus.games import Blotto
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
+
+BOTS = ("even", "left", "middle", "right")
 
 
 def experiment() -> Experiment:
+    matchmaking = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared"))))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=50_000), snapshot_weights="average")
     return Experiment(
         name="blotto",
         game=Blotto(),
@@ -26,16 +23,7 @@ def experiment() -> Experiment:
         learner=LearnerConfig(
             batch_size=2_048, minibatch_size=1_024, epochs=2, learning_rate=Linear(start=3e-3, end=1e-4)
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared")))),
-                    promotion=BySteps(every=50_000),
-                    snapshot_weights="average",
-                )
-            },
-            bots=("even", "left", "middle", "right"),
-        ),
-        evaluation=EvaluationConfig(opponents=("even", "left", "middle", "right"), episodes=1_024),
+        league=LeagueRules(roles={"main": main}, bots=BOTS),
+        evaluation=EvaluationConfig(opponents=BOTS, episodes=1_024),
         checkpoint_every=100_000,
     )

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.builtin.connect_four import ConnectFour
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import PPO, ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.games import ConnectFour
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay, UniformPast
 
 
 def experiment() -> Experiment:
+    matchmaking = Mixture(branches=((0.7, SelfPlay()), (0.2, PFSP(weighting="squared")), (0.1, UniformPast())))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=500_000), snapshot_weights="average")
     return Experiment(
         name="connect_four",
         game=ConnectFour(threats=True),
@@ -29,17 +24,6 @@ def experiment() -> Experiment:
             learning_rate=Linear(start=1e-3, end=1e-4),
             schedule="async",
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=Mixture(
-                        branches=((0.7, SelfPlay()), (0.2, PFSP(weighting="squared")), (0.1, UniformPast()))
-                    ),
-                    promotion=BySteps(every=500_000),
-                    snapshot_weights="average",
-                )
-            },
-            bots=("random", "alpha_beta_2"),
-        ),
+        league=LeagueRules(roles={"main": main}, bots=("random", "alpha_beta_2")),
         evaluation=EvaluationConfig(opponents=("random", "alpha_beta_2"), past=2, episodes=512),
     )

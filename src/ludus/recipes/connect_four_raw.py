@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ludus.experiment import Experiment
-from ludus.games.builtin.connect_four import ConnectFour
-from ludus.models.network_policy import ActorCritic
+from ludus import ActorCritic, Experiment
+from ludus.games import ConnectFour
 from ludus.recipes import connect_four
 
 
@@ -16,7 +15,6 @@ def experiment() -> Experiment:
         base,
         name="connect_four_raw",
         game=ConnectFour(threats=False),
-        budget=5_000_000,
         model=ActorCritic(hidden=(128, 128), activation="relu"),
         learner=replace(base.learner, epochs=4),
     )

@@ -6,20 +6,16 @@ rewarded as well.
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.catalog import resolve
-from ludus.games.isolation.isolated import Isolation, isolate
-from ludus.league.promotion import ByScore
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import PPO, ActorConfig, ActorCritic, EvaluationConfig, Experiment, Isolation, LearnerConfig, Linear
+from ludus.games import isolate, resolve
+from ludus.league import ByScore, LeagueRules, Role
 
 
 def experiment() -> Experiment:
     game = resolve("football:academy_3_vs_1_with_keeper", left=3, checkpoints=True)
+    main = Role(
+        promotion=ByScore(min_improvement=0.05, min_episodes=100, min_decisions=100_000), snapshot_weights="average"
+    )
     return Experiment(
         name="football_3v1",
         # An engine takes a few milliseconds a step, far more than the learner: it gets both cores.
@@ -37,14 +33,7 @@ def experiment() -> Experiment:
             buffer_size=16_384,
             schedule="async",
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    promotion=ByScore(min_improvement=0.05, min_episodes=100, min_decisions=100_000),
-                    snapshot_weights="average",
-                )
-            }
-        ),
+        league=LeagueRules(roles={"main": main}),
         evaluation=EvaluationConfig(opponents=(), past=0, episodes=96),
         checkpoint_every=250_000,
     )

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from ludus.algorithms.algorithm import Reference
-from ludus.algorithms.magnet import MagnetPolicyGradient
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.builtin.kuhn import Kuhn
-from ludus.league.matchmaking import SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear, MagnetPolicyGradient
+from ludus.algorithms import Reference
+from ludus.games import Kuhn
+from ludus.league import BySteps, LeagueRules, Role, SelfPlay
 
 
 def experiment() -> Experiment:
+    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=500_000), snapshot_weights="average")
     return Experiment(
         name="kuhn",
         game=Kuhn(),
@@ -30,9 +24,6 @@ def experiment() -> Experiment:
             learning_rate=Linear(start=1e-3, end=1e-5),
             max_gradient_norm=5.0,
         ),
-        league=LeagueRules(
-            roles={"main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=500_000), snapshot_weights="average")},
-            bots=("random", "equilibrium"),
-        ),
+        league=LeagueRules(roles={"main": main}, bots=("random", "equilibrium")),
         evaluation=EvaluationConfig(opponents=("random", "equilibrium"), episodes=4_096),
     )

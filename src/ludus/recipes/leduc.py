@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from ludus.algorithms.magnet import MagnetPolicyGradient
-from ludus.data.schedules import Exponential, Linear
-from ludus.experiment import Experiment
-from ludus.games.builtin.leduc import Leduc
-from ludus.league.matchmaking import SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, Exponential, LearnerConfig, Linear
+from ludus.algorithms import MagnetPolicyGradient
+from ludus.games import Leduc
+from ludus.league import BySteps, LeagueRules, Role, SelfPlay
 
 
 def experiment() -> Experiment:
+    main = Role(matchmaking=SelfPlay(), promotion=BySteps(every=2_000_000), snapshot_weights="average")
     return Experiment(
         name="leduc",
         game=Leduc(),
@@ -32,12 +27,7 @@ def experiment() -> Experiment:
             max_gradient_norm=5.0,
             average_decay=0.998,
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(matchmaking=SelfPlay(), promotion=BySteps(every=2_000_000), snapshot_weights="average")
-            },
-            bots=("random", "rules"),
-        ),
+        league=LeagueRules(roles={"main": main}, bots=("random", "rules")),
         evaluation=EvaluationConfig(opponents=("random", "rules"), episodes=4_096),
         checkpoint_every=2_000_000,
     )

@@ -6,19 +6,14 @@ search for a tenth of a second in every tick are left out: `ludus eval RUN main@
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.catalog import resolve
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import PPO, ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.games import resolve
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
 
 
 def experiment() -> Experiment:
+    matchmaking = Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared", include_scripted=True))))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=250_000), snapshot_weights="average")
     return Experiment(
         name="microrts",
         game=resolve("microrts:8x8", max_ticks=1_000),
@@ -34,18 +29,7 @@ def experiment() -> Experiment:
             average_decay=0.95,
             schedule="async",
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=Mixture(
-                        branches=((0.5, SelfPlay()), (0.5, PFSP(weighting="squared", include_scripted=True)))
-                    ),
-                    promotion=BySteps(every=250_000),
-                    snapshot_weights="average",
-                )
-            },
-            bots=("random", "random_biased"),
-        ),
+        league=LeagueRules(roles={"main": main}, bots=("random", "random_biased")),
         evaluation=EvaluationConfig(
             opponents=("passive", "random_biased", "light_rush", "worker_rush", "coac"), past=1, episodes=64
         ),

@@ -5,19 +5,14 @@ The second player sees the screen mirrored, so that one policy plays both sides.
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.adapters.pettingzoo_atari import MultiAtari
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay, UniformPast
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import PPO, ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.games import MultiAtari
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay, UniformPast
 
 
 def experiment() -> Experiment:
+    matchmaking = Mixture(branches=((0.6, SelfPlay()), (0.25, PFSP(weighting="squared")), (0.15, UniformPast())))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=300_000), snapshot_weights="average")
     return Experiment(
         name="pong",
         game=MultiAtari(
@@ -43,18 +38,7 @@ def experiment() -> Experiment:
             buffer_size=16_384,
             schedule="async",
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=Mixture(
-                        branches=((0.6, SelfPlay()), (0.25, PFSP(weighting="squared")), (0.15, UniformPast()))
-                    ),
-                    promotion=BySteps(every=300_000),
-                    snapshot_weights="average",
-                )
-            },
-            bots=("random",),
-        ),
+        league=LeagueRules(roles={"main": main}, bots=("random",)),
         evaluation=EvaluationConfig(opponents=("random",), past=1, ladder=0, episodes=32),
         checkpoint_every=300_000,
     )

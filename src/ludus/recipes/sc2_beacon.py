@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.adapters.pysc2 import PySC2
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.fully_conv import FullyConv
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from dataclasses import replace
+
+from ludus import BySteps, EvaluationConfig, Experiment, LeagueRules, Role
+from ludus.games import PySC2
+from ludus.recipes import beacon
 
 
 def experiment() -> Experiment:
-    return Experiment(
+    base = beacon.experiment()
+    return replace(
+        base,
         name="sc2_beacon",
         game=PySC2(
             map_name="MoveToBeacon",
@@ -25,18 +23,9 @@ def experiment() -> Experiment:
             functions=("select_army", "Move_screen"),
         ),
         budget=600_000,
-        model=FullyConv(channels=(16, 16), stride=4, hidden=(128,)),
-        algorithm=PPO(gamma=0.95, lambda_=0.9, clip=0.2, entropy=0.001),
         # A table is a process of the game, with about a core and a gigabyte.
-        actor=ActorConfig(num_tables=8, matches=1, episodes_per_table=2, unroll_length=32),
-        learner=LearnerConfig(
-            batch_size=2_048,
-            minibatch_size=512,
-            epochs=2,
-            learning_rate=Linear(start=2e-3, end=1e-4),
-            average_decay=0.9,
-            buffer_size=16_384,
-        ),
+        actor=replace(base.actor, num_tables=8, matches=1),
+        learner=replace(base.learner, schedule="sync"),
         league=LeagueRules(roles={"main": Role(promotion=BySteps(every=50_000))}),
         evaluation=EvaluationConfig(opponents=(), past=0, episodes=32),
         checkpoint_every=50_000,

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ludus.algorithms.alphastar import AlphaStarGradient, RewardWeights
-from ludus.experiment import Experiment
-from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
-from ludus.league.matchmaking import PFSP, ForgottenOrStrong, Live, Mixture
-from ludus.league.presets import MAIN, MAIN_EXPLOITER, alphastar
-from ludus.league.rules import EvaluationConfig, LeagueRules
-from ludus.models.alphastar import AlphaStar
-from ludus.models.alphastar_encoder import Scatter
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import ActorConfig, AlphaStar, AlphaStarGradient, EvaluationConfig, Experiment, LearnerConfig
+from ludus.algorithms import RewardWeights
+from ludus.games import PySC2
+from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y
+from ludus.league import MAIN, MAIN_EXPLOITER, PFSP, ForgottenOrStrong, LeagueRules, Live, Mixture
+from ludus.league.presets import alphastar
+from ludus.models import Scatter
 
 BOTS = ("builtin_terran_very_easy", "builtin_terran_easy", "builtin_terran_medium", "builtin_terran_hard")
 

@@ -10,24 +10,19 @@ docs/tutorials/from-replays-to-league.md.
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.algorithms.teacher import Teacher
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.builtin.skirmish import Skirmish
+from ludus import PPO, ActorConfig, AlphaStar, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.algorithms import Teacher
+from ludus.games import Skirmish
 from ludus.games.builtin.skirmish_bots import STRATEGIES
 from ludus.games.builtin.skirmish_view import X, Y
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.alphastar import AlphaStar
-from ludus.models.alphastar_encoder import Scatter
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
+from ludus.models import Scatter
 
 
 def experiment() -> Experiment:
     bots = tuple(STRATEGIES)
+    matchmaking = Mixture(branches=((0.35, SelfPlay()), (0.65, PFSP(weighting="squared", include_scripted=True))))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=500_000), snapshot_weights="average")
     return Experiment(
         name="skirmish",
         game=Skirmish(),
@@ -52,18 +47,7 @@ def experiment() -> Experiment:
             buffer_size=32_768,
             schedule="async",
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=Mixture(
-                        branches=((0.35, SelfPlay()), (0.65, PFSP(weighting="squared", include_scripted=True)))
-                    ),
-                    promotion=BySteps(every=500_000),
-                    snapshot_weights="average",
-                )
-            },
-            bots=bots,
-        ),
+        league=LeagueRules(roles={"main": main}, bots=bots),
         evaluation=EvaluationConfig(opponents=bots, past=0, ladder=0, episodes=64),
         checkpoint_every=200_000,
     )

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import mappo
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.builtin.skirmish import Skirmish
+from ludus import ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.algorithms import mappo
+from ludus.games import Skirmish
 from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
 
 
 def experiment() -> Experiment:
     bots = tuple(HERO_STRATEGIES)
+    matchmaking = Mixture(branches=((0.3, SelfPlay()), (0.7, PFSP(weighting="squared", include_scripted=True))))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=500_000), snapshot_weights="average")
     return Experiment(
         name="skirmish_3v3",
         game=Skirmish(mode="3v3"),
@@ -40,18 +36,7 @@ def experiment() -> Experiment:
             buffer_size=32_768,
             schedule="async",
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=Mixture(
-                        branches=((0.3, SelfPlay()), (0.7, PFSP(weighting="squared", include_scripted=True)))
-                    ),
-                    promotion=BySteps(every=500_000),
-                    snapshot_weights="average",
-                )
-            },
-            bots=bots,
-        ),
+        league=LeagueRules(roles={"main": main}, bots=bots),
         evaluation=EvaluationConfig(opponents=bots, past=0, ladder=0, episodes=64),
         checkpoint_every=250_000,
     )

@@ -5,19 +5,14 @@ The game's own player, `baseline`, is an examiner only: the league never trains 
 
 from __future__ import annotations
 
-from ludus.algorithms.ppo import PPO
-from ludus.data.schedules import Linear
-from ludus.experiment import Experiment
-from ludus.games.catalog import resolve
-from ludus.league.matchmaking import PFSP, Mixture, SelfPlay
-from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role
-from ludus.models.network_policy import ActorCritic
-from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig
+from ludus import PPO, ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
+from ludus.games import resolve
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay
 
 
 def experiment() -> Experiment:
+    matchmaking = Mixture(branches=((0.6, SelfPlay()), (0.4, PFSP(weighting="squared"))))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=2_000_000), snapshot_weights="average")
     return Experiment(
         name="slimevolley",
         game=resolve("slimevolley"),
@@ -34,15 +29,7 @@ def experiment() -> Experiment:
             buffer_size=131_072,
             schedule="async",
         ),
-        league=LeagueRules(
-            roles={
-                "main": Role(
-                    matchmaking=Mixture(branches=((0.6, SelfPlay()), (0.4, PFSP(weighting="squared")))),
-                    promotion=BySteps(every=2_000_000),
-                    snapshot_weights="average",
-                )
-            }
-        ),
+        league=LeagueRules(roles={"main": main}),
         evaluation=EvaluationConfig(opponents=("random", "baseline"), past=2, episodes=128),
         checkpoint_every=2_000_000,
     )

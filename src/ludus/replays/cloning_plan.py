@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from ludus.algorithms.cloning import OUTCOME, Cloning
 from ludus.config import ConfigError, apply_overrides, decode, encode
-from ludus.data.replay import OUTCOMES, Outcome
+from ludus.data.batch import Batch
+from ludus.data.checks import require_in
+from ludus.data.replay import OUTCOMES, DatasetError, Outcome, first_choice
+from ludus.data.schedules import Linear, Schedule
+from ludus.data.specs import Entities, GameSpec
 from ludus.experiment import Experiment
+from ludus.games.game import GameSource
+from ludus.games.strategies import PART, WithStrategies
 from ludus.league.rules import LeagueRules, Role
 from ludus.lookup import find_experiment, open_run, parse_settings
-from ludus.replays.cloning import CloningSettings, ReplayWindows, require_fit, vocabularies, windows_by_kind
 from ludus.replays.dataset import ReplayDataset
 from ludus.runtime.assemble import create_run, load_experiment, require_devices, require_metrics
 from ludus.store.files import UNREADABLE, atomic_write
 from ludus.store.run_folder import RunFolder, RunFolderError
+from ludus.workers.config import LearnerConfig
 
 OWN = "cloning"
 """The first word of the paths of cloning's own settings."""
@@ -44,7 +53,49 @@ INSTEAD = {
 """Settings of a recipe that cloning does not use, and what it has instead."""
 NETWORK = ("model", "game", "policies")
 """Settings that a league which starts from the cloned player has to share."""
+HIDDEN_STRATEGIES = 0.1
+"""Share of the windows that hide the strategy, so that the player learns to play without one."""
 _FILE = "cloning.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CloningSettings:
+    """Settings of cloning. All others come from the experiment's learner."""
+
+    loss: Cloning = field(default_factory=Cloning)
+    learning_rate: Schedule = field(default_factory=lambda: Linear(start=1e-3, end=1e-5))
+    """Over the budget."""
+    minibatch_size: int = 128
+    """Decisions in one gradient step. Use more on a GPU, or for a network with memory."""
+    average_decay: float = 0.95
+    """Decay per gradient step of the averaged weights, which are validated and kept."""
+    window: int = 64
+    """Consecutive decisions of an episode that are read together; memory starts from zero at the first."""
+    validation: float = 0.1
+    """Share of the games that is held out for validation; 0: the newest weights count as the best."""
+    budget: int = 1_000_000
+    """Decisions to train on."""
+    validate_every: int = 100_000
+    """Decisions between two validations, each with a checkpoint."""
+
+    def __post_init__(self) -> None:
+        counts = ("minibatch_size", "window", "budget", "validate_every")
+        require_in(self, "[1, inf]", **{name: getattr(self, name) for name in counts})
+        require_in(self, "[0, 1)", validation=self.validation)
+
+    def learner(self, config: LearnerConfig) -> LearnerConfig:
+        """Make each update one gradient step, so that the average follows closely."""
+        return replace(
+            config,
+            batch_size=self.minibatch_size,
+            minibatch_size=self.minibatch_size,
+            buffer_size=self.minibatch_size,
+            epochs=1,
+            learning_rate=self.learning_rate,
+            average_decay=self.average_decay,
+            schedule="sync",
+            reuse=1,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,3 +300,90 @@ def _with_budget(
     if f"{OWN}.validate_every" not in own:
         every = -(-budget // VALIDATIONS)
     return replace(settings, budget=budget, validate_every=every)
+
+
+class ReplayWindows:
+    """Random windows of the episodes of a dataset, with the columns that cloning needs."""
+
+    def __init__(self, episodes: ReplayDataset, window: int, *, strategies: NDArray[np.float32] | None = None) -> None:
+        """`strategies` [episodes, size]: features of the strategy that each seat went on to play."""
+        decisions = episodes.episodes.decisions.astype(np.int64)
+        self.num_decisions = episodes.num_decisions
+        self._episodes = episodes
+        self._strategies = strategies
+        self._window = min(window, int(decisions.max()))
+        likely = decisions + self._window - 1  # see ReplayDataset.draw
+        self._mean_decisions = float((likely * np.minimum(decisions, self._window)).sum() / likely.sum())
+
+    def draw(self, rng: np.random.Generator, decisions: int) -> Batch:
+        """Windows with about this many decisions in all."""
+        count = max(1, round(decisions / self._mean_decisions))
+        batch = self._episodes.windows(rng, count, self._window)
+        episode = batch.extra["episode"]
+        observation = batch.observation
+        if self._strategies is not None:
+            shown = rng.random(count) >= HIDDEN_STRATEGIES
+            strategies = self._strategies[episode[0]] * shown[:, None]
+            observation = {**observation, PART: np.repeat(strategies[None], len(episode), axis=0)}
+        outcome = self._episodes.episodes.outcome[episode]
+        return replace(batch, observation=observation, extra={OUTCOME: outcome})
+
+
+def windows_by_kind(game: GameSource, spec: GameSpec, episodes: ReplayDataset, window: int) -> dict[int, ReplayWindows]:
+    """By kind of seat: windows of the episodes of its seats, where there are any."""
+    found = {}
+    for kind in require_fit(game, spec, episodes):
+        own = episodes.where(np.isin(episodes.episodes.seat, spec.seats_of_kind[kind]))
+        if own.num_decisions:
+            strategies = _strategies(game, own) if isinstance(game, WithStrategies) else None
+            found[kind] = ReplayWindows(own, window, strategies=strategies)
+    return found
+
+
+def require_fit(game: GameSource, spec: GameSpec, dataset: ReplayDataset) -> list[int]:
+    """The kinds of seat whose observations and actions are those of the dataset. `spec` is that of `game` with
+    its seats grouped. Raises `DatasetError` with the first difference if no kind fits."""
+    filled = (PART,) if isinstance(game, WithStrategies) else ()
+    fitting, errors = [], []
+    for index, kind in enumerate(spec.kinds):
+        try:
+            dataset.require_fit(kind, filled)
+        except DatasetError as error:
+            errors.append(error)
+        else:
+            fitting.append(index)
+    if not fitting:
+        raise errors[0]
+    if filled and dataset.episodes.built is None:
+        raise DatasetError(f"{dataset.path} has no strategies, but the game shows seats a strategy to follow")
+    return fitting
+
+
+def vocabularies(episodes: ReplayDataset, parts: Mapping[str, bool] | None = None) -> Mapping[str, tuple[int, ...]]:
+    """Actions and entity types that occur in these episodes, by the setting of a network that limits its
+    vocabulary to them. `parts` of the observation that the network does not read are False."""
+    kind, read = episodes.kind, parts or {}
+    types = {
+        number
+        for name, part in kind.observation.parts.items()
+        if isinstance(part, Entities) and part.types and read.get(name, True)
+        for number in episodes.types(name).tolist()
+        if 0 <= number < part.types  # no network knows others
+    }
+    head = first_choice(kind)
+    actions = () if head is None else tuple(episodes.actions(head).tolist())
+    found = {"actions": actions, "entity_types": tuple(sorted(types))}
+    return {setting: numbers for setting, numbers in found.items() if numbers}
+
+
+def _strategies(game: WithStrategies, own: ReplayDataset) -> NDArray[np.float32]:
+    build_order, built = own.episodes.build_order, own.episodes.built
+    assert build_order is not None
+    assert built is not None
+    known = game.known
+    for name, here, there in (("build_order", build_order, known.build_order), ("built", built, known.built)):
+        if here.shape[1] != there.shape[1]:
+            raise DatasetError(
+                f"{own.path}: {name} has {here.shape[1]} places, but {there.shape[1]} in {game.strategies}"
+            )
+    return game.features(build_order, built)

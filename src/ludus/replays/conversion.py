@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludus.config import ConfigError
 from ludus.data.checks import unknown
@@ -34,18 +35,15 @@ from ludus.data.replay import (
     first_choice,
     kept_decisions,
 )
-from ludus.data.specs import Choice, SeatKind, differences
-from ludus.games.game import GameBatch, GameSource, HasStrategy
+from ludus.data.specs import Choice, GameSpec, SeatKind, differences
+from ludus.games.game import GameSource, HasStrategy
 from ludus.games.recording import game_version
 from ludus.replays.dataset_writer import SPARE_BYTES, DatasetWriter, write_dataset
-from ludus.replays.playback import Playback, PlaybackError, SeatPlan, SeatView, decisions_of_seat, require_same_game
+from ludus.replays.playback import PlaybackError, WatchedSeat, decisions_of_seat, play_replays, require_same_game
 from ludus.replays.replay_games import game_address, make_recorded_game
 
 SAMPLE_REPLAYS = 32
 """Replays with episodes from which the size of the dataset is estimated."""
-
-MakeGame = Callable[[Replay], GameSource]
-"""Makes the game of a replay; raises ValueError if it may not or cannot be made."""
 
 
 @runtime_checkable
@@ -195,11 +193,8 @@ def convert(
     wanted: EpisodeFilter,
     progress: Callable[[ConversionProgress], None] = lambda _: None,
 ) -> None:
-    """Add all replays that the dataset does not have yet.
-
-    Raises `DatasetError` if they do not fit on the disk: as soon as the size can be estimated, and before a write
-    that would fill the disk.
-    """
+    """Add all replays that the dataset does not have yet. Raises `DatasetError` if they do not fit on the disk, as
+    soon as the size can be estimated."""
     names = source.replays()
     todo = [name for name in names if name not in writer.done]
     before, bytes_before = len(names) - len(todo), writer.num_bytes
@@ -233,17 +228,12 @@ def _require_room(writer: DatasetWriter, estimate: int) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Task:
+class _Task(NamedTuple):
     """A replay to play again."""
 
-    number: int
-    """Its place in the order."""
     name: str
     replay: Replay
-    facts: Mapping[int, EpisodeFacts]
-    """By wanted seat."""
-    plans: tuple[SeatPlan, ...]
+    watched: tuple[WatchedSeat, ...]
     dropped: Counter[str]
 
 
@@ -253,7 +243,7 @@ class ReplayEpisodes:
     def __init__(
         self,
         files: Mapping[str, Path],
-        make_game: MakeGame,
+        make_game: Callable[[Replay], GameSource],
         *,
         game: str,
         source: GameSource,
@@ -261,8 +251,8 @@ class ReplayEpisodes:
         no_op: NoOp | None = None,
         num_tables: int = 32,
     ) -> None:
-        """`files` by name. `source` is the game whose seats of this `kind` are wanted. Replays of other games
-        (maps) with the same kind of seat are taken too."""
+        """`files` by name. `make_game` raises ValueError if the game of a replay may not or cannot be made. `source`
+        is the game whose seats of this `kind` are wanted, also in replays of other games (maps)."""
         self._files = files
         self._make_game = make_game
         self.game = game
@@ -288,41 +278,39 @@ class ReplayEpisodes:
 
     def decode(self, names: Sequence[str], wanted: EpisodeFilter) -> Iterator[DecodedReplay]:
         """In batches of tables; a batch ends where the game or its options change."""
-        waiting: list[_Task] = []
-        ready: dict[int, DecodedReplay] = {}
-        given, key = 0, ""
-        for number, name in enumerate(names):
-            found = self._prepare(number, name, wanted)
-            if isinstance(found, DecodedReplay):
-                ready[number] = found
-            else:
-                if waiting and (_key(found.replay) != key or len(waiting) >= self._num_tables):
-                    ready |= self._play(waiting)
-                    waiting = []
-                key = _key(found.replay)
-                waiting.append(found)
-            while given in ready:
-                yield ready.pop(given)
-                given += 1
-        if waiting:
-            ready |= self._play(waiting)
-        for number in range(given, len(names)):
-            yield ready.pop(number)
+        waiting: list[_Task | DecodedReplay] = []
+        tasks: list[_Task] = []
+        for name in names:
+            found = self._prepare(name, wanted)
+            if isinstance(found, _Task):
+                if tasks and (_key(found.replay) != _key(tasks[0].replay) or len(tasks) >= self._num_tables):
+                    yield from self._in_order(waiting, tasks)
+                    waiting, tasks = [], []
+                tasks.append(found)
+            elif not tasks:
+                yield found
+                continue
+            waiting.append(found)
+        yield from self._in_order(waiting, tasks)
 
-    def _prepare(self, number: int, name: str, wanted: EpisodeFilter) -> _Task | DecodedReplay:
+    def _in_order(self, waiting: Iterable[_Task | DecodedReplay], tasks: Sequence[_Task]) -> Iterator[DecodedReplay]:
+        played = iter(self._play(tasks) if tasks else ())
+        for one in waiting:
+            yield next(played) if isinstance(one, _Task) else one
+
+    def _prepare(self, name: str, wanted: EpisodeFilter) -> _Task | DecodedReplay:
         try:
             replay = decode_replay(self._files[name].read_bytes())
             source = self._source_of(replay)
             require_same_game(source.spec, replay)
-            facts, dropped = self._chosen(name, replay, source, wanted)
-            plans = tuple(self._plan(source, replay, seat) for seat in facts)
+            watched, dropped = self._chosen(name, replay, source, wanted)
         except OSError as error:
             return DecodedReplay(name=name, skipped=f"cannot be read: {error.strerror}")
         except (ReplayError, PlaybackError) as error:
             return DecodedReplay(name=name, skipped=str(error))
-        if not facts:
+        if not watched:
             return DecodedReplay(name=name, dropped=dropped)
-        return _Task(number=number, name=name, replay=replay, facts=facts, plans=plans, dropped=dropped)
+        return _Task(name, replay, watched, dropped)
 
     def _source_of(self, replay: Replay) -> GameSource:
         key = _key(replay)
@@ -347,10 +335,10 @@ class ReplayEpisodes:
 
     def _chosen(
         self, name: str, replay: Replay, source: GameSource, wanted: EpisodeFilter
-    ) -> tuple[dict[int, EpisodeFacts], Counter[str]]:
+    ) -> tuple[tuple[WatchedSeat, ...], Counter[str]]:
         spec, kind = source.spec, self._kind_of(source)
         _, seats = replay.decisions()
-        facts: dict[int, EpisodeFacts] = {}
+        watched: list[WatchedSeat] = []
         dropped: Counter[str] = Counter()
         for seat, player in enumerate(replay.seats):
             if spec.seats[seat] != kind:
@@ -369,69 +357,36 @@ class ReplayEpisodes:
             )
             reason = wanted.drops(one) or ("no decisions" if not one.length else None)
             if reason is None:
-                facts[seat] = one
+                watched.append(WatchedSeat(facts=one, kept=self._kept(spec, replay, seat)))
             else:
                 dropped[reason] += 1
-        return facts, dropped
+        return tuple(watched), dropped
 
-    def _plan(self, source: GameSource, replay: Replay, seat: int) -> SeatPlan:
-        actions = decisions_of_seat(source.spec, replay, seat)
+    def _kept(self, spec: GameSpec, replay: Replay, seat: int) -> NDArray[np.bool_]:
+        actions = decisions_of_seat(spec, replay, seat)
         if self._no_op is None:
-            return SeatPlan(seat=seat, kept=np.ones(len(next(iter(actions.values()))), np.bool_))
-        return SeatPlan(seat=seat, kept=kept_decisions(actions[self._no_op.head] == self._no_op.value))
+            return np.ones(len(next(iter(actions.values()))), np.bool_)
+        return kept_decisions(actions[self._no_op.head] == self._no_op.value)
 
-    def _play(self, tasks: Sequence[_Task]) -> dict[int, DecodedReplay]:
+    def _play(self, tasks: Sequence[_Task]) -> list[DecodedReplay]:
         """Play replays of one game, each at its own table."""
         source = self._source_of(tasks[0].replay)
         try:
-            return _play_together(source, tasks)
+            played = play_replays(source, [(task.replay, task.watched) for task in tasks])
+            return [_decoded(source, task, ended) for task, ended in zip(tasks, played, strict=True)]
         except Exception as error:
             if len(tasks) == 1:
-                return {tasks[0].number: _skipped(source, tasks[0], f"the game refuses it: {error}")}
+                return [_decoded(source, tasks[0], PlaybackError(f"the game refuses it: {error}"))]
         # One of them makes the game fail. Tables are independent, so each is played alone.
-        return {number: one for task in tasks for number, one in self._play([task]).items()}
+        return [one for task in tasks for one in self._play([task])]
 
 
-def _play_together(source: GameSource, tasks: Sequence[_Task]) -> dict[int, DecodedReplay]:
-    game: GameBatch = source.tables(len(tasks))
-    found: dict[int, DecodedReplay] = {}
-    try:
-        playback = Playback(game)
-        for table, task in enumerate(tasks):
-            playback.start(table, task.replay, task.plans)
-        while len(found) < len(tasks):
-            for table, ended in playback.step().items():
-                task = tasks[table]
-                if isinstance(ended, PlaybackError):
-                    found[task.number] = _skipped(source, task, str(ended))
-                else:
-                    found[task.number] = _decoded(task, ended)
-    finally:
-        game.close()
-    return found
-
-
-def _decoded(task: _Task, views: Sequence[SeatView]) -> DecodedReplay:
-    return DecodedReplay(
-        name=task.name,
-        episodes=tuple(
-            Episode(
-                facts=task.facts[view.seat],
-                columns=view.columns,
-                has_bootstrap=view.has_bootstrap,
-                build_order=view.build_order,
-                built=view.built,
-            )
-            for view in views
-        ),
-        dropped=task.dropped,
-    )
-
-
-def _skipped(source: GameSource, task: _Task, reason: str) -> DecodedReplay:
+def _decoded(source: GameSource, task: _Task, ended: tuple[Episode, ...] | PlaybackError) -> DecodedReplay:
+    if not isinstance(ended, PlaybackError):
+        return DecodedReplay(name=task.name, episodes=ended, dropped=task.dropped)
     recorded, now = task.replay.version, game_version(source)
     versions = f" (recorded with version {recorded}, this is {now})" if recorded != now else ""
-    return DecodedReplay(name=task.name, skipped=f"does not play as recorded: {reason}{versions}")
+    return DecodedReplay(name=task.name, skipped=f"does not play as recorded: {ended}{versions}")
 
 
 def _key(replay: Replay) -> str:

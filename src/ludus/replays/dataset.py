@@ -25,13 +25,14 @@ _LONG_ROW = 128
 
 
 class ReplayDataset:
-    """All episodes of a dataset, or some of them: `split` and `where` return views that share the files.
-
-    Several threads may read, each with its own generator.
-    """
+    """All episodes of a dataset, or some of them: `split` and `where` return views that share the files. Several
+    threads may read, each with its own generator."""
 
     def __init__(self, index: Index, path: Path, files: Mapping[str, Array], episodes: IntArray | None = None) -> None:
         self.path = path
+        self.game = index.game
+        self.names = index.names
+        """Names of players, match-ups, maps and versions, by the numbers in `episodes`."""
         self._index = index
         self._files = files
         self._columns = {column.name: column for column in index.columns}
@@ -39,6 +40,7 @@ class ReplayDataset:
         rows = self._read("episode.rows").astype(np.int64)
         self._numbers = np.arange(len(rows)) if episodes is None else episodes
         """Numbers of the episodes in this view."""
+        self.num_episodes = len(self._numbers)
         self._start = (np.cumsum(rows) - rows)[self._numbers]
         self._rows = rows[self._numbers]
 
@@ -51,20 +53,7 @@ class ReplayDataset:
             kind_from_json(index.kind)
         except (ValueError, TypeError, LookupError) as error:
             raise DatasetError(f"{folder / INDEX} is damaged: its kind of seat is {error}") from error
-        return cls(index, folder, {column.name: _map(folder, column) for column in index.columns})
-
-    @property
-    def game(self) -> str:
-        return self._index.game
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of players, match-ups, maps and versions, by the numbers in `episodes`."""
-        return self._index.names
-
-    @property
-    def num_episodes(self) -> int:
-        return len(self._numbers)
+        return cls(index, folder, {column.name: map_column(folder, column) for column in index.columns})
 
     @property
     def num_decisions(self) -> int:
@@ -88,18 +77,16 @@ class ReplayDataset:
         return [name for name, column in self._columns.items() if zlib.crc32(self._files[name].data) != column.crc]
 
     def require_fit(self, kind: SeatKind, filled: Collection[str] = ()) -> None:
-        """Raises `DatasetError` with the first difference between the dataset and a kind of seat.
-
-        The dataset may lack observation parts in `filled`, which the caller adds, and further rewards:
-        `Batch.rewards` is None then.
-        """
+        """Raises `DatasetError` with the first difference between the dataset and a kind of seat. The dataset may
+        lack further rewards, and the observation parts in `filled`, which the caller adds."""
         for path, (here, there) in differences(self.kind, kind).items():
             part, _, rest = path.partition(".")
             if part == "rewards" or (part == "observation" and rest.partition(".")[0] in filled):
                 continue
-            values = f"{_said(here)} in the dataset and {_said(there)} in the game"
+            in_dataset, in_game = ("missing" if value is None else value for value in (here, there))
             raise DatasetError(
-                f"{self.path} was made from {self.game} and does not fit {kind.name!r}: {path} is {values}"
+                f"{self.path} was made from {self.game} and does not fit {kind.name!r}: {path} is {in_dataset} "
+                f"in the dataset and {in_game} in the game"
             )
 
     def types(self, part: str) -> IntArray:
@@ -147,12 +134,9 @@ class ReplayDataset:
         return self.where(~held_out), self.where(held_out)
 
     def windows(self, rng: np.random.Generator, count: int, length: int) -> Batch:
-        """A batch of random windows of up to `length` decisions, [length + 1, count, ...].
-
-        A window lies within one episode; rows beyond its end are zero and not valid. `first` is true in row 0,
-        where memory starts from zero. `extra["episode"]` is the index of a window's episode in `episodes`.
-        The last row is for bootstraps, as in any batch. `log_prob`, `value` and `version` are None.
-        """
+        """A batch of random windows of up to `length` decisions, [length + 1, count, ...], with a last row for
+        bootstraps. A window lies within one episode; rows beyond its end are zero and not valid. Memory starts from
+        zero in row 0. `extra["episode"]` is the index in `episodes`. `log_prob`, `value` and `version` are None."""
         return self.read(rng, count, length).batch()
 
     def read(self, rng: np.random.Generator, count: int, length: int) -> Windows:
@@ -160,12 +144,9 @@ class ReplayDataset:
         return self.read_at(*self.draw(rng, count, length), length)
 
     def draw(self, rng: np.random.Generator, count: int, length: int) -> tuple[IntArray, IntArray]:
-        """(episode, first decision) of random windows.
-
-        A window is equally likely to begin at any decision, or up to length - 1 decisions before the first,
-        and is then moved into the episode. All windows are thus as long as possible, and openings, where
-        memory really starts from zero, are drawn often.
-        """
+        """(episode, first decision) of random windows. A window is equally likely to begin at any decision, or up to
+        length - 1 decisions before the first, and is then moved into the episode: all windows are as long as
+        possible, and openings, where memory really starts from zero, are drawn often."""
         if not self.num_episodes:
             raise DatasetError(f"{self.path}: no episode to read windows from")
         decisions = self.episodes.decisions.astype(np.int64)
@@ -177,16 +158,37 @@ class ReplayDataset:
 
     def read_at(self, episode: IntArray, start: IntArray, length: int) -> Windows:
         """Windows that begin at these decisions of these episodes (indices into `episodes`)."""
+        files = self._files
         rows = np.minimum(self._rows[episode] - start, length + 1)
-        return copy_windows(
-            self._columns,
-            self._files,
-            first_row=self._start[episode] + start,
-            rows=rows,
-            decisions=np.minimum(self.episodes.decisions[episode] - start, length),
-            length=length,
-            episode=episode,
+        decisions = np.minimum(self.episodes.decisions[episode] - start, length)
+        first_row = self._start[episode] + start
+        last_row = first_row + rows - 1
+        pieces = _pieces(first_row, rows)
+        before = np.cumsum(rows) - rows
+        gathered = np.arange(rows.sum()) + np.repeat(first_row - before, rows)
+        stored: Tree = {}
+        for name, column in self._row_columns.items():
+            if column.storage == "ragged":
+                starts = files[start_name(name)][:, 0]
+                begin, end = starts[first_row], starts[last_row] + files[length_name(name)][last_row, 0]
+                stored[name] = _copied(files[name], _pieces(begin, end - begin))
+            elif column.row_bytes < _LONG_ROW:
+                stored[name] = files[name].take(gathered, 0)
+            else:
+                stored[name] = _copied(files[name], pieces)
+        return Windows(
+            columns=self._row_columns, stored=stored, rows=rows, decisions=decisions, length=length, episode=episode
         )
+
+    @cached_property
+    def _row_columns(self) -> Mapping[str, Column]:
+        """The columns with a row per decision, without those that say where ragged rows start."""
+        ragged = {start_name(name) for name, column in self._columns.items() if column.storage == "ragged"}
+        return {
+            name: column
+            for name, column in self._columns.items()
+            if not name.startswith("episode.") and name not in ragged
+        }
 
     @cached_property
     def _decision_rows(self) -> IntArray:
@@ -292,45 +294,13 @@ class Windows:
         return dense.reshape(shape).swapaxes(0, 1)
 
 
-def copy_windows(
-    columns: Mapping[str, Column],
-    files: Mapping[str, Array],
-    *,
-    first_row: IntArray,
-    rows: IntArray,
-    decisions: IntArray,
-    length: int,
-    episode: IntArray,
-) -> Windows:
-    """Copy `rows[i]` rows from `first_row[i]` on, of every column except facts of episodes."""
-    hidden = {start_name(name) for name, column in columns.items() if column.storage == "ragged"}
-    chosen = {
-        name: column for name, column in columns.items() if not name.startswith("episode.") and name not in hidden
-    }
-    until = np.cumsum(rows)
-    pieces = list(zip(first_row.tolist(), (until - rows).tolist(), until.tolist(), strict=True))
-    gathered = np.arange(until[-1]) + np.repeat(first_row - (until - rows), rows)
-    last_row = first_row + rows - 1
-    stored: Tree = {}
-    for name, column in chosen.items():
-        if column.storage == "ragged":
-            begin = files[start_name(name)][first_row, 0]
-            end = files[start_name(name)][last_row, 0] + files[length_name(name)][last_row, 0]
-            stored[name] = _copied(files[name], begin, end - begin)
-        elif column.row_bytes < _LONG_ROW:
-            stored[name] = files[name].take(gathered, 0)
-        else:
-            stored[name] = _copied_pieces(files[name], pieces)
-    return Windows(columns=chosen, stored=stored, rows=rows, decisions=decisions, length=length, episode=episode)
-
-
-def _copied(source: Array, begin: IntArray, sizes: IntArray) -> Array:
+def _pieces(begin: IntArray, sizes: IntArray) -> list[tuple[int, int, int]]:
+    """Per piece: the source row at which it begins, and the target rows from which and up to which it goes."""
     until = np.cumsum(sizes)
-    return _copied_pieces(source, list(zip(begin.tolist(), (until - sizes).tolist(), until.tolist(), strict=True)))
+    return list(zip(begin.tolist(), (until - sizes).tolist(), until.tolist(), strict=True))
 
 
-def _copied_pieces(source: Array, pieces: list[tuple[int, int, int]]) -> Array:
-    """Copy pieces (begin, start, stop): source rows from `begin` on go to target rows `start` to `stop`."""
+def _copied(source: Array, pieces: list[tuple[int, int, int]]) -> Array:
     target = np.empty((pieces[-1][2], source.shape[1]), source.dtype)
     for begin, start, stop in pieces:
         target[start:stop] = source[begin : begin + stop - start]
@@ -352,7 +322,7 @@ def read_index(folder: Path) -> Index:
     return index
 
 
-def _map(folder: Path, column: Column) -> Array:
+def map_column(folder: Path, column: Column) -> Array:
     """The committed rows of a column, [rows, width], without copying."""
     if Path(column.file).name != column.file or column.row_bytes < 1:
         raise DatasetError(f"{folder / INDEX} is damaged: it names the file {column.file!r}")
@@ -368,7 +338,3 @@ def _map(folder: Path, column: Column) -> Array:
     except FileNotFoundError:
         raise DatasetError(f"{path} is missing") from None
     return np.frombuffer(mapped, column.stored).reshape(shape)
-
-
-def _said(value: object) -> str:
-    return "missing" if value is None else str(value)

@@ -11,7 +11,7 @@ import os
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from ludus.data.replay import (
 )
 from ludus.data.specs import SeatKind, kind_from_json, kind_to_json, length_name
 from ludus.data.trees import Array
-from ludus.replays.dataset import ReplayDataset, read_index
+from ludus.replays.dataset import ReplayDataset, map_column, read_index
 from ludus.store.files import atomic_write, clean_temporaries, locked, make_folder, sync_folder
 
 COMMIT_BYTES = 32 << 20
@@ -67,7 +67,7 @@ def write_dataset(
         kind=kind_to_json(kind),
         settings=dict(settings),
         columns=tuple(new_columns(kind, strategy)),
-        replays=_lines_column(),
+        replays=Column(name=REPLAYS, file=REPLAYS, storage="raw", dtype="uint8", shape=(), stored="uint8", width=1),
     )
     with locked(path):
         writer = DatasetWriter(path, _begin(path, fresh))
@@ -88,8 +88,8 @@ class DatasetWriter:
         self._items = {column.name: column.items for column in index.columns}
         """Stored rows, including buffered ones."""
         self._names = {name: place for place, name in enumerate(index.names)}
-        self._lines = _read_lines(folder, index.replays)
-        self.done = {line.name for line in self._lines}
+        self.lines = _read_lines(folder, index.replays)
+        self.done = {line.name for line in self.lines}
         """Replays that are not read again, including those that were skipped."""
         episodes = ReplayDataset.open(folder).episodes
         self.num_decisions = int(episodes.decisions.sum())
@@ -113,21 +113,17 @@ class DatasetWriter:
     def _buffered_bytes(self) -> int:
         return sum(len(piece) for pieces in self._buffered.values() for piece in pieces)
 
-    @property
-    def lines(self) -> Sequence[ReplayLine]:
-        return self._lines
-
     def dropped(self) -> Counter[str]:
         """Seats that were left out, by filter."""
-        return _total(line.dropped for line in self._lines)
+        return sum((Counter(line.dropped) for line in self.lines), Counter())
 
     def left_out(self) -> Counter[str]:
         """Actions that the dataset cannot hold, by reason."""
-        return _total(line.left_out for line in self._lines)
+        return sum((Counter(line.left_out) for line in self.lines), Counter())
 
     def skipped(self) -> dict[str, str]:
         """Replays that could not be read or played, with the reason."""
-        latest = {line.name: line.skipped for line in self._lines}
+        latest = {line.name: line.skipped for line in self.lines}
         return {name: reason for name, reason in latest.items() if reason}
 
     def retry_skipped(self) -> None:
@@ -141,7 +137,7 @@ class DatasetWriter:
         for episode in replay.episodes:
             _require_columns(self._kind, episode)
         self._know_values(replay.episodes)  # may commit, so before anything of this replay is buffered
-        number = len(self._lines)
+        number = len(self.lines)
         for episode in replay.episodes:
             self._append(episode, number)
         line = ReplayLine(
@@ -152,7 +148,7 @@ class DatasetWriter:
             skipped=replay.skipped,
         )
         self._buffered[REPLAYS].append(msgspec.json.encode(line) + b"\n")
-        self._lines.append(line)
+        self.lines.append(line)
         self.done.add(replay.name)
         self._uncommitted += 1
         if self._buffered_bytes >= COMMIT_BYTES or self._uncommitted >= COMMIT_REPLAYS:
@@ -212,11 +208,10 @@ class DatasetWriter:
         self.commit()
         coded, target = self._columns[name], uncoded(self._columns[name])
         self._require_room(coded.items * target.row_bytes)
-        crc = 0
+        rows, crc = map_column(self.folder, coded), 0
         with (self.folder / target.file).open("wb") as file:
             for start in range(0, coded.items, _PIECE_ROWS):
-                piece = self._mapped(coded)[start : start + _PIECE_ROWS]
-                content = as_read(coded, piece).tobytes()
+                content = as_read(coded, rows[start : start + _PIECE_ROWS]).tobytes()
                 crc = zlib.crc32(content, crc)
                 file.write(content)
             file.flush()
@@ -224,9 +219,6 @@ class DatasetWriter:
         self._columns[name] = msgspec.structs.replace(target, items=coded.items, crc=crc)
         self._write_index(self._index.replays)
         (self.folder / coded.file).unlink(missing_ok=True)
-
-    def _mapped(self, column: Column) -> Array:
-        return np.memmap(self.folder / column.file, column.stored, "r", shape=(column.items, column.width))
 
     def commit(self) -> None:
         """Write everything that was added so far to disk."""
@@ -289,7 +281,14 @@ def _begin(folder: Path, fresh: Index) -> Index:
             raise DatasetError(f"{folder} is neither empty nor a dataset; choose another folder")
         atomic_write(folder / INDEX, msgspec.json.encode(fresh))
     index = read_index(folder)
-    _require_same(folder, index, fresh)
+    for what in ("game", "kind", "settings"):
+        name, old, new = "it", getattr(index, what), getattr(fresh, what)
+        if old != new:
+            if isinstance(old, dict):
+                name = next(key for key in (*old, *new) if old.get(key) != new.get(key))
+                old, new = old.get(name), new.get(name)
+            change = f"{name} was {old!r} and is {new!r}"
+            raise DatasetError(f"{folder} was begun with other {what}: {change}; choose another folder")
     for column in (*index.columns, index.replays):
         _cut(folder, column)
     used = {column.file for column in index.columns}
@@ -299,20 +298,6 @@ def _begin(folder: Path, fresh: Index) -> Index:
     return index
 
 
-def _require_same(folder: Path, index: Index, fresh: Index) -> None:
-    for what in ("game", "kind", "settings"):
-        old, new = getattr(index, what), getattr(fresh, what)
-        if old != new:
-            raise DatasetError(f"{folder} was begun with other {what}: {_change(old, new)}; choose another folder")
-
-
-def _change(old: Any, new: Any) -> str:
-    if isinstance(old, dict):
-        name = next(name for name in (*old, *new) if old.get(name) != new.get(name))
-        return f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
-    return f"it was {old!r} and is {new!r}"
-
-
 def _cut(folder: Path, column: Column) -> None:
     path = folder / column.file
     size = path.stat().st_size if path.exists() else 0
@@ -320,10 +305,6 @@ def _cut(folder: Path, column: Column) -> None:
         raise DatasetError(f"{path} is cut short: {size} bytes, should be {column.num_bytes}; make it anew")
     if size > column.num_bytes:
         os.truncate(path, column.num_bytes)
-
-
-def _lines_column() -> Column:
-    return Column(name=REPLAYS, file=REPLAYS, storage="raw", dtype="uint8", shape=(), stored="uint8", width=1)
 
 
 def _read_lines(folder: Path, column: Column) -> list[ReplayLine]:
@@ -350,10 +331,3 @@ def _require_columns(kind: SeatKind, episode: Episode) -> None:
                 f"{episode.facts.replay}: column 'action.{head}' should be from -1 to {options - 1}, "
                 f"got {values.min()} to {values.max()}"
             )
-
-
-def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
-    return total

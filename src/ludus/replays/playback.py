@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.replay import Replay, column_specs
-from ludus.data.specs import GameSpec, SeatKind
+from ludus.data.replay import Episode, EpisodeFacts, Replay, column_specs
+from ludus.data.specs import GameSpec
 from ludus.data.trees import Array, IntArray, Tree, allocate
-from ludus.games.game import Actions, GameBatch, HasStrategy, StrategyView, allocate_actions
+from ludus.games.game import Actions, GameBatch, GameSource, HasStrategy, StrategyView, allocate_actions
 from ludus.games.recording import ViewDigest
 
 
@@ -20,78 +20,49 @@ class PlaybackError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeatPlan:
-    """A seat to watch, and which of its decisions to keep."""
+class WatchedSeat:
+    """A seat that is recorded, and which of its decisions to keep."""
 
-    seat: int
+    facts: EpisodeFacts
     kept: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeatView:
-    """The observations and actions of a watched seat; see `data.replay.Episode`."""
-
-    seat: int
-    columns: Tree
-    has_bootstrap: bool
-    build_order: NDArray[np.int16] | None
-    built: NDArray[np.bool_] | None
-
-
-class Playback:
-    """Tables that play replays again. Give a free table a replay with `start`, then `step` all tables."""
-
-    def __init__(self, game: GameBatch) -> None:
-        self.game = game
-        self._actions = allocate_actions(game.spec, game.num_tables)
-        self._seen = ViewDigest(game.spec, game.num_tables)
-        self._tables: list[_Table | None] = [None] * game.num_tables
-
-    @property
-    def free(self) -> list[int]:
-        return [table for table, playing in enumerate(self._tables) if playing is None]
-
-    def start(self, table: int, replay: Replay, plans: Sequence[SeatPlan]) -> None:
-        """Raises `PlaybackError` if the replay cannot be one of this game."""
-        self._tables[table] = None
-        playing = _Table(self.game.spec, replay, plans)
-        self.game.reset(np.array([table]), np.array([replay.seed], np.uint64))
-        self._seen.reset(np.array([table]))
-        self._tables[table] = playing
-
-    def step(self) -> dict[int, tuple[SeatView, ...] | PlaybackError]:
-        """Step all tables. Returns, by table, the views of a replay that has ended or the error that ended it."""
-        view = self.game.view
-        ended: dict[int, tuple[SeatView, ...] | PlaybackError] = {}
-        for table, playing in enumerate(self._tables):
-            if playing is not None:
+def play_replays(
+    source: GameSource, replays: Sequence[tuple[Replay, Sequence[WatchedSeat]]]
+) -> list[tuple[Episode, ...] | PlaybackError]:
+    """The episodes of the watched seats, or why a replay failed. Replays are played together, each at its own table.
+    Raises `PlaybackError` if one cannot be of this game."""
+    game = source.tables(len(replays))
+    try:
+        playing = {table: ReplayedTable(game.spec, *one) for table, one in enumerate(replays)}
+        ended: dict[int, tuple[Episode, ...] | PlaybackError] = {}
+        actions, seen = allocate_actions(game.spec, len(replays)), ViewDigest(game.spec, len(replays))
+        game.reset(np.arange(len(replays)), np.array([replay.seed for replay, _ in replays], np.uint64))
+        while playing:
+            for table, one in playing.items():
                 try:
-                    playing.decide(table, self.game, self._actions)
+                    one.decide(table, game, actions)
                 except PlaybackError as error:
                     ended[table] = error
-        self._seen.add(view)
-        self.game.step(self._actions)
-        for table, playing in enumerate(self._tables):
-            if playing is None or table in ended:
-                continue
-            playing.credit(table, self.game)
-            if view.over[table] or view.truncated[table]:
-                try:
-                    ended[table] = playing.finish(table, self.game, self._seen.of(table))
-                except PlaybackError as error:
-                    ended[table] = error
-        for table in ended:
-            self._tables[table] = None
-        return ended
+            seen.add(game.view)
+            game.step(actions)
+            for table, one in playing.items():
+                if table not in ended:
+                    one.credit(table, game)
+                    if game.view.over[table] or game.view.truncated[table]:
+                        ended[table] = one.finish(table, game, seen.of(table))
+            playing = {table: one for table, one in playing.items() if table not in ended}
+    finally:
+        game.close()
+    return [ended[table] for table in range(len(replays))]
 
 
-class _Table:
+class ReplayedTable:
     """The replay that one table plays."""
 
-    def __init__(self, spec: GameSpec, replay: Replay, plans: Sequence[SeatPlan]) -> None:
+    def __init__(self, spec: GameSpec, replay: Replay, watched: Sequence[WatchedSeat]) -> None:
         require_same_game(spec, replay)
         self._replay = replay
-        self._spec = spec
         step, self._seat = replay.decisions()
         self._until = np.searchsorted(step, np.arange(replay.num_steps + 1)).tolist()
         """By step: number of decisions before it."""
@@ -109,7 +80,7 @@ class _Table:
                 strict=True,
             )
         )
-        self._streams = {plan.seat: _Stream(spec, plan) for plan in plans}
+        self._streams = {one.facts.seat: _Stream(spec, one) for one in watched}
         self._step = 0
 
     def decide(self, table: int, game: GameBatch, actions: Actions) -> None:
@@ -133,16 +104,16 @@ class _Table:
         for stream in self._streams.values():
             stream.credit(table, game)
 
-    def finish(self, table: int, game: GameBatch, seen: int) -> tuple[SeatView, ...]:
-        """Raises `PlaybackError` if anything differs from what was recorded."""
+    def finish(self, table: int, game: GameBatch, seen: int) -> tuple[Episode, ...] | PlaybackError:
+        """The episodes, or the first difference to what was recorded."""
         view, replay = game.view, self._replay
         if self._step != replay.num_steps:
-            raise PlaybackError(f"it ends after {self._step} steps, not {replay.num_steps}")
+            return PlaybackError(f"it ends after {self._step} steps, not {replay.num_steps}")
         if seen != replay.seen:
-            raise PlaybackError("the seats see something else")
+            return PlaybackError("the seats see something else")
         score = tuple(view.score[table].tolist())
         if score != replay.score or replay.truncated != (not view.over[table]):
-            raise PlaybackError(f"it ends with score {score}, not {replay.score}")
+            return PlaybackError(f"it ends with score {score}, not {replay.score}")
         strategy = game.strategy if isinstance(game, HasStrategy) else None
         return tuple(stream.finish(table, game, strategy) for stream in self._streams.values())
 
@@ -150,12 +121,13 @@ class _Table:
 class _Stream:
     """One watched seat."""
 
-    def __init__(self, spec: GameSpec, plan: SeatPlan) -> None:
-        self._seat, self._kept = plan.seat, plan.kept
-        self._kind = spec.seats[plan.seat]
-        self._column = spec.column_of_seat[plan.seat]
+    def __init__(self, spec: GameSpec, watched: WatchedSeat) -> None:
+        self._facts, self._kept = watched.facts, watched.kept
+        self._seat = watched.facts.seat
+        self._kind = spec.seats[self._seat]
+        self._column = spec.column_of_seat[self._seat]
         self._timed = spec.timed
-        self._rows = int(plan.kept.sum())
+        self._rows = int(watched.kept.sum())
         self._columns = allocate(column_specs(spec.kinds[self._kind]), (self._rows + 1,))
         self._clock = np.zeros(self._rows, np.int64)
         self._decision = 0
@@ -181,7 +153,7 @@ class _Stream:
         if "rewards" in self._columns:
             self._columns["rewards"][self._row] += game.view.rewards[self._kind][table, self._column]
 
-    def finish(self, table: int, game: GameBatch, strategy: StrategyView | None) -> SeatView:
+    def finish(self, table: int, game: GameBatch, strategy: StrategyView | None) -> Episode:
         columns, cut = self._columns, not game.view.over[table]
         columns["elapsed"][: self._rows] = self._elapsed(int(game.view.clock[table]))
         columns["over"][self._rows - 1] = not cut
@@ -191,8 +163,8 @@ class _Stream:
                 if name.startswith("legal."):
                     array[self._rows] = False  # a bootstrap row has no decision
             columns["elapsed"][self._rows] = 1
-        return SeatView(
-            seat=self._seat,
+        return Episode(
+            facts=self._facts,
             columns={name: array[: self._rows + cut] for name, array in columns.items()},
             has_bootstrap=cut,
             build_order=None if strategy is None else strategy.build_order[table, self._seat].copy(),
@@ -229,16 +201,11 @@ def require_same_game(spec: GameSpec, replay: Replay) -> None:
     _, seats = replay.decisions()
     kinds = np.array(spec.seats)[seats]
     for number, (kind, heads) in enumerate(zip(spec.kinds, replay.action, strict=True)):
-        _require_same_heads(
-            kind, {head: packed.array() for head, packed in heads.items()}, int((kinds == number).sum())
-        )
-
-
-def _require_same_heads(kind: SeatKind, heads: Mapping[str, Array], decisions: int) -> None:
-    if set(heads) != set(kind.action.heads):
-        raise PlaybackError(f"its heads are {', '.join(heads)}, not {', '.join(kind.action.heads)}")
-    for name, rows in heads.items():
-        if rows.shape != (decisions, *kind.action.arrays[name].shape):
-            raise PlaybackError(f"head {name!r} has actions of shape {list(rows.shape[1:])}")
-        if rows.size and not -1 <= int(rows.min()) <= int(rows.max()) < kind.num_options(name):
-            raise PlaybackError(f"head {name!r} has actions beyond its {kind.num_options(name)} options")
+        if set(heads) != set(kind.action.heads):
+            raise PlaybackError(f"its heads are {', '.join(heads)}, not {', '.join(kind.action.heads)}")
+        for name, packed in heads.items():
+            rows = packed.array()
+            if rows.shape != (int((kinds == number).sum()), *kind.action.arrays[name].shape):
+                raise PlaybackError(f"head {name!r} has actions of shape {list(rows.shape[1:])}")
+            if rows.size and not -1 <= int(rows.min()) <= int(rows.max()) < kind.num_options(name):
+                raise PlaybackError(f"head {name!r} has actions beyond its {kind.num_options(name)} options")

@@ -1,4 +1,4 @@
-"""The program of a worker process: `python -m ludus.runtime LAUNCH`, started by a `Launcher` only."""
+"""The program of a worker process: `python -m ludus.runtime LAUNCH`, started by a launcher only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from ludus.models.tensors import staging_memory
 from ludus.runtime.actor_process import ControlMatchClient, run_actor
 from ludus.runtime.assemble import build_policies
 from ludus.runtime.learner_process import LearnerProcess, run_follower
-from ludus.runtime.rounds import STOPPED
-from ludus.runtime.shared_parts import BUFFER_TIMES, WAIT_S, open_parts
+from ludus.runtime.shared_parts import BUFFER_TIMES, WAIT_S, WorkerContext
 from ludus.store.files import StoreError
 from ludus.store.model_pool import ModelPoolError
-from ludus.system.process import PeerGone, receive, send, settle_in
+from ludus.system.process import PeerGone, send, settle_in
 from ludus.workers.buffer_worker import BufferWorker
 from ludus.workers.inference import InlineInference
-from ludus.workers.messages import Failed, Launch, Stopping, ToActor, read_launch
+from ludus.workers.messages import Failed, Launch, read_launch
 from ludus.workers.player_cache import PlayerCache
 from ludus.workers.policy_worker import PolicyWorker
 from ludus.workers.ranks import RankLost
@@ -30,7 +29,8 @@ from ludus.workers.worker import StopTraining, wrap
 
 def run_buffer_worker(launch: Launch) -> None:
     """The main loop: sleep until the learner asks, then do all of it."""
-    experiment, _, parts, signals, control = open_parts(launch)
+    context = WorkerContext(launch)
+    experiment, parts = context.experiment, context.parts
     device = find_device(experiment.learner.device)
     assert parts.recomputing is not None
 
@@ -39,7 +39,7 @@ def run_buffer_worker(launch: Launch) -> None:
 
     def wake() -> None:
         for learner in parts.learners:
-            signals[learner].notify()
+            context.signals[learner].notify()
 
     worker = BufferWorker(
         parts.recomputing,
@@ -52,21 +52,18 @@ def run_buffer_worker(launch: Launch) -> None:
         wake=wake,
     )
     step = wrap(worker, experiment.middleware)
-    asked = signals[launch.index]
     recomputing, waiting = range(len(BUFFER_TIMES))
     while True:
-        began = parts.heartbeats[launch.index] = time.monotonic()
-        if control.poll(0):
-            raise PeerGone("nothing is said without being asked: the controller is gone")
-        done = worker.done
+        context.show_life()
+        context.require_controller()
+        began, done = time.monotonic(), worker.done
         try:
             step()
         except StopTraining as request:
-            send(control, Stopping(str(request) or STOPPED))
-            receive(control, ToActor)  # nothing but the end comes now
+            context.stop_training(request)
         is_idle = worker.done == done  # middleware may say what it likes
         if is_idle:
-            asked.wait(WAIT_S)
+            context.woken.wait(WAIT_S)
         if not parts.paused[0]:
             parts.buffer_times[waiting if is_idle else recomputing] += time.monotonic() - began
 
@@ -76,7 +73,8 @@ DEVICE = "actor.inference_device"
 
 def run_policy_worker(launch: Launch) -> None:
     """The main loop: wait until all actors have asked or the first has waited long enough, then answer."""
-    experiment, folder, parts, signals, control = open_parts(launch)
+    context = WorkerContext(launch)
+    experiment, parts = context.experiment, context.parts
     config = experiment.actor
     device = find_device(config.inference_device, DEVICE)
 
@@ -86,7 +84,7 @@ def run_policy_worker(launch: Launch) -> None:
     players = PlayerCache(
         build=build,
         weights=parts.weights,
-        frozen=ControlMatchClient(control, folder.models),
+        frozen=ControlMatchClient(context.control, context.folder.models),
         bots={},
         capacity=config.models_in_memory * launch.sharing,  # as many as the actors would keep
     )
@@ -95,25 +93,22 @@ def run_policy_worker(launch: Launch) -> None:
         parts.requests,
         parts.policies,
         delay_s=config.inference_delay_ms / 1000,
-        wake=lambda actor: signals[actor].notify(),
+        wake=lambda actor: context.signals[actor].notify(),
         counters=parts.inference_counters,
         new=staging_memory(device),
     )
     step = wrap(worker, experiment.middleware)
-    asked = signals[launch.index]
     while True:
-        parts.heartbeats[launch.index] = time.monotonic()
-        if control.poll(0):
-            raise PeerGone("nothing is said without being asked: the controller is gone")
+        context.show_life()
+        context.require_controller()
         patience = worker.patience(time.monotonic())
         if patience != 0.0:
-            asked.wait(WAIT_S if patience is None else min(patience, WAIT_S))
+            context.woken.wait(WAIT_S if patience is None else min(patience, WAIT_S))
             continue
         try:
             step()
         except StopTraining as request:
-            send(control, Stopping(str(request) or STOPPED))
-            receive(control, ToActor)  # nothing but the end comes now
+            context.stop_training(request)
 
 
 LINGER_S = 10.0

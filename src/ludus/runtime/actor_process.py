@@ -13,13 +13,11 @@ from msgspec.structs import replace
 
 from ludus.data.records import Match, ModelId, Result
 from ludus.data.trees import Array, IntArray, Tree
-from ludus.experiment import Experiment
 from ludus.games.game import Bot
 from ludus.runtime.assemble import inline_inference, new_actor, share_of_batch
-from ludus.runtime.rounds import STOPPED
-from ludus.runtime.shared_parts import WAIT_S, SharedParts, open_parts
+from ludus.runtime.shared_parts import WAIT_S, SharedParts, WorkerContext
 from ludus.store.model_pool import ModelPool
-from ludus.system.process import PeerGone, receive, send
+from ludus.system.process import receive, send
 from ludus.system.shared_memory import Heap, Signal
 from ludus.workers.actor import StepTimes
 from ludus.workers.buffer import ActorLead
@@ -33,7 +31,6 @@ from ludus.workers.messages import (
     MatchFound,
     NextMatch,
     ReportResult,
-    Stopping,
     ToActor,
     VoidMatch,
 )
@@ -214,26 +211,20 @@ class ControlMatchClient:
         return answer
 
 
-def _new_inference(
-    experiment: Experiment,
-    parts: SharedParts,
-    client: ControlMatchClient,
-    signals: Sequence[Signal],
-    actor: int,
-    show_life: Callable[[], None],
-) -> Inference:
+def _new_inference(context: WorkerContext, client: ControlMatchClient, show_life: Callable[[], None]) -> Inference:
     """The actor's own models, or the policy worker's."""
+    experiment, parts = context.experiment, context.parts
     if experiment.actor.inference == "inline":
         return inline_inference(experiment, parts.weights, client)
     return RemoteInference(
-        parts.requests[actor],
+        parts.requests[context.index],
         weights=parts.weights,
         learning=parts.players,
         bots=experiment.grouped_game.bots(),
         draws=[policy.num_draws for policy in parts.policies],
         find_frozen=lambda player: client.find_frozen(player).model,
-        wake_worker=signals[parts.num_places],
-        woken=signals[actor],
+        wake_worker=context.signals[parts.num_places],
+        woken=context.woken,
         show_life=show_life,
     )
 
@@ -268,21 +259,21 @@ class Stopwatch:
 
 def run_actor(launch: Launch) -> None:
     """The main loop of an actor process: play, unless the learner is too far behind or the run is paused."""
-    experiment, folder, parts, signals, control = open_parts(launch)
-    wake_learner = signals[parts.learner_of(launch.index)]
+    context = WorkerContext(launch)
+    experiment, parts = context.experiment, context.parts
+    wake_learner = context.signals[parts.learner_of(launch.index)]
     ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lag=experiment.learner.lag)
 
     def show_life() -> None:
-        parts.heartbeats[launch.index] = time.monotonic()
-        if control.poll(0):
-            raise PeerGone("nothing is said without being asked: the controller is gone")
+        context.show_life()
+        context.require_controller()
 
-    client = ControlMatchClient(control, folder.models, show_life)
+    client = ControlMatchClient(context.control, context.folder.models, show_life)
     actor = new_actor(
         experiment,
         name=f"actor-{launch.index}",
         client=client,
-        inference=_new_inference(experiment, parts, client, signals, launch.index, show_life),
+        inference=_new_inference(context, client, show_life),
         pools=parts.pools,
         trajectories=ring,
         sharing=launch.sharing,
@@ -304,12 +295,12 @@ def run_actor(launch: Launch) -> None:
         heap.settle()
         times.stepped()
         if parts.paused[0]:
-            signals[launch.index].wait(WAIT_S)
+            context.woken.wait(WAIT_S)
             times.paused()
             continue
         if ring.is_too_far_ahead() or not actor.recorder.has_room:
             wake_learner.notify()
-            signals[launch.index].wait(WAIT_S)
+            context.woken.wait(WAIT_S)
             times.waited()
             continue
         try:
@@ -321,9 +312,8 @@ def run_actor(launch: Launch) -> None:
         except NothingToPlay:
             break
         except StopTraining as request:
-            send(control, Stopping(str(request) or STOPPED))
-            receive(control, ToActor)  # nothing but the end comes now
+            context.stop_training(request)
     parts.present[launch.index] = False
     wake_learner.notify()  # it may have waited for this actor alone
     actor.close()
-    send(control, Leaving())
+    send(context.control, Leaving())

@@ -89,19 +89,14 @@ def load_state(folder: RunFolder) -> tuple[Experiment, League]:
 
 def create_run(path: str | Path, experiment: Experiment, command: Sequence[str] | None = None) -> RunFolder:
     """A new run folder for an experiment, with what readers need to know of its game."""
-    return RunFolder.create(
-        path, encode(experiment), seed=experiment.seed, command=command, game=game_facts(experiment)
-    )
-
-
-def game_facts(experiment: Experiment) -> GameFacts:
     spec = experiment.game.spec
-    return GameFacts(
+    game = GameFacts(
         name=spec.name,
         seats_per_team=tuple(len(seats) for seats in spec.seats_of_team),
         zero_sum=spec.zero_sum,
         bots=tuple(experiment.grouped_game.bots()),
     )
+    return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=command, game=game)
 
 
 def learning_players(league: League) -> dict[str, HostedPlayer]:
@@ -383,6 +378,15 @@ def load_players(
     return seated
 
 
+def load_trained(experiment: Experiment, checkpoint: Checkpoint, player: str) -> TrainedPlayer:
+    """A learning player as a checkpoint has it, on the CPU whatever device the run was trained on."""
+    here = replace(experiment.learner, device="cpu")
+    policies = build_policies(experiment, experiment.seed)
+    trained = TrainedPlayer(player, policies, experiment.algorithm, here, seed=0)
+    trained.load(under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
+    return trained
+
+
 def _learned(
     experiment: Experiment, folder: RunFolder, player: str, weights: Literal["live", "average"]
 ) -> tuple[ModelId, Tree]:
@@ -391,9 +395,7 @@ def _learned(
         raise RunFolderError(f"{folder.path} has no checkpoint yet; its snapshots can be named instead")
     if player not in checkpoint.facts["learner"]:
         raise RunFolderError(f"{player!r} has joined since the latest checkpoint of {folder.path}; wait for one")
-    here = replace(experiment.learner, device="cpu")  # whatever the machine has that the run was trained on
-    trained = TrainedPlayer(player, build_policies(experiment, 0), experiment.algorithm, here, seed=0)
-    trained.load(under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
+    trained = load_trained(experiment, checkpoint, player)
     return trained.model, trained.weights() if weights == "live" else trained.average_weights()
 
 
@@ -430,6 +432,3 @@ def exact_report(experiment: Experiment, folder: RunFolder, league: League) -> d
         count = int((weights > 1e-6).sum())
         report[f"equilibrium mixture of the league ({count} of {len(frozen)} frozen players)"] = game.nash_conv(mixture)
     return report
-
-
-__all__ = ["build_policies", "exact_report", "load_experiment", "load_players", "new_league"]

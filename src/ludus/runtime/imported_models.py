@@ -1,4 +1,4 @@
-"""Weights that other programs wrote: torch checkpoints and safetensors. Nothing in them is ever executed."""
+"""Import of weights that other programs wrote: torch checkpoints and safetensors. Nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -47,29 +47,33 @@ from ludus.store.model_addresses import (
 from ludus.store.model_pool import ModelConflict, ModelPool
 
 WHOLE_FILE = "(top)"
-"""The place of weights that lie in a checkpoint without a name around them."""
+"""The place of weights at the top of a checkpoint."""
 
 _TORCH_STARTS = (b"PK\x03\x04", b"\x80")
 _NEEDED = re.compile(r"(?:GLOBAL|class|function) (\w+(?:\.\w+)+)")
 
 
 class BadCheckpoint(StoreError):  # noqa: N818
-    """A file that holds no weights, or would have to be executed to open."""
+    """The file holds no weights, or opening it would execute code."""
 
 
 class ForeignWeights:
-    """The tensors of a file, by place: the path of names that leads to a group of them."""
+    """The tensors of a file, by place: the names that lead to a group of tensors, joined by slashes."""
 
     def __init__(self, path: Path, tree: Mapping[str, Any]) -> None:
         self.path = path
-        self._tree = tree
         try:
-            self.places = {place: len(tensors) for place, tensors in _groups(tree, ())}
+            self._tensors = list(_named_tensors(tree, ()))
         except RecursionError:
             raise BadCheckpoint(f"{path} holds names inside names without an end: refused") from None
+        groups: dict[str, list[Tensor]] = {}
+        for names, tensor in self._tensors:
+            groups.setdefault(_place(names[:-1]), []).append(tensor)
+        self.places = {place: len(group) for place, group in groups.items() if any(one.ndim for one in group)}
+        """The number of tensors at each place. Lone numbers, such as a step, make no place."""
 
     def find_place(self) -> str:
-        """The only place that can be a model's; an error that lists them if there are several."""
+        """The only place of a model. Raises an error that lists the places if there are several."""
         if len(self.places) == 1:
             return next(iter(self.places))
         if not self.places:
@@ -78,9 +82,13 @@ class ForeignWeights:
         raise BadCheckpoint(f"{self.path} holds weights in several places; say which by --place: {listed}")
 
     def tensors(self, place: str) -> dict[str, Tensor]:
-        """All below a place, names joined by dots."""
-        node = _below(self._tree, place)
-        found = dict(_tensors(node, ())) if node is not None else {}
+        """All tensors below a place, with their names joined by dots."""
+        found = {
+            ".".join(names[depth:]): tensor
+            for names, tensor in self._tensors
+            for depth in range(len(names))
+            if _place(names[:depth]) == place
+        }
         if not found:
             near = difflib.get_close_matches(place, self.places, n=1)
             offer = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.places)}"
@@ -88,13 +96,13 @@ class ForeignWeights:
         return found
 
     def arrays(self, place: str) -> Arrays:
-        """The same as arrays; what numpy does not know (bfloat16) as float32."""
+        """The same as arrays. Types that numpy does not have, such as bfloat16, become float32."""
         limit = self.path.stat().st_size
         return {name: _array(name, tensor, limit) for name, tensor in self.tensors(place).items()}
 
 
 def read_foreign(path: Path) -> ForeignWeights:
-    """Open a torch checkpoint or a safetensors file, told apart by how it begins."""
+    """Open a torch checkpoint or a safetensors file. Their first bytes tell them apart."""
     with path.open("rb") as file:
         start = file.read(4)
     if start.startswith(_TORCH_STARTS):
@@ -108,7 +116,7 @@ def read_foreign(path: Path) -> ForeignWeights:
 def _read_checkpoint(path: Path) -> Mapping[str, Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about old ways of writing, which are read all the same
+            warnings.simplefilter("ignore")  # about old formats, which load all the same
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = _NEEDED.search(str(error))
@@ -119,7 +127,7 @@ def _read_checkpoint(path: Path) -> Mapping[str, Any]:
         ) from None
     except OSError:
         raise
-    except Exception as error:  # a reader of damaged or hostile bytes may stumble in any way
+    except Exception as error:  # damaged or hostile bytes may raise anything
         if "TorchScript" in str(error):
             raise BadCheckpoint(f"{path} is a TorchScript archive, which is a program: refused") from None
         raise BadCheckpoint(f"{path} is damaged, or a pickle or archive of another kind") from error
@@ -128,38 +136,17 @@ def _read_checkpoint(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _groups(node: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[str, list[Tensor]]]:
-    """The mappings that hold tensors, reached by names alone: those of an optimiser's state are numbered.
-    Lone numbers, such as a step, make no group."""
-    own = [value for key, value in node.items() if isinstance(key, str) and isinstance(value, Tensor)]
-    if any(tensor.ndim for tensor in own):
-        yield "/".join(path) or WHOLE_FILE, own
-    for key, value in node.items():
-        if isinstance(key, str) and isinstance(value, Mapping):
-            yield from _groups(value, (*path, key))
-
-
-def _tensors(node: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Tensor]]:
+def _named_tensors(node: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+    """Tensors that are reached by names alone. An optimiser's state is numbered, so it is left out."""
     for key, value in node.items():
         if isinstance(key, str) and isinstance(value, Tensor):
-            yield ".".join((*path, key)), value
+            yield (*path, key), value
         elif isinstance(key, str) and isinstance(value, Mapping):
-            yield from _tensors(value, (*path, key))
+            yield from _named_tensors(value, (*path, key))
 
 
-def _below(tree: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:
-    """The mapping at a place. A name may itself contain a slash, so they are tried, not cut."""
-    if place == WHOLE_FILE:
-        return tree
-    for key, value in tree.items():
-        if isinstance(key, str) and isinstance(value, Mapping):
-            if place == key:
-                return value
-            if place.startswith(f"{key}/"):
-                found = _below(value, place.removeprefix(f"{key}/"))
-                if found is not None:
-                    return found
-    return None
+def _place(names: tuple[str, ...]) -> str:
+    return "/".join(names) or WHOLE_FILE
 
 
 def _array(name: str, tensor: Tensor, limit: int) -> np.ndarray[Any, Any]:
@@ -178,12 +165,13 @@ INDEX_VARIABLE = "LUDUS_MODEL_INDEX"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRequest:
-    """Which weights are wanted, and what is known about them."""
+    """A request for weights, with everything that is known about them."""
 
     address: str
     place: str | None = None
-    """Where in a checkpoint they are, and where their average is."""
+    """The place of the weights in a checkpoint."""
     average: str | None = None
+    """The place of their average."""
     sha256: str | None = None
     index: str | None = None
     rules: DownloadRules = field(default_factory=DownloadRules)
@@ -191,30 +179,30 @@ class ModelRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Weights from elsewhere, by the names that they have there."""
+    """Weights from another run, a file or a URL, by the names that they have there."""
 
     label: str
     weights: Arrays
     average: Arrays | None = None
     place: str = ""
     facts: Mapping[str, str | int | float]
-    """What a pool keeps about them."""
+    """Facts that a pool keeps about them."""
     checked: str
-    """What their digest was compared with, in words."""
+    """The result of the digest check, in words."""
     name: str
-    """A player's id that suggests itself."""
+    """A suggested player id."""
     networks: Any = None
-    """What the run that they come from says about its networks, as plain values."""
+    """The network settings of their run, as plain values."""
     downloaded: Path | None = None
 
     def discard(self) -> None:
-        """They are in a pool: a download is no longer needed."""
+        """Delete the download once the weights are in a pool."""
         if self.downloaded is not None:
             self.downloaded.unlink(missing_ok=True)
 
 
 def fetch_source(wish: ModelRequest) -> Source:
-    """The weights at an address; writes nothing but the cache of downloads."""
+    """Fetch the weights at an address. Writes only to the cache of downloads."""
     match find_address(wish.address, index=wish.index or os.environ.get(INDEX_VARIABLE) or None):
         case RunModel() as there:
             return _from_run(there, wish)
@@ -262,7 +250,7 @@ def _read(
 ) -> Source:
     foreign = read_foreign(path)
     place = wish.place or foreign.find_place()
-    is_name = wish.address.partition("#")[0] != label  # of an index
+    is_name = wish.address.partition("#")[0] != label  # an index has a name for it
     return Source(
         label=label,
         weights=foreign.arrays(place),
@@ -286,7 +274,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on a terminal; elsewhere nothing."""
+    """A progress bar, if there is a terminal."""
     columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=None)
@@ -297,23 +285,23 @@ _MOST_SHOWN = 12
 
 
 class MisfitError(StoreError):
-    """Weights that do not fill the networks of an experiment."""
+    """The weights do not fill the networks of an experiment."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fit:
-    """Weights of a source beside those that an experiment needs."""
+    """The weights of a source, matched with those that an experiment needs."""
 
     ours: Arrays
-    """All weights of a player, fresh."""
+    """All weights of a player, freshly initialised."""
     asked: Arrays
-    """Those of them that the source has to fill."""
+    """The part of them that the source has to fill."""
     live: Matching
     average: Matching | None
 
     @property
     def unfilled(self) -> list[str]:
-        """What is ours and not in the source."""
+        """Names of our weights that the source lacks."""
         return [
             name
             for name in self.ours
@@ -321,7 +309,7 @@ class Fit:
         ]
 
     def filled(self, matching: Matching, base: Arrays | None = None) -> Arrays:
-        """Ours, with the values of the source where it has them, else those of `base`, else fresh ones."""
+        """Our weights with the values of the source, else those of `base`, else fresh ones."""
         return self.ours | (base or {}) | matching.arrays
 
 
@@ -334,7 +322,7 @@ def fresh_weights(experiment: Experiment) -> Arrays:
 def fit_weights(
     source: Source, experiment: Experiment, names: WeightMap | None = None, *, kind: str | None = None
 ) -> Fit:
-    """Match a source with the networks of an experiment, or with that of one kind of seat."""
+    """Match a source with the networks of an experiment, or with the network of one kind of seat."""
     names = names or WeightMap()
     ours = fresh_weights(experiment)
     kinds = list(dict.fromkeys(name.partition("/")[0] for name in ours))
@@ -353,7 +341,7 @@ def fit_weights(
 
 
 def require_fit(fit: Fit, source: Source, experiment: Experiment) -> None:
-    """Refuse what is not of exactly the networks here, naming the first differences."""
+    """Refuse weights that do not fit the networks exactly, and name the first differences."""
     for matching in (fit.live, fit.average):
         if matching is not None and (not matching.is_complete or matching.left_over):
             raise MisfitError(
@@ -365,7 +353,7 @@ def require_fit(fit: Fit, source: Source, experiment: Experiment) -> None:
 
 
 def require_same_networks(pool: ModelPool, model: ModelId, experiment: Experiment) -> None:
-    """Refuse a model of the pool that is not of the experiment's networks."""
+    """Refuse a model of the pool that does not fit the networks of the experiment."""
     ours = fresh_weights(experiment)
     if pool.entry(model).architecture != architecture_digest(ours):
         found = differences(match_weights(ours, pool.fetch(model), WeightMap()))
@@ -373,7 +361,7 @@ def require_same_networks(pool: ModelPool, model: ModelId, experiment: Experimen
 
 
 def differences(matching: Matching, most: int | None = _MOST_SHOWN) -> list[str]:
-    """What did not match, a line each; of many the first."""
+    """The first `most` differences, one per line."""
     lines = []
     for one in matching.wrong:
         hint = f"; {one.hint}" if one.hint else ""
@@ -396,7 +384,7 @@ def publish_new(
     facts: Mapping[str, str | int | float],
     parent: ModelId | None = None,
 ) -> ModelId:
-    """Put weights in under the first step that is free or has this very content, and keep them there."""
+    """Publish and pin weights under the first step that is free or already has this content."""
     for step in count():
         model = ModelId(player, 0, step)
         try:
@@ -411,7 +399,7 @@ def publish_new(
 
 
 def _require_same_settings(source: Source, experiment: Experiment) -> None:
-    """Networks of the same shapes can still compute different things, such as with another activation."""
+    """Networks of the same shapes can still differ, for example in their activation."""
     if source.networks is None:
         return
     for path, there, here in _unlike(source.networks, encode(experiment)["model"], "model"):
@@ -421,7 +409,7 @@ def _require_same_settings(source: Source, experiment: Experiment) -> None:
 def _unlike(there: Any, here: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(there, dict) and isinstance(here, dict):
         for name, value in there.items():
-            if name in here:  # a field that one of two versions does not know says nothing
+            if name in here:  # another version may lack the field
                 yield from _unlike(value, here[name], f"{path}.{name}")
     elif there != here:
         yield path, there, here

@@ -1,11 +1,10 @@
-"""Launchers: shared memory for the workers of a run, and the processes that are started on it."""
+"""The launcher of this machine: shared memory for the workers of a run, and their processes."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -23,8 +22,6 @@ from ludus.workers.policy_worker import InferenceStatistics
 LEARNER = "learner"
 POLICY_WORKER = "policy-worker"
 BUFFER_WORKER = "buffer-worker"
-
-
 _ROLES = {POLICY_WORKER: "policy", BUFFER_WORKER: "buffer"}
 
 
@@ -34,7 +31,7 @@ def rank_name(rank: int) -> str:
 
 
 class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a launcher needs to start a worker."""
+    """An order to start a worker."""
 
     name: str
     index: int
@@ -45,47 +42,13 @@ class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
     spent: int
 
 
-class Launcher(Protocol):
-    """Starts workers on memory that they share: on this machine, or on the nodes of a cluster.
+class LocalLauncher:
+    """Starts workers as processes of this machine, on memory that they share. `ClusterLauncher` does the same on the
+    nodes of a cluster.
 
     Workers are numbered: the slots of the actors from 0 on, then the policy worker, then the ranks of the
     learner, of which rank 0 is started first, then the buffer worker.
     """
-
-    parts: SharedParts
-    inference: InferenceStatistics
-    heartbeats: Heartbeats
-
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
-        """Lay out shared memory for these players and slots for actors, as if it had never been used; no
-        worker may be alive. Of the slots only those that are `taken` take up memory."""
-
-    @property
-    def room(self) -> int:
-        """How many actors there can be at present, on all machines together."""
-
-    def has_room(self, index: int) -> bool:
-        """Whether the worker of this number can be started now: on a cluster it may have to wait."""
-
-    def reserve(self, slots: Iterable[int]) -> None:
-        """Get memory for these slots too; `MemoryError` if there is not enough."""
-
-    def spawn(self, order: SpawnOrder) -> WorkerProcess: ...
-
-    def pause(self, paused: bool) -> None:
-        """Pause or continue all workers."""
-
-    def left(self, index: int) -> None:
-        """The actor of this slot has ended in good order."""
-
-    def look(self) -> Sequence[tuple[str, Fault]]:
-        """Called in every round. Returns faults of nodes, by their names, that have ended no worker."""
-
-    def close(self) -> None: ...
-
-
-class LocalLauncher:
-    """A `Launcher` of processes of this machine."""
 
     parts: SharedParts
     inference: InferenceStatistics
@@ -98,12 +61,15 @@ class LocalLauncher:
         self._logs = LogKeeper(folder.logs, folder.path.absolute().name)
         self._rank_wires = RankWires(1)
         self._region: Region | None = None
-        self._signals: list[Signal] = []
+        self.signals: list[Signal] = []
+        """The signal that wakes each worker, by its number."""
         self._laid_out_for: tuple[list[str], int] | None = None
         self._reserved: set[int] = set()
         """Slots that have their memory."""
 
     def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
+        """Lay out shared memory for these players and slots for actors, as if it had never been used; no worker may
+        be alive. Only the slots that are `taken` use memory."""
         wanted = (list(players), num_slots)
         if self._laid_out_for == wanted:
             self.reserve(taken)
@@ -126,33 +92,31 @@ class LocalLauncher:
         self.parts.present[list(taken)] = True  # they begin together: the learner waits for all of them
         self.inference = InferenceStatistics(self.parts.inference_counters)
         self.heartbeats = Heartbeats(self.parts.heartbeats, self._experiment.supervision.hung_after_s)
-        self._signals = [Signal.create() for _ in self.parts.heartbeats]
+        self.signals = [Signal.create() for _ in self.parts.heartbeats]
         self._laid_out_for = wanted
 
     @property
-    def signals(self) -> Sequence[Signal]:
-        """The signal that wakes each worker, by its number."""
-        return self._signals
-
-    @property
     def room(self) -> int:
+        """How many actors there can be at present, on all machines together."""
         return sys.maxsize
 
     def has_room(self, index: int) -> bool:
+        """Whether the worker of this number can be started now."""
         return True
 
     def reserve(self, slots: Iterable[int]) -> None:
+        """Get memory for these slots too; raises `MemoryError` if there is not enough."""
         assert self._region is not None
         for slot in sorted({*slots} - self._reserved):
             self._region.reserve(self.parts.for_place[slot])
             self._reserved.add(slot)
 
     def left(self, index: int) -> None:
-        """Here the actor has said so in shared memory itself."""
+        """The actor of this slot has ended in good order. Here it has noted that in shared memory itself."""
 
     def pause(self, paused: bool) -> None:
         self.parts.paused[...] = paused
-        for signal in self._signals:
+        for signal in self.signals:
             signal.notify()
 
     def spawn(self, order: SpawnOrder) -> WorkerProcess:
@@ -167,21 +131,16 @@ class LocalLauncher:
         launch = Launch(
             run=str(self._folder.path),
             role="learner" if rank >= 0 else _ROLES.get(order.name, "actor"),
-            index=index,
             num_places=self.parts.num_places,
-            sharing=order.sharing,
-            attempt=order.attempt,
-            start=order.start,
             control_fd=child.fileno(),
             region_fd=self._region.fd,
-            signal_fds=tuple(signal.fds for signal in self._signals),
-            players=order.players,
-            spent=order.spent,
+            signal_fds=tuple(signal.fds for signal in self.signals),
             parent=os.getpid(),
             rendezvous=self._rank_wires.address if rank >= 0 else "",
             rank_fds=links,
+            **{name: value for name, value in msgspec.structs.asdict(order).items() if name != "name"},
         )
-        fds = {child.fileno(), self._region.fd, *links, *(fd for signal in self._signals for fd in signal.fds)}
+        fds = {child.fileno(), self._region.fd, *links, *(fd for signal in self.signals for fd in signal.fds)}
         self.heartbeats.started(index)
         with child, self._logs.output(order.name) as output:
             process = WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
@@ -190,6 +149,7 @@ class LocalLauncher:
         return process
 
     def look(self) -> Sequence[tuple[str, Fault]]:
+        """Called in every round. Returns faults of nodes, by their names, that have ended no worker."""
         self.heartbeats.look()
         self._logs.look()
         return ()
@@ -206,6 +166,6 @@ class LocalLauncher:
         if self._region is not None:
             self._region.close()
             self._region = None
-        for signal in self._signals:
+        for signal in self.signals:
             signal.close()
-        self._signals = []
+        self.signals = []

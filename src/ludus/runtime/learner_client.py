@@ -74,7 +74,7 @@ class RemoteLearner:
         try:
             send(self._process.control, request)
         except PeerGone:
-            raise self._gone(death_of(self._process, "worker_crash")) from None
+            raise self._died(self._process) from None
         while True:
             message = self._next(self._patience_s if patience_s is None else patience_s)
             if not self._take_in(message):
@@ -99,22 +99,22 @@ class RemoteLearner:
     def check(self) -> None:
         """Raise `LearnerGone` if the process, or that of another rank, has ended and left no message."""
         for follower in self._followers:
-            self._check_follower(follower)
+            try:
+                if follower.control.poll(0):
+                    failed = receive(follower.control, Failed)
+                    raise self._gone(Fault(failed.kind, f"{follower.name}: {failed.reason}"))
+            except (PeerGone, BadMessage, OSError):
+                raise self._died(follower) from None
+            if follower.exit_code is not None:
+                raise self._died(follower)
         if self._process.exit_code is not None and not self._process.control.poll(0):
-            raise self._gone(death_of(self._process, "worker_crash"))
+            raise self._died(self._process)
 
     def _gone(self, fault: Fault) -> LearnerGone:
         return LearnerGone(fault, self.pid)
 
-    def _check_follower(self, follower: WorkerProcess) -> None:
-        try:
-            if follower.control.poll(0):
-                failed = receive(follower.control, Failed)
-                raise self._gone(Fault(failed.kind, f"{follower.name}: {failed.reason}"))
-        except (PeerGone, BadMessage, OSError):
-            raise self._gone(death_of(follower, "worker_crash")) from None
-        if follower.exit_code is not None:
-            raise self._gone(death_of(follower, "worker_crash"))
+    def _died(self, process: WorkerProcess) -> LearnerGone:
+        return self._gone(death_of(process, "worker_crash"))
 
     def _next(self, patience_s: float, stopped: Callable[[], bool] = lambda: False) -> Any:
         """The next message. Time is counted in waits, so that a pause of this process does not count."""
@@ -132,7 +132,7 @@ class RemoteLearner:
         try:
             return receive(self._process.control, FromLearner)
         except PeerGone:
-            raise self._gone(death_of(self._process, "worker_crash")) from None
+            raise self._died(self._process) from None
         except BadMessage as error:
             raise self._gone(Fault("worker_crash", str(error))) from error
 

@@ -13,14 +13,12 @@ import numpy as np
 from ludus.algorithms.teacher import TEACHER
 from ludus.data.records import ModelId
 from ludus.data.trees import IntArray
-from ludus.experiment import Experiment
 from ludus.models.policy import has_gpu_each
 from ludus.runtime.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.runtime.faults import START_UP_S
 from ludus.runtime.rounds import STOPPED
-from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, open_parts
-from ludus.store.run_folder import RunFolder
-from ludus.system.process import PeerGone, receive, send
+from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, WorkerContext
+from ludus.system.process import receive, send
 from ludus.system.shared_memory import Heap, Signal
 from ludus.workers.buffer_worker import Recomputing
 from ludus.workers.learner import Learner
@@ -99,26 +97,31 @@ class TrajectoryReader:
 class Rank:
     """One rank of the learner: most often the only one."""
 
-    experiment: Experiment
-    folder: RunFolder
-    parts: SharedParts
-    signals: Sequence[Signal]
-    control: Connection
+    context: WorkerContext
     links: Sequence[Connection]
     """Connections of rank 0 to the other ranks, or of another rank to rank 0."""
     learner: Learner
-    intake: TrajectoryReader
-    show_life: Callable[[], None]
+    reader: TrajectoryReader
+
+    def obey(self, order: ToLearner | ToRank) -> None:
+        """Do what all ranks do alike."""
+        if isinstance(order, ResetWeights):
+            self.learner.reset(order.event)
+        elif isinstance(order, Configure):
+            self.learner.configure(order.player, order.settings)
+        elif isinstance(order, Forget):
+            self.reader.forget(order, self.learner)
+        elif isinstance(order, Train):
+            self.learner.train(order.parts)
+        elif isinstance(order, Compare):
+            self.learner.compare()
 
 
 def open_rank(launch: Launch) -> Rank:
     """The learner as the latest checkpoint has it, together with all other ranks."""
-    experiment, folder, parts, signals, control = open_parts(launch)
-    intake = TrajectoryReader(parts, signals, launch.index)
-
-    def show_life() -> None:
-        parts.heartbeats[launch.index] = time.monotonic()
-
+    context = WorkerContext(launch)
+    experiment, parts = context.experiment, context.parts
+    reader = TrajectoryReader(parts, context.signals, launch.index)
     ranks: Ranks = ALONE
     if parts.num_ranks > 1:
         ranks = ConnectedRanks(
@@ -134,20 +137,19 @@ def open_rank(launch: Launch) -> Rank:
         launch.players,
         parts.pools,
         parts.weights,
-        experiment.models.open(folder),
-        intake.give_back,
+        experiment.models.open(context.folder),
+        reader.give_back,
         parts.num_places,
         launch.spent,
         ranks,
-        _way_to_buffer_worker(parts, signals),
+        _way_to_buffer_worker(parts, context.signals),
     )
     learner.present = parts.present
-    load_learner(learner, launch.players, folder.checkpoints(CHECKPOINT).load_latest())
+    load_learner(learner, launch.players, context.folder.checkpoints(CHECKPOINT).load_latest())
     for player in launch.players:
-        learner.players[player].after_gradient_step = show_life
+        learner.players[player].after_gradient_step = context.show_life
     learner.compare()
-    links = [Connection(fd) for fd in launch.rank_fds]
-    return Rank(experiment, folder, parts, signals, control, links, learner, intake, show_life)
+    return Rank(context, [Connection(fd) for fd in launch.rank_fds], learner, reader)
 
 
 def _way_to_buffer_worker(parts: SharedParts, signals: Sequence[Signal]) -> Callable[[str], Recomputing] | None:
@@ -163,15 +165,16 @@ class LearnerProcess:
     """Waits for trajectories and requests alike; `run` never returns. It is rank 0, and leads the others."""
 
     def __init__(self, launch: Launch) -> None:
-        rank = open_rank(launch)
-        self._experiment, self._parts, self._control = rank.experiment, rank.parts, rank.control
-        self.learner, self._intake, self._show_life = rank.learner, rank.intake, rank.show_life
-        self._checkpoints = rank.folder.checkpoints(CHECKPOINT)
-        self._followers = Followers(rank.links, rank.experiment.supervision.hung_after_s)
+        self._rank = rank = open_rank(launch)
+        self._context = context = rank.context
+        self._parts, self._control = context.parts, context.control
+        self.learner, self._reader = rank.learner, rank.reader
+        self._checkpoints = context.folder.checkpoints(CHECKPOINT)
+        self._followers = Followers(rank.links, context.experiment.supervision.hung_after_s)
         self.learner.others = self._followers
         for player in launch.players:
             self.learner.publish(player)
-        if rank.parts.recomputing is not None and TEACHER in rank.experiment.learner.recompute:
+        if self._parts.recomputing is not None and TEACHER in context.experiment.learner.recompute:
             self.learner.publish_teachers()
         self._waited = 0.0
         """Seconds since the last update."""
@@ -179,21 +182,20 @@ class LearnerProcess:
         self._looked_at = (time.monotonic(), self._parts.waited.copy())
         """When the last update ended, and how long each actor had waited by then."""
         self._poll = select.poll()
-        self._woken = rank.signals[launch.index]
         links = [link.fileno() for link in self._followers.links]
-        for descriptor in (self._woken.fds[0], self._control.fileno(), *links):
+        for descriptor in (context.woken.fds[0], self._control.fileno(), *links):
             self._poll.register(descriptor, select.POLLIN)
 
     def run(self) -> None:
         self._tell({})
-        train = wrap(self.learner, self._experiment.middleware)
+        train = wrap(self.learner, self._context.experiment.middleware)
         training, other, waiting = range(len(LEARNER_TIMES))
         self._note_time(other)
         heap = Heap()
         while True:
-            self._show_life()
+            self._context.show_life()
             heap.settle()
-            self._intake.take_in(self.learner)
+            self._reader.take_in(self.learner)
             self._followers.take_in()
             batches = self.learner.batches
             self._note_time(other)
@@ -206,7 +208,7 @@ class LearnerProcess:
                 send(self._control, Stopping(str(request) or STOPPED))
                 train = self.learner.discard
                 continue
-            self._intake.settle(self.learner)
+            self._reader.settle(self.learner)
             idle = self.learner.batches == batches  # middleware may say what it likes
             self._note_time(other if idle else training)
             if not idle:
@@ -216,7 +218,7 @@ class LearnerProcess:
             if idle:
                 self._note_time(other)
                 self._poll.poll(WAIT_S * 1000)
-                self._woken.wait(0)
+                self._context.woken.wait(0)
                 self._waited += self._note_time(None if self._parts.paused[0] else waiting)
 
     def _note_time(self, kind: int | None) -> float:
@@ -246,18 +248,14 @@ class LearnerProcess:
             parent = ModelId.parse(request.parent) if request.parent else None
             send(self._control, Published(self.learner.freeze(request.player, parent)))
             return
-        if not isinstance(request, Save):
-            self._followers.order(request)
-        if isinstance(request, ResetWeights):
-            self.learner.reset(request.event)
-            self._tell({})  # its step and incarnation are others now
-        elif isinstance(request, Configure):
-            self.learner.configure(request.player, request.settings)
-        elif isinstance(request, Save):
+        if isinstance(request, Save):
             self._save(request.events)
-        elif isinstance(request, Forget):
-            self._intake.forget(request, self.learner)
-        self._intake.settle(self.learner)
+        else:
+            self._followers.order(request)
+            self._rank.obey(request)
+        if isinstance(request, ResetWeights):
+            self._tell({})  # its step and incarnation are others now
+        self._reader.settle(self.learner)
         self._followers.wait()
         send(self._control, Done())
 
@@ -272,38 +270,24 @@ class LearnerProcess:
 def run_follower(launch: Launch) -> None:
     """The main loop: say what waits here, and do what rank 0 says."""
     rank = open_rank(launch)
-    learner, intake = rank.learner, rank.intake
+    context, learner, reader = rank.context, rank.learner, rank.reader
     leader = Leader(rank.links[0])
-    woken = rank.signals[launch.index]
     poll = select.poll()
-    for descriptor in (woken.fds[0], leader.link.fileno(), rank.control.fileno()):
+    for descriptor in (context.woken.fds[0], leader.link.fileno(), context.control.fileno()):
         poll.register(descriptor, select.POLLIN)
-
-    def obey(order: ToRank) -> None:
-        if isinstance(order, Train):
-            learner.train(order.parts)
-        elif isinstance(order, Compare):
-            learner.compare()
-        elif isinstance(order, ResetWeights):
-            learner.reset(order.event)
-        elif isinstance(order, Configure):
-            learner.configure(order.player, order.settings)
-        elif isinstance(order, Forget):
-            intake.forget(order, learner)
 
     heap = Heap()
     while True:
-        rank.show_life()
+        context.show_life()
         heap.settle()
-        intake.take_in(learner)
+        reader.take_in(learner)
         if learner.progress >= 1.0:
             learner.discard()
-        intake.settle(learner)
+        reader.settle(learner)
         leader.tell(learner.buffer_status())
         poll.poll(WAIT_S * 1000)
-        woken.wait(0)
-        if rank.control.poll(0):
-            raise PeerGone("nothing is said without being asked: the controller is gone")
+        context.woken.wait(0)
+        context.require_controller()
         while (order := leader.next_order()) is not None:
-            obey(order)
-            rank.show_life()
+            rank.obey(order)
+            context.show_life()

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from ludus.experiment import Experiment
 from ludus.runtime.coordinator import Coordinator, Update
 from ludus.runtime.faults import START_UP_S, Fault, FaultLog, WorkerSlot, death_of
-from ludus.runtime.launcher import Launcher, LocalLauncher
+from ludus.runtime.launcher import LocalLauncher
 from ludus.runtime.learner_client import RemoteLearner
 from ludus.runtime.shared_parts import WAIT_S
 from ludus.runtime.status import ServiceStatus, WorkerGroupStatus, no_services
@@ -57,7 +57,7 @@ class ProcessWorkers:
         experiment: Experiment,
         folder: RunFolder,
         faults: FaultLog,
-        launcher: Launcher,
+        launcher: LocalLauncher,
         *,
         num_actors: int,
         num_slots: int | None = None,
@@ -161,7 +161,7 @@ class ProcessWorkers:
             if is_actor:
                 self._serve_actor(slot, process)
             else:
-                self._serve_helper(slot, process)
+                self._serve_any(slot, process, receive(process.control, FromHelper))
         except PeerGone:
             self._supervisor.replace(slot, death_of(process, "env_crash" if is_actor else "worker_crash"))
         except BadMessage as error:
@@ -173,19 +173,13 @@ class ProcessWorkers:
             leaves = slot.leave_by is not None
             match = None if leaves else self._controller.next_match(request.tables, slot.name)
             send(process.control, MatchFound(match, self.group.sharing))
-        elif isinstance(request, ReportResult):
-            if self._report(slot, request):
-                send(process.control, Done())
-        elif isinstance(request, VoidMatch):
-            if self._void(slot, request):
+        elif isinstance(request, ReportResult | VoidMatch):
+            if self._end_match(slot, request):
                 send(process.control, Done())
         elif isinstance(request, Leaving):
             self._supervisor.release(slot)
         else:
             self._serve_any(slot, process, request)
-
-    def _serve_helper(self, slot: WorkerSlot, process: WorkerProcess) -> None:
-        self._serve_any(slot, process, receive(process.control, FromHelper))
 
     def _serve_any(self, slot: WorkerSlot, process: WorkerProcess, request: FromHelper) -> None:
         if isinstance(request, FindFrozen):
@@ -196,26 +190,23 @@ class ProcessWorkers:
         else:
             self._supervisor.replace(slot, Fault(request.kind, request.reason))
 
-    def _report(self, slot: WorkerSlot, request: ReportResult) -> bool:
-        """Record a result. One that cannot be true is refused, and its sender is replaced."""
+    def _end_match(self, slot: WorkerSlot, request: ReportResult | VoidMatch) -> bool:
+        """Record a result, or that a game was lost and its actor continues. A result that cannot be true, or of a
+        match that the actor does not have, is refused, and its sender is replaced."""
         try:
-            self._controller.report(request.result)
+            if isinstance(request, ReportResult):
+                self._controller.report(request.result)
+            else:
+                self._controller.void_match(request.match_id, request.reason)
         except (ValueError, LookupError) as error:
             self._supervisor.replace(slot, Fault("bad_result", str(error)))
             return False
-        for working in (slot, *self.group.helpers):
-            working.forgive(self.learner.decisions)
-        return True
-
-    def _void(self, slot: WorkerSlot, request: VoidMatch) -> bool:
-        """A game was lost; its actor continues, unless it has no such match."""
-        try:
-            self._controller.void_match(request.match_id, request.reason)
-        except (ValueError, LookupError) as error:
-            self._supervisor.replace(slot, Fault("bad_result", str(error)))
-            return False
-        fault = Fault("game_lost", request.reason)
-        self._faults.note(fault, slot.name, "the match is void", matches=[request.match_id])
+        if isinstance(request, ReportResult):
+            for working in (slot, *self.group.helpers):
+                working.forgive(self.learner.decisions)
+        else:
+            fault = Fault("game_lost", request.reason)
+            self._faults.note(fault, slot.name, "the match is void", matches=[request.match_id])
         return True
 
     # --- saving and ending ---
@@ -273,7 +264,7 @@ def local_training(
     num_actors: int,
     *,
     num_slots: int | None = None,
-    launcher: Launcher | None = None,
+    launcher: LocalLauncher | None = None,
     service_status: ServiceStatus = no_services,
 ) -> Coordinator[ProcessWorkers]:
     """A training in processes of this machine, or of the machines of `launcher`."""

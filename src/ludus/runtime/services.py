@@ -22,8 +22,16 @@ from ludus.experiment import Experiment
 from ludus.runtime.faults import Fault, FaultLog
 from ludus.services.endpoints import CallFailed, service
 from ludus.services.host import ServiceHost, serving
-from ludus.services.registry import REGISTRY_VARIABLE, TOKEN_VARIABLE, FileRegistry, Registry, here, listen_tcp
-from ludus.services.remote_registry import RegistryService, RemoteRegistry
+from ludus.services.registry import (
+    REGISTRY_VARIABLE,
+    TOKEN_VARIABLE,
+    FileRegistry,
+    MemoryRegistry,
+    Registry,
+    here,
+    listen_tcp,
+)
+from ludus.services.remote_registry import FORGET_AFTER_S, RemoteRegistry
 from ludus.services.resources import NotEnough, allot, with_fixed_addresses
 from ludus.services.server import Server, ServerThread
 from ludus.services.solver import Solver
@@ -49,8 +57,8 @@ def fix_services(experiment: Experiment) -> Experiment:
 
 
 def listening_host(experiment: Experiment, cluster: str | None) -> str:
-    """Where the services of a run listen: nowhere but on unix sockets, unless its workers may be on other
-    machines. `cluster`: its address; None: on this machine."""
+    """The address that the services of a run listen on; "" for unix sockets only, if no worker can be on another
+    machine. `cluster`: its address; None: on this machine."""
     if experiment.runtime != "ray":
         return ""
     if cluster is None:
@@ -148,7 +156,7 @@ def _registry(host: str, folder: str, stack: ExitStack) -> tuple[Registry, dict[
         return FileRegistry(folder), {REGISTRY_VARIABLE: f"file:{folder}"}
     token = secrets.token_hex(32)
     listening, address = listen_tcp(host, token)
-    serving = ServerThread(Server("registry", RegistryService(), token), listening)
+    serving = ServerThread(Server("registry", MemoryRegistry(forget_after_s=FORGET_AFTER_S), token), listening)
     stack.callback(serving.close)
     registry = RemoteRegistry(address, token)
     stack.callback(registry.close)
@@ -179,9 +187,9 @@ class ModelService:
     def __init__(self, folder: str | None = None) -> None:
         """`folder` of the pool; None: that of the run that has started this service."""
         if folder is None:
-            if "LUDUS_RUN" not in os.environ:
+            if RUN_VARIABLE not in os.environ:
                 raise ValueError("ModelService: name the folder of a model pool, or list it in an experiment")
-            folder = str(Path(os.environ["LUDUS_RUN"]) / "models")
+            folder = str(Path(os.environ[RUN_VARIABLE]) / "models")
         self._pool = ModelPool(folder)
 
     @service(idempotent=True)

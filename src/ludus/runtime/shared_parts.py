@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,14 +18,16 @@ from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
 from ludus.runtime.assemble import build_policies, load_experiment, new_pools, slots_per_actor
+from ludus.runtime.rounds import STOPPED
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import PeerGone, receive, send
 from ludus.system.shared_memory import Region, Ring, Signal
 from ludus.workers.buffer_worker import RecomputeRequests, teacher_of
-from ludus.workers.messages import Launch
+from ludus.workers.messages import Launch, Stopping, ToActor
 from ludus.workers.player_cache import SharedWeights
 from ludus.workers.policy_worker import COUNTERS, RequestArea
 from ludus.workers.ranks import BufferStatus, RankLost, Rendezvous, ToRank
+from ludus.workers.worker import StopTraining
 
 WAIT_S = 0.2
 """Longest sleep of a worker that waits for another: then it looks around and shows that it lives."""
@@ -91,8 +94,8 @@ class SharedParts:
         if with_buffer_worker:
             self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(players), new)
         self.present = new((num_places,), np.bool_)
-        """Where there is an actor that plays, or another is started in its place. Who joins says so itself;
-        the learner waits for no other."""
+        """Whether an actor plays at each place, or is being replaced. An actor that joins sets its own entry; the
+        learner waits for these actors only."""
         self.paused = new((1,), np.bool_)
         """No worker plays or learns meanwhile."""
         self.used = new((num_places, len(self.players)), np.int64)
@@ -149,13 +152,30 @@ class SharedParts:
         return codes % len(self.players), rest % len(self.pools), rest // len(self.pools)
 
 
-def open_parts(launch: Launch) -> tuple[Experiment, RunFolder, SharedParts, list[Signal], Connection]:
-    """Open the run folder and the shared memory in a worker process."""
-    folder = RunFolder.open(launch.run)
-    experiment = load_experiment(folder)
-    parts = SharedParts(experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
-    signals = [Signal(*fds) for fds in launch.signal_fds]
-    return experiment, folder, parts, signals, Connection(launch.control_fd)
+class WorkerContext:
+    """The parts of a run that a worker process shares with the others."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.index = launch.index
+        self.folder = RunFolder.open(launch.run)
+        self.experiment = load_experiment(self.folder)
+        self.parts = SharedParts(self.experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
+        self.signals = [Signal(*fds) for fds in launch.signal_fds]
+        self.woken = self.signals[launch.index]
+        self.control = Connection(launch.control_fd)
+
+    def show_life(self) -> None:
+        self.parts.heartbeats[self.index] = time.monotonic()
+
+    def require_controller(self) -> None:
+        """Raise `PeerGone` if the controller is gone. It sends nothing without being asked."""
+        if self.control.poll(0):
+            raise PeerGone("nothing is said without being asked: the controller is gone")
+
+    def stop_training(self, request: StopTraining) -> None:
+        """Pass a request of middleware on to the controller, which ends this process."""
+        send(self.control, Stopping(str(request) or STOPPED))
+        receive(self.control, ToActor)
 
 
 class RankWires:
@@ -198,8 +218,9 @@ class Followers:
     def order(self, order: ToRank) -> None:
         """Let all do this, as this rank does it now."""
         self._orders += 1
-        for link in self.links:
-            _say(link, order)
+        with _noticing_loss():
+            for link in self.links:
+                send(link, order)
 
     def statuses(self) -> list[BufferStatus]:
         """Statuses of the ranks that have obeyed all orders; those of the others are not known yet."""
@@ -217,9 +238,10 @@ class Followers:
                     break
 
     def take_in(self) -> None:
-        for number, link in enumerate(self.links):
-            while link.poll(0):
-                self._statuses[number] = _hear(link, BufferStatus)
+        with _noticing_loss():
+            for number, link in enumerate(self.links):
+                while link.poll(0):
+                    self._statuses[number] = receive(link, BufferStatus)
 
 
 class Leader:
@@ -232,7 +254,8 @@ class Leader:
 
     def next_order(self) -> ToRank | None:
         """None: there is none now."""
-        order: ToRank | None = _hear(self.link, ToRank) if self.link.poll(0) else None
+        with _noticing_loss():
+            order: ToRank | None = receive(self.link, ToRank) if self.link.poll(0) else None
         self._obeyed += order is not None
         return order
 
@@ -240,19 +263,14 @@ class Leader:
         """After all orders so far are obeyed; said only if it is news."""
         status = msgspec.structs.replace(status, orders=self._obeyed)
         if status != self._told:
-            _say(self.link, status)
+            with _noticing_loss():
+                send(self.link, status)
             self._told = status
 
 
-def _say(link: Connection, message: msgspec.Struct) -> None:
+@contextmanager
+def _noticing_loss() -> Iterator[None]:
     try:
-        send(link, message)
-    except PeerGone as error:
-        raise RankLost(f"another rank of the learner is gone: {error}") from error
-
-
-def _hear(link: Connection, kind: Any) -> Any:
-    try:
-        return receive(link, kind)
+        yield
     except PeerGone as error:
         raise RankLost(f"another rank of the learner is gone: {error}") from error

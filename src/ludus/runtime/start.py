@@ -9,11 +9,10 @@ from importlib.util import find_spec
 
 from ludus.config import ConfigError
 from ludus.data.records import AnyEdit, LearnerProgress, ModelId, PlayerReset, Settings
-from ludus.data.trees import under
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import check_player_id
-from ludus.runtime.assemble import CHECKPOINT, build_policies, edit_context, load_experiment, new_controller, new_league
+from ludus.runtime.assemble import CHECKPOINT, edit_context, load_experiment, load_trained, new_controller, new_league
 from ludus.runtime.coordinator import Training
 from ludus.runtime.edits import REFUSALS, Editor
 from ludus.runtime.imported_models import (
@@ -30,7 +29,6 @@ from ludus.runtime.processes import default_actors, local_training
 from ludus.runtime.serial import serial_training
 from ludus.runtime.services import listening_host, require_resources, run_services, workers_of
 from ludus.runtime.settings import effective
-from ludus.runtime.status import ServiceStatus
 from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
 from ludus.store.model_pool import ModelPool
@@ -69,18 +67,16 @@ def training_of(
     `num_actors`: as asked for, None for the default; `address`: of a Ray cluster, None for a private one."""
     with ExitStack() as stack:
         if experiment.runtime == "ray":
-            training = stack.enter_context(_on_cluster(experiment, folder, num_actors, address))
+            training: Training = stack.enter_context(_on_cluster(experiment, folder, num_actors, address))
         else:
             host = stack.enter_context(run_services(experiment, folder))
-            training = _here(experiment, folder, num_actors, lambda: workers_of(host))
+            if experiment.runtime == "serial":
+                training = serial_training(experiment, folder, service_status=lambda: workers_of(host))
+            else:
+                actors = num_actors or default_actors(experiment)
+                training = local_training(experiment, folder, actors, service_status=lambda: workers_of(host))
         with closing(training):
             yield training
-
-
-def _here(experiment: Experiment, folder: RunFolder, num_actors: int | None, service_status: ServiceStatus) -> Training:
-    if experiment.runtime == "serial":
-        return serial_training(experiment, folder, service_status=service_status)
-    return local_training(experiment, folder, num_actors or default_actors(experiment), service_status=service_status)
 
 
 @contextmanager
@@ -94,8 +90,7 @@ def _on_cluster(
         from ludus.runtime.ray.launcher import ray_training
         from ludus.runtime.ray.service_starter import RayServiceStarter
 
-        cluster = experiment.cluster
-        starter = RayServiceStarter(folder, silent_after_s=cluster.silent_after_s, shared_folder=cluster.shared_folder)
+        starter = RayServiceStarter(folder, experiment.cluster)
         listening = listening_host(experiment, address)
         host = stack.enter_context(run_services(experiment, folder, listening, starter))
         yield ray_training(
@@ -231,10 +226,7 @@ class StoppedLearner:
         checkpoint = self._folder.checkpoints(CHECKPOINT).load_latest()
         if checkpoint is None or player not in checkpoint.facts["learner"]:
             raise ValueError(f"no checkpoint has {player!r} yet; let the run train first")
-        here = replace(self._experiment.learner, device="cpu")
-        policies = build_policies(self._experiment, self._experiment.seed)
-        trained = TrainedPlayer(player, policies, self._experiment.algorithm, here, seed=0)
-        trained.load(under(f"learner/{player}/", checkpoint.arrays), checkpoint.facts["learner"][player])
+        trained = load_trained(self._experiment, checkpoint, player)
         standing = self._league.standings[player]
         if (trained.incarnation, trained.decisions) < (standing.incarnation, standing.decisions):
             raise ValueError(

@@ -136,25 +136,17 @@ class WorkerGroupStatus:
         return workers, bottleneck
 
     def _workers(self) -> Iterator[WorkerStatus]:
-        group, then, now = self._group, self._moments[0], self._moments[-1]
-        if group.learner is not None:
+        group = self._group
+        ranks = [] if group.learner is None else [group.learner, *group.followers]
+        for rank in ranks:
             yield WorkerStatus(
-                name=LEARNER,
+                name=rank.name,
                 state="working",
-                pid=group.learner.pid,
-                node=group.learner.node or self._node,
+                pid=rank.pid,
+                node=rank.node or self._node,
                 started=group.learner_started,
                 restarts=group.learner_starts - 1,
-                shares=_shares(LEARNER_TIMES, now.learner - then.learner),
-            )
-        for follower in group.followers:
-            yield WorkerStatus(
-                name=follower.name,
-                state="working",
-                pid=follower.pid,
-                node=follower.node or self._node,
-                started=group.learner_started,
-                restarts=group.learner_starts - 1,
+                shares=_shares(LEARNER_TIMES, self._passed.learner) if rank is group.learner else {},
             )
         present = group.launcher.parts.present
         for slot in (*group.helpers, *group.actors):
@@ -173,12 +165,18 @@ class WorkerGroupStatus:
             )
 
     def _shares_of(self, slot: WorkerSlot) -> dict[str, float]:
-        then, now = self._moments[0], self._moments[-1]
         if slot is self._group.policy_worker:
             return {}
         if slot is self._group.buffer_worker:
-            return _shares(BUFFER_TIMES, now.buffer - then.buffer)
-        return _shares(ACTOR_TIMES, (now.actors - then.actors)[slot.index])
+            return _shares(BUFFER_TIMES, self._passed.buffer)
+        return _shares(ACTOR_TIMES, self._passed.actors[slot.index])
+
+    @property
+    def _passed(self) -> _Moment:
+        """How the times have grown over the remembered seconds."""
+        then, now = self._moments[0], self._moments[-1]
+        times = (now.actors - then.actors, now.learner - then.learner, now.buffer - then.buffer)
+        return _Moment(now.at - then.at, *times)
 
     def _remember(self) -> None:
         parts, moments = self._group.launcher.parts, self._moments

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ludus.runtime.faults import Fault, FaultLog, WorkerSlot, death_of
-from ludus.runtime.launcher import BUFFER_WORKER, POLICY_WORKER, Launcher, SpawnOrder, rank_name
+from ludus.runtime.launcher import BUFFER_WORKER, POLICY_WORKER, LocalLauncher, SpawnOrder, rank_name
 from ludus.runtime.learner_client import LearnerGone, RemoteLearner
 from ludus.system.process import WorkerProcess
 from ludus.workers.config import Supervision
@@ -30,7 +30,13 @@ class WorkerGroup:
     others play."""
 
     def __init__(
-        self, launcher: Launcher, num_slots: int, *, num_ranks: int, with_policy_worker: bool, with_buffer_worker: bool
+        self,
+        launcher: LocalLauncher,
+        num_slots: int,
+        *,
+        num_ranks: int,
+        with_policy_worker: bool,
+        with_buffer_worker: bool,
     ) -> None:
         self.launcher = launcher
         self.actors = [WorkerSlot(f"actor-{index}", index) for index in range(num_slots)]

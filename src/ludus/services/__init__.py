@@ -13,19 +13,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Publisher", "Resources", "ServiceError", "Solver", "Subscriber", "UserService", "service"]
 
-_HOME = {
-    "Publisher": "ludus.services.topics",
-    "Resources": "ludus.services.resources",
-    "ServiceError": "ludus.services.endpoints",
-    "Solver": "ludus.services.solver",
-    "Subscriber": "ludus.services.topics",
-    "UserService": "ludus.services.resources",
-    "service": "ludus.services.endpoints",
+_MODULES = {
+    "endpoints": ("ServiceError", "service"),
+    "resources": ("Resources", "UserService"),
+    "solver": ("Solver",),
+    "topics": ("Publisher", "Subscriber"),
 }
 """Loaded when first asked for: every worker imports this package, few call a service."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'ludus.services' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"ludus.services.{module}"), name)
+    raise AttributeError(f"module 'ludus.services' has no attribute {name!r}; it has {', '.join(__all__)}")

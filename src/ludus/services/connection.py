@@ -7,24 +7,15 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.services.endpoints import BadFrame, CallFailed, CallRefused, InstanceLost, TimeLimit, UnknownService, offer
+from ludus.data.checks import did_you_mean
+from ludus.services import wire
+from ludus.services.endpoints import BadFrame, CallFailed, CallRefused, InstanceLost, TimeLimit, UnknownService
 from ludus.services.registry import Instance, connect
-from ludus.services.wire import (
-    PROTOCOL,
-    Call,
-    CallerHello,
-    CallFailure,
-    CallResult,
-    FrameReader,
-    ServiceWelcome,
-    Unwelcome,
-    pack,
-)
 
 CONNECT_S = 5.0
 
@@ -38,11 +29,14 @@ class PendingCall:
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    deadline: float
-    """Monotonic time until which it may be repeated."""
+    deadline: float  # monotonic time until which it may be repeated
     answer: Future[Any] = field(default_factory=Future)
-    instance: str = "no instance"
-    """The one that it was sent to last."""
+    instance: str = "no instance"  # the one that it was sent to last
+
+    def fail(self, error: Exception) -> None:
+        with suppress(InvalidStateError):  # its caller has given up already
+            if self.answer.set_running_or_notify_cancel():
+                self.answer.set_exception(error)
 
 
 class NotSent(Exception):  # noqa: N818
@@ -50,10 +44,8 @@ class NotSent(Exception):  # noqa: N818
 
 
 class InstanceConnection:
-    """Sends calls from any thread; a thread of its own receives the answers.
-
-    When the connection ends, that thread calls `on_loss` with the calls that were sent and not answered.
-    """
+    """Sends calls from any thread; a thread of its own receives the answers. When the connection ends, that thread
+    calls `on_loss` with the calls that were sent and not answered."""
 
     def __init__(
         self,
@@ -67,7 +59,7 @@ class InstanceConnection:
         self._lock = threading.Lock()
         self._pending: dict[int, PendingCall] = {}
         self._closed = False
-        self._frames = FrameReader()
+        self._frames = wire.FrameReader()
         self._socket = connect(instance.address, CONNECT_S)
         try:
             self._early = self._greet(token)
@@ -97,11 +89,11 @@ class InstanceConnection:
         """Raises `NotSent` if the call can be sent to another instance."""
         facts = self.methods.get(call.method)
         if facts is None:
-            service = self.instance.service
-            raise UnknownService(f"service {service!r} has no method {call.method!r}{offer(call.method, self.methods)}")
+            offer = did_you_mean(call.method, self.methods)
+            raise UnknownService(f"service {self.instance.service!r} has no method {call.method!r}{offer}")
         number = next(_numbers)
         call.instance = self.instance.name
-        pieces = pack(Call(number, call.method, list(call.args), call.kwargs))
+        pieces = wire.pack(wire.Call(number, call.method, list(call.args), call.kwargs))
         with self._lock:
             if self._closed:
                 raise NotSent(f"{self.instance.name} is gone")
@@ -129,17 +121,17 @@ class InstanceConnection:
 
     def _greet(self, token: str) -> list[Any]:
         """Say hello and wait for the welcome. Returns the messages that came with it."""
-        for piece in pack(CallerHello(PROTOCOL, token)):
+        for piece in wire.pack(wire.CallerHello(wire.PROTOCOL, token)):
             self._socket.sendall(piece)
         while True:
             count = self._socket.recv_into(self._frames.room())
             if not count:
                 raise ConnectionError(f"{self.instance.name} closed the connection")
             first, *more = list(self._frames.take(count)) or [None]
-            if isinstance(first, ServiceWelcome):
+            if isinstance(first, wire.ServiceWelcome):
                 self.methods = first.methods
                 return more
-            if isinstance(first, Unwelcome):
+            if isinstance(first, wire.Unwelcome):
                 raise CallRefused(f"{self.instance.address}: {first.reason}")
             if first is not None:
                 raise BadFrame(f"{self.instance.address} answers hello with {type(first).__name__}")
@@ -163,14 +155,14 @@ class InstanceConnection:
         self._on_loss(self, lost)
 
     def _take(self, message: Any) -> None:
-        if isinstance(message, Unwelcome):
+        if isinstance(message, wire.Unwelcome):
             raise BadFrame(message.reason)
-        if not isinstance(message, CallResult | CallFailure):
+        if not isinstance(message, wire.CallResult | wire.CallFailure):
             raise BadFrame(f"did not expect {type(message).__name__}")
         call = self._pending.pop(message.id, None)
         if call is None or not call.answer.set_running_or_notify_cancel():
             return  # nobody waits for it any more
-        if isinstance(message, CallResult):
+        if isinstance(message, wire.CallResult):
             call.answer.set_result(message.value)
         else:
             where = f" ({message.place})" if message.place else ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,13 +27,11 @@ def service(
     """Lets others call a method by name, through `Solver`.
 
     `reply=False`: the caller does not wait and gets nothing back.
-    `batch=8`: calls are gathered, up to so many or until the first has waited `max_delay_ms`; the method gets
-    the list of their single arguments and returns a list of as many answers (an exception in it fails that
-    call alone).
-    `idempotent=True`: doing it twice does no harm, so a call whose process died is made again elsewhere.
+    `batch=8`: up to 8 calls are gathered until the first has waited `max_delay_ms`. The method gets the list of their
+    single arguments and returns as many answers; an exception among them fails that call alone.
+    `idempotent=True`: a call whose process died is made again elsewhere, because doing it twice does no harm.
 
-    An `async def` method may wait without holding up others; all other calls of an instance happen one after
-    another.
+    An `async def` method may wait without delaying others; all other calls of an instance run one after another.
     """
     if batch < 1:
         raise ValueError(f"@service: batch must be at least 1, got {batch}")
@@ -46,9 +43,8 @@ def service(
             parameters = list(inspect.signature(method).parameters.values())[1:]
             plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
             if len(parameters) != 1 or parameters[0].kind not in plain:
-                raise TypeError(
-                    f"@service(batch={batch}): {method.__name__} must take one argument, the list of requests"
-                )
+                name = method.__name__
+                raise TypeError(f"@service(batch={batch}): {name} must take one argument, the list of requests")
         setattr(method, _MARK, Terms(reply=reply, batch=batch, max_delay_ms=max_delay_ms, idempotent=idempotent))
         return method
 
@@ -111,12 +107,3 @@ class BadFrame(ServiceError, ValueError):  # noqa: N818
 
 class CallRefused(ServiceError):  # noqa: N818
     """The other side does not talk to us: another protocol, or a wrong token."""
-
-
-def offer(wrong: str, known: Iterable[str]) -> str:
-    """The known name that is most like the wrong one, or all of them, as the end of a message."""
-    names = sorted(known)
-    close = difflib.get_close_matches(wrong, names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there are {', '.join(names)}" if names else "; there are none"

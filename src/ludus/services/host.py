@@ -1,8 +1,6 @@
-"""The service host: starts the processes of services and keeps them running from a thread of its own.
-
-Because of the thread, a service that dies is replaced whatever the controller is busy with, in every runtime. No
-process outlives the host, however the host ends.
-"""
+"""The service host: starts the processes of services and keeps them running from a thread of its own. Because of the
+thread, a service that dies is replaced whatever the controller is busy with, in every runtime. No process outlives the
+host, however the host ends."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ from ludus.services.registry import FileRegistry, Registry
 from ludus.services.resources import UserService, instance_name
 from ludus.services.starter import FAILED_TO_START, STOP_WITHIN_S, LocalStarter, Running, Starter
 
-START_UP_S = 120.0
-"""How long a service may take from its start until it can be called."""
+START_UP_S = 120.0  # how long a service may take from its start until it can be called
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,16 +27,12 @@ class InstanceStatus:
     """The state of one service process."""
 
     name: str
-    state: str
-    """working, starting, waiting (for a node that has what it needs), ended"""
+    state: str  # working, starting, waiting (for a node that has what it needs), ended
     pid: int | None
-    node: str
-    """Empty until it is known."""
-    started: float
-    """Unix time."""
+    node: str  # empty until it is known
+    started: float  # Unix time
     restarts: int
-    address: str
-    """Its address for callers; empty: it is not ready."""
+    address: str  # its address for callers; empty: it is not ready
 
 
 @dataclass(eq=False)
@@ -50,15 +43,11 @@ class ProcessSlot:
     starter: Starter
     running: Running | None = None
     started: float = 0.0
-    started_time: float = 0.0
-    """The same as Unix time."""
+    started_time: float = 0.0  # the same as Unix time
     starts: int = 0
-    beat: float = 0.0
-    """Time of its last heartbeat."""
-    address: str = ""
-    """Its address for callers; empty: it is not ready."""
-    last_words: str = ""
-    """Why it could not start."""
+    beat: float = 0.0  # time of its last heartbeat
+    address: str = ""  # its address for callers; empty: it is not ready
+    last_words: str = ""  # why it could not start
     failures: int = 0
     start_at: float = 0.0
     given_up: bool = False
@@ -70,16 +59,23 @@ class ProcessSlot:
         self.started_time = time.time()
         self.running = self.starter.start(self.service, self.name, self.described)
 
-    def hear(self) -> None:
-        """Take in its heartbeats."""
+    def look(self) -> str | None:
+        """Take in its heartbeats. Returns why its process has to be replaced; None: it works."""
+        self._hear()
+        problem = self._problem()
+        if problem is None:
+            return None
+        self._hear()  # its last words are there once it has ended
+        return self._problem() or problem
+
+    def _hear(self) -> None:
         assert self.running is not None
         for said in self.running.hear():
             self.beat = time.monotonic()
             self.address = said.ready_at or self.address
             self.last_words += said.failed
 
-    def problem(self) -> str | None:
-        """Why its process has to be replaced; None: it works."""
+    def _problem(self) -> str | None:
         assert self.running is not None
         if self.running.lost is not None:
             return self.running.lost
@@ -99,12 +95,11 @@ class ProcessSlot:
     def status(self) -> InstanceStatus:
         """Safe in any thread: `running` is read once."""
         running, address = self.running, self.address
+        state = "working" if address else "starting"
         if running is None:
             state = "ended" if self.given_up else "starting"
         elif running.waits_for:
             state = "waiting"
-        else:
-            state = "working" if address else "starting"
         return InstanceStatus(
             name=self.name,
             state=state,
@@ -125,14 +120,11 @@ def _signal_name(number: int) -> str:
 
 BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 30.0
-STEADY_S = 60.0
-"""Failures are forgotten once a process has run for this long."""
+STEADY_S = 60.0  # failures are forgotten once a process has run for this long
 LOOK_EVERY_S = 0.1
-_NAP_S = 0.01
-"""Between checks of starting processes."""
+_NAP_S = 0.01  # between checks of starting processes
 
-Note = Callable[[str, str, str, int], None]
-"""(instance, what happened, what was done about it, pid)"""
+Note = Callable[[str, str, str, int], None]  # (instance, what happened, what was done about it, pid)
 
 
 class ServiceHost:
@@ -218,16 +210,13 @@ class ServiceHost:
         pid, host = running.pid, running.host
         running.kill(within_s)
         for instance in self._registry.find(slot.service) if pid is not None else ():
-            if instance.name == slot.name and instance.pid == pid and instance.host == host:
+            if (instance.name, instance.pid, instance.host) == (slot.name, pid, host):
                 self._registry.withdraw(instance)
 
     def _wait_until_ready(self) -> None:
         while waiting := [slot for slot in self._slots if not slot.address]:
             for slot in waiting:
-                problem = slot.problem()
-                slot.hear()  # after that: its last words are there once it has ended
-                if problem is not None:
-                    problem = slot.problem() or problem
+                if (problem := slot.look()) is not None:
                     log = self._log_folder / f"service-{slot.name}.log"
                     has_run = slot.running is not None and slot.running.pid is not None
                     raise ServiceError(
@@ -265,12 +254,8 @@ class ServiceHost:
             return
         if slot.running.waits_for:
             slot.beat = now  # once the run has begun, it may wait without a limit
-        slot.hear()
-        problem = slot.problem()
-        if problem is None:
+        if (problem := slot.look()) is None:
             return
-        slot.hear()  # its last words are there once it has ended
-        problem = slot.problem() or problem
         pid = slot.running.pid or 0
         if now - slot.started > STEADY_S:
             slot.failures = 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,12 +15,10 @@ from typing import Protocol
 
 import msgspec
 
-from ludus.services.endpoints import ServiceError
+from ludus.services.endpoints import ServiceError, service
 
-REGISTRY_VARIABLE = "LUDUS_SERVICES"
-"""The environment variable by which workers find the registry of their run."""
-TOKEN_VARIABLE = "LUDUS_SERVICES_TOKEN"
-"""The environment variable with its token, if the registry is on TCP."""
+REGISTRY_VARIABLE = "LUDUS_SERVICES"  # the environment variable by which workers find the registry of their run
+TOKEN_VARIABLE = "LUDUS_SERVICES_TOKEN"  # the environment variable with its token, if the registry is on TCP
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -26,12 +26,9 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a service."""
 
     service: str
-    name: str
-    """Such as `reward-0`. A process that replaces it keeps the name."""
-    address: str
-    """unix:PATH or tcp:HOST:PORT"""
-    host: str
-    """The machine. A unix socket can be reached from there only."""
+    name: str  # such as `reward-0`. A process that replaces it keeps the name.
+    address: str  # unix:PATH or tcp:HOST:PORT
+    host: str  # the machine. A unix socket can be reached from there only.
     pid: int
 
 
@@ -45,46 +42,49 @@ class Registry(Protocol):
     def declare(self, service: str) -> None:
         """There will be instances of it: callers wait for one, instead of failing."""
 
-    def announce(self, instance: Instance) -> None:
-        """Replaces an earlier instance of the same name."""
-
-    def withdraw(self, instance: Instance) -> None:
-        """Does nothing if another instance has replaced it."""
-
+    def announce(self, instance: Instance) -> None: ...  # replaces an earlier instance of the same name
+    def withdraw(self, instance: Instance) -> None: ...  # does nothing if another instance has replaced it
     def find(self, service: str) -> list[Instance]: ...
-
-    def names(self) -> list[str]:
-        """Services that were declared or announced."""
+    def names(self) -> list[str]: ...  # services that were declared or announced
 
 
 class MemoryRegistry:
-    """A registry inside one process."""
+    """A registry inside one process, and a service for others. It may forget instances that stay silent."""
 
-    def __init__(self, token: str = "") -> None:
+    def __init__(self, token: str = "", forget_after_s: float = math.inf) -> None:
         self.token = token
-        self._instances: dict[str, dict[str, Instance]] = {}
+        self._forget_after_s = forget_after_s
+        self._instances: dict[str, dict[str, tuple[Instance, float]]] = {}
 
+    @service(idempotent=True)
     def declare(self, service: str) -> None:
         self._instances.setdefault(check_service_name(service), {})
 
+    @service(idempotent=True)
     def announce(self, instance: Instance) -> None:
-        self._instances.setdefault(check_service_name(instance.service), {})[instance.name] = instance
+        instance = msgspec.convert(instance, Instance)  # a struct arrives as a mapping
+        self.declare(instance.service)
+        self._instances[instance.service][instance.name] = instance, time.monotonic()
 
+    @service(idempotent=True)
     def withdraw(self, instance: Instance) -> None:
+        instance = msgspec.convert(instance, Instance)
         known = self._instances.get(instance.service, {})
-        if known.get(instance.name) == instance:
+        if instance.name in known and known[instance.name][0] == instance:
             del known[instance.name]
 
+    @service(idempotent=True)
     def find(self, service: str) -> list[Instance]:
-        return list(self._instances.get(service, {}).values())
+        old = time.monotonic() - self._forget_after_s
+        return [one for one, announced in self._instances.get(service, {}).values() if announced > old]
 
+    @service(idempotent=True)
     def names(self) -> list[str]:
         return list(self._instances)
 
 
 class FileRegistry:
-    """A registry as files, for processes of one machine or with a shared disk: a folder for each service, a file for
-    each instance."""
+    """A registry as files on a disk that all its users see: a folder per service, a file per instance."""
 
     def __init__(self, folder: str | Path, token: str = "") -> None:
         self.folder = Path(folder)
@@ -151,8 +151,7 @@ def registry_address(environment: Mapping[str, str]) -> str:
     return address
 
 
-LONGEST_SOCKET_PATH = 100
-"""The system allows 107 bytes, on some systems 103."""
+LONGEST_SOCKET_PATH = 100  # the system allows 107 bytes, on some systems 103
 
 
 def listen_unix(path: Path) -> tuple[socket.socket, str]:

@@ -10,45 +10,12 @@ from typing import Any
 import msgspec
 
 from ludus.services.connection import InstanceConnection, NotSent, PendingCall, lost
-from ludus.services.endpoints import CallFailed, ServiceError, TimeLimit, service
-from ludus.services.registry import TOKEN_VARIABLE, FileRegistry, Instance, MemoryRegistry, Registry
+from ludus.services.endpoints import ServiceError, TimeLimit
+from ludus.services.registry import TOKEN_VARIABLE, FileRegistry, Instance, Registry
 
-FORGET_AFTER_S = 30.0
-"""An instance that has not been announced for this long is taken for lost with its machine."""
+FORGET_AFTER_S = 30.0  # an instance that has not been announced for this long is taken for lost with its machine
 ANNOUNCE_EVERY_S = 5.0
 PATIENCE_S = 10.0
-
-
-class RegistryService:
-    """The registry as a service for other machines. Instances have to be announced again and again."""
-
-    def __init__(self, forget_after_s: float = FORGET_AFTER_S) -> None:
-        self._known = MemoryRegistry()
-        self._seen: dict[tuple[str, str], float] = {}
-        self._forget_after_s = forget_after_s
-
-    @service(idempotent=True)
-    def declare(self, name: str) -> None:
-        self._known.declare(name)
-
-    @service(idempotent=True)
-    def announce(self, instance: dict[str, Any]) -> None:
-        described = msgspec.convert(instance, Instance)
-        self._known.announce(described)
-        self._seen[described.service, described.name] = time.monotonic()
-
-    @service(idempotent=True)
-    def withdraw(self, instance: dict[str, Any]) -> None:
-        self._known.withdraw(msgspec.convert(instance, Instance))
-
-    @service(idempotent=True)
-    def find(self, name: str) -> list[Instance]:
-        old = time.monotonic() - self._forget_after_s
-        return [one for one in self._known.find(name) if self._seen[name, one.name] > old]
-
-    @service(idempotent=True)
-    def names(self) -> list[str]:
-        return self._known.names()
 
 
 class RemoteRegistry:
@@ -93,7 +60,7 @@ class RemoteRegistry:
                 raise ServiceError(f"the registry is gone: {error}") from error
         try:
             return call.answer.result(PATIENCE_S)
-        except (CallFailed, ServiceError):
+        except ServiceError:
             raise
         except TimeoutError:
             raise TimeLimit(f"the registry at {self._instance.address} does not answer") from None
@@ -110,15 +77,13 @@ class RemoteRegistry:
 
 def _give_up(connection: InstanceConnection, calls: list[PendingCall]) -> None:
     for call in calls:
-        if call.answer.set_running_or_notify_cancel():
-            call.answer.set_exception(lost(call, connection.problem))
+        call.fail(lost(call, connection.problem))
 
 
 def open_registry(address: str) -> Registry:
     """`file:FOLDER`, or `tcp:HOST:PORT` with the token of the environment."""
     kind, _, where = address.partition(":")
-    if kind == "file" and where:
-        return FileRegistry(where, os.environ.get(TOKEN_VARIABLE, ""))
-    if kind == "tcp" and where:
-        return RemoteRegistry(address, os.environ.get(TOKEN_VARIABLE, ""))
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if kind in ("file", "tcp") and where:
+        return FileRegistry(where, token) if kind == "file" else RemoteRegistry(address, token)
     raise ServiceError(f"{address!r} is no registry of services: file:FOLDER or tcp:HOST:PORT")

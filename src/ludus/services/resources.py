@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ludus.data.checks import require_in
 from ludus.services.endpoints import ServiceError
-from ludus.services.registry import check_service_name
 from ludus.system.machine import usable_cores, usable_memory, visible_gpus
 
 RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_mb"}
@@ -29,9 +29,7 @@ class Resources:
     """Resources by which nodes of a Ray cluster are told apart, by name; a single machine has all of them."""
 
     def __post_init__(self) -> None:
-        for name in ("cpus", "gpus", "memory_mb"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"resources.{name} must be 0 or more, and finite, got {getattr(self, name):g}")
+        require_in(self, "[0, inf)", cpus=self.cpus, gpus=self.gpus, memory_mb=self.memory_mb)
         if self.gpus > 1 and self.gpus % 1:
             raise ValueError(f"resources.gpus must be a whole number above 1, got {self.gpus:g}")
         for name, amount in self.custom.items():
@@ -68,10 +66,8 @@ class UserService:
     """A process that is busy with one call for this long is ended. Waiting calls of `async def` do not count."""
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count}")
-        if not 0 < self.hung_after_s < math.inf:
-            raise ValueError(f"hung_after_s must be above 0 and finite, got {self.hung_after_s}")
+        require_in(self, "[1, inf]", count=self.count)
+        require_in(self, "(0, inf)", hung_after_s=self.hung_after_s)
         module, colon, name = self.address.rpartition(":")
         if not (module and colon and name):
             raise ValueError(f"address must be FILE.py:CLASS or PACKAGE.MODULE:CLASS, got {self.address!r}")
@@ -101,11 +97,6 @@ def bytes_of(services: Mapping[str, UserService]) -> int:
     return sum(count * math.ceil(1e6 * each.memory_mb) for count, each in asked if each is not None)
 
 
-def check_services(services: Mapping[str, UserService]) -> None:
-    for name in services:
-        check_service_name(name)
-
-
 def with_fixed_addresses(services: Mapping[str, UserService]) -> dict[str, UserService]:
     """The services with absolute paths. Raises ValueError if a file does not exist."""
     fixed = {}
@@ -119,8 +110,7 @@ def with_fixed_addresses(services: Mapping[str, UserService]) -> dict[str, UserS
     return fixed
 
 
-_SLACK = 1e-6
-"""Shares of a GPU are fractions: three times a third is one."""
+_SLACK = 1e-6  # shares of a GPU are fractions: three times a third is one
 
 
 class NotEnough(ServiceError, ValueError):  # noqa: N818
@@ -133,8 +123,7 @@ class Machine:
 
     cores: float
     memory_mb: float
-    gpus: tuple[str, ...]
-    """As CUDA_VISIBLE_DEVICES takes them."""
+    gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES takes them
 
     @classmethod
     def here(cls, services: Mapping[str, UserService]) -> Machine:
@@ -145,10 +134,8 @@ class Machine:
 
 def allot(services: Mapping[str, UserService], machine: Machine | None = None) -> dict[str, tuple[str, ...]]:
     """The GPUs of each process that has asked for some, by name. Raises `NotEnough` with the service and the missing
-    resource. `machine`: by default this one.
-
-    GPUs are given out from the last on, because the learner begins with the first.
-    """
+    resource. `machine`: by default this one. GPUs are given out from the last on, because the learner begins with the
+    first."""
     machine = machine or Machine.here(services)
     left = dict.fromkeys(reversed(machine.gpus), 1.0)
     cores, memory = machine.cores, machine.memory_mb

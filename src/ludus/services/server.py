@@ -1,8 +1,6 @@
-"""The serving side of services: takes calls from any number of connections and runs the methods of one object.
-
-There is one thread with one event loop. A plain method runs at once and alone, so a service needs no locks. Calls that
-arrive meanwhile wait in their sockets, and those of a batched method then run together.
-"""
+"""The serving side of services: takes calls from any number of connections and runs the methods of one object. There is
+one thread with one event loop. A plain method runs at once and alone, so a service needs no locks. Calls that arrive
+meanwhile wait in their sockets, and those of a batched method then run together."""
 
 from __future__ import annotations
 
@@ -15,25 +13,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ludus.services.endpoints import BadFrame, Endpoint, endpoints_of, offer
-from ludus.services.wire import (
-    HELLO_BYTES,
-    MOST_BYTES,
-    PROTOCOL,
-    Call,
-    CallerHello,
-    CallFailure,
-    CallResult,
-    FrameReader,
-    Message,
-    MethodFacts,
-    ServiceWelcome,
-    Unwelcome,
-    pack,
-)
+from ludus.data.checks import did_you_mean
+from ludus.services import wire
+from ludus.services.endpoints import BadFrame, Endpoint, endpoints_of
 
-HELLO_WITHIN_S = 10.0
-"""A connection that stays silent for this long is closed."""
+HELLO_WITHIN_S = 10.0  # a connection that stays silent for this long is closed
 
 
 class Server:
@@ -44,7 +28,7 @@ class Server:
         self.token = token
         self.endpoints = endpoints_of(instance)
         self.facts = {
-            method: MethodFacts(reply=one.terms.reply, idempotent=one.terms.idempotent)
+            method: wire.MethodFacts(reply=one.terms.reply, idempotent=one.terms.idempotent)
             for method, one in self.endpoints.items()
         }
         self._gatherers: Mapping[str, _Gatherer] = {
@@ -71,11 +55,11 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def take(self, peer: _Peer, call: Call) -> None:
+    def take(self, peer: _Peer, call: wire.Call) -> None:
         endpoint = self.endpoints.get(call.method)
         if endpoint is None:
-            text = f"{self.name} has no method {call.method!r}{offer(call.method, self.endpoints)}"
-            peer.send(CallFailure(call.id, "UnknownMethod", text, ""))
+            text = f"{self.name} has no method {call.method!r}{did_you_mean(call.method, self.endpoints)}"
+            peer.send(wire.CallFailure(call.id, "UnknownMethod", text, ""))
         elif (gatherer := self._gatherers.get(call.method)) is not None:
             gatherer.add(peer, call)
         else:
@@ -125,7 +109,7 @@ class _Peer(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._frames = FrameReader(HELLO_BYTES)
+        self._frames = wire.FrameReader(wire.HELLO_BYTES)
         self._welcome = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -145,30 +129,29 @@ class _Peer(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             for message in self._frames.take(nbytes):
-                if self._welcome and isinstance(message, Call):
+                if self._welcome and isinstance(message, wire.Call):
                     self._server.take(self, message)
-                elif not self._welcome and isinstance(message, CallerHello):
+                elif not self._welcome and isinstance(message, wire.CallerHello):
                     self._greet(message)
                 else:
                     raise BadFrame(f"did not expect {type(message).__name__}")
         except BadFrame as error:
-            self.send(Unwelcome(str(error)))
-            self.transport.close()
+            self._turn_away(str(error))
 
-    def _greet(self, hello: CallerHello) -> None:
-        if hello.protocol != PROTOCOL:
-            self._turn_away(f"{self._server.name} speaks protocol {PROTOCOL}, the caller {hello.protocol}")
+    def _greet(self, hello: wire.CallerHello) -> None:
+        if hello.protocol != wire.PROTOCOL:
+            self._turn_away(f"{self._server.name} speaks protocol {wire.PROTOCOL}, the caller {hello.protocol}")
         elif not secrets.compare_digest(hello.token.encode(), self._server.token.encode()):
             what = "a wrong token" if hello.token else "no token"
             self._turn_away(f"{self._server.name} wants a token, and the caller has {what}")
         else:
             self._welcome = True
             self._patience.cancel()
-            self._frames.most_bytes = MOST_BYTES
-            self.send(ServiceWelcome(self._server.name, self._server.facts))
+            self._frames.most_bytes = wire.MOST_BYTES
+            self.send(wire.ServiceWelcome(self._server.name, self._server.facts))
 
     def _turn_away(self, reason: str) -> None:
-        self.send(Unwelcome(reason))
+        self.send(wire.Unwelcome(reason))
         self.transport.close()
 
     # Calls of a caller that does not read its answers are not read until it does.
@@ -180,13 +163,13 @@ class _Peer(asyncio.BufferedProtocol):
 
     def answer(self, number: int, value: Any) -> None:
         try:
-            pieces = pack(CallResult(number, value))
+            pieces = wire.pack(wire.CallResult(number, value))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            pieces = pack(failure(number, error))
+            pieces = wire.pack(failure(number, error))
         self._write(pieces)
 
-    def send(self, message: Message) -> None:
-        self._write(pack(message))
+    def send(self, message: wire.Message) -> None:
+        self._write(wire.pack(message))
 
     def _write(self, pieces: Sequence[bytes | memoryview]) -> None:
         for piece in pieces:  # not writelines, which would copy them into one first
@@ -202,7 +185,7 @@ class _Gatherer:
         self._waiting: list[tuple[_Peer, int, Any]] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, peer: _Peer, call: Call) -> None:
+    def add(self, peer: _Peer, call: wire.Call) -> None:
         requests = [*call.args, *call.kwargs.values()]
         if len(requests) != 1:
             error = TypeError(f"{call.method} is batched and takes one argument a call, got {len(requests)}")
@@ -249,10 +232,10 @@ class _Gatherer:
             self._server.fail(self._endpoint, peer, number, error)
 
 
-def failure(number: int, error: Exception) -> CallFailure:
+def failure(number: int, error: Exception) -> wire.CallFailure:
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
-    return CallFailure(number, type(error).__name__, str(error), where)
+    return wire.CallFailure(number, type(error).__name__, str(error), where)
 
 
 class ServerThread:

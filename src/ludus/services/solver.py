@@ -8,33 +8,27 @@ import os
 import threading
 import time
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any
 
+from ludus.data.checks import did_you_mean
 from ludus.services.connection import InstanceConnection, NotSent, PendingCall, late, lost
-from ludus.services.endpoints import CallRefused, NoInstance, UnknownService, offer
+from ludus.services.endpoints import CallRefused, NoInstance, UnknownService
 from ludus.services.registry import Instance, Registry, can_reach, registry_address
 from ludus.services.remote_registry import RemoteRegistry, open_registry
 
-LOOK_EVERY_S = 1.0
-"""How often the registry is asked for instances that have joined."""
-AVOID_S = 0.5
-"""How long an instance is avoided after a failed connection."""
-LOOK_ALONE_EVERY_S = 0.05
-"""The same while no instance is connected."""
-LOOK_WITHIN_S = 0.2
-"""How long a look waits for the connections that it begins; slower ones are added later."""
-_NAPS_S = (0.01, 0.2)
-"""Between two looks for an instance while there is none: at first, at most."""
+LOOK_EVERY_S = 1.0  # how often the registry is asked for instances that have joined
+AVOID_S = 0.5  # how long an instance is avoided after a failed connection
+LOOK_ALONE_EVERY_S = 0.05  # the same while no instance is connected
+LOOK_WITHIN_S = 0.2  # how long a look waits for the connections that it begins; slower ones are added later
+_NAPS_S = (0.01, 0.2)  # between two looks for an instance while there is none: at first, at most
 
 
 class Solver:
     """Finds the instances of a service and sends each call to the one with the fewest unanswered calls. A call whose
     instance is lost is sent to another one if it was not done, or if its method is idempotent.
 
-    It connects when it is first used, in threads of its own, so that an instance that hangs delays nobody while
-    there are others. Threads may share it. `time_limit_s` is the limit of each call, including the wait for an
-    instance that is being started; a future of `submit` has no limit.
+    It connects in threads of its own, so that an instance that hangs delays nobody. Threads may share it.
+    `time_limit_s` limits each call and the wait for an instance; a future of `submit` has no limit.
     """
 
     def __init__(self, service: str, *, registry: Registry | None = None, time_limit_s: float = 30.0) -> None:
@@ -44,25 +38,18 @@ class Solver:
         self.time_limit_s = time_limit_s
         self._given = registry
         self._registry: Registry | None = registry
-        self._told = ""
-        """The address of the registry, if it came from the environment."""
-        self._opened: RemoteRegistry | None = None
-        """The registry, if this solver has connected to it."""
-        self._lock = threading.Lock()
-        """Never held during a wait, except for `_looked`."""
+        self._told = ""  # the address of the registry, if it came from the environment
+        self._opened: RemoteRegistry | None = None  # the registry, if this solver has connected to it
+        self._lock = threading.Lock()  # never held during a wait, except for `_looked`
         self._looked = threading.Condition(self._lock)
-        self._connections: dict[str, InstanceConnection] = {}
-        """By address."""
-        self._connecting: set[str] = set()
-        """Addresses that are being connected to."""
-        self._avoid: dict[str, float] = {}
-        """Addresses that could not be connected to, until when."""
+        self._connections: dict[str, InstanceConnection] = {}  # by address
+        self._connecting: set[str] = set()  # addresses that are being connected to
+        self._avoid: dict[str, float] = {}  # addresses that could not be connected to, until when
         self._is_looking = False
         self._looked_at = -math.inf
         self._turn = 0
         self._problem = "none has been announced"
-        self._refusal: Exception | None = None
-        """An error of a look that does not go away with time."""
+        self._refusal: Exception | None = None  # an error of a look that does not go away with time
         self._is_closed = False
 
     def solve(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -85,16 +72,7 @@ class Solver:
     def try_submit(self, method: str, *args: Any, **kwargs: Any) -> Future[Any] | None:
         """As `submit`, but returns None instead of waiting for an instance, and looks for one in the background."""
         call = self._new_call(method, args, kwargs)
-        connection = self._choose()
-        if connection is None:
-            return None
-        try:
-            connection.send(call)
-        except NotSent as problem:
-            self._problem = str(problem)
-            self._forget(connection)
-            return None
-        return call.answer
+        return call.answer if self._try_send(call) else None
 
     async def asolve(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As `solve`, for `async` code."""
@@ -134,26 +112,28 @@ class Solver:
         return PendingCall(method, args, kwargs, time.monotonic() + self.time_limit_s)
 
     def _send(self, call: PendingCall) -> None:
-        """Send it to the instance with the least to do, or to the next one if that is gone."""
+        """Send it, and wait for an instance if there is none."""
         nap = _NAPS_S[0]
-        while True:
-            connection = self._choose()
-            if connection is None:
-                left = call.deadline - time.monotonic()
-                if left <= 0:
-                    raise NoInstance(
-                        f"no instance of service {self.service!r} within {self.time_limit_s:g} s: {self._problem}"
-                    )
-                if not self._wait_for_look(left):
-                    time.sleep(min(nap, left))
-                    nap = min(2 * nap, _NAPS_S[1])
-                continue
+        while not self._try_send(call):
+            left = call.deadline - time.monotonic()
+            if left <= 0:
+                raise NoInstance(
+                    f"no instance of service {self.service!r} within {self.time_limit_s:g} s: {self._problem}"
+                )
+            if not self._wait_for_look(left):
+                time.sleep(min(nap, left))
+                nap = min(2 * nap, _NAPS_S[1])
+
+    def _try_send(self, call: PendingCall) -> bool:
+        """Send it to the instance with the least to do, or to the next one if that is gone; False: there is none."""
+        while (connection := self._choose()) is not None:
             try:
                 connection.send(call)
-                return
+                return True
             except NotSent as problem:
                 self._problem = str(problem)
                 self._forget(connection)
+        return False
 
     def _choose(self) -> InstanceConnection | None:
         """A connected instance, if any; does not wait. Starts a look for others when one is due."""
@@ -215,7 +195,7 @@ class Solver:
         self._registry = registry = self._registry_of_now()
         found = registry.find(self.service)
         if not found and self.service not in (known := registry.names()):
-            raise UnknownService(f"no service {self.service!r}{offer(self.service, known)}")
+            raise UnknownService(f"no service {self.service!r}{did_you_mean(self.service, known)}")
         with self._lock:
             self._connections = {
                 address: connection for address, connection in self._connections.items() if connection.is_open
@@ -285,14 +265,9 @@ class Solver:
             if call.answer.done():
                 continue
             if not connection.methods[call.method].idempotent or self._is_closed:
-                self._give_up(call, lost(call, connection.problem))
+                call.fail(lost(call, connection.problem))
                 continue
             try:
                 self._send(call)
             except Exception as error:
-                self._give_up(call, error)
-
-    def _give_up(self, call: PendingCall, error: Exception) -> None:
-        with suppress(Exception):  # its caller has given up already
-            if call.answer.set_running_or_notify_cancel():
-                call.answer.set_exception(error)
+                call.fail(error)

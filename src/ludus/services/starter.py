@@ -19,88 +19,52 @@ from ludus.system.log_keeper import LogKeeper
 from ludus.system.machine import GPUS_VARIABLE
 from ludus.system.process import ChildProcess
 
-RUN_VARIABLE = "LUDUS_RUN"
-"""The environment variable by which a service finds the folder of its run."""
-BEAT_EVERY_S = 1.0
-"""How often a service process sends a heartbeat."""
-FAILED_TO_START = 78
-"""Exit code of a service process whose class cannot be loaded or instantiated."""
+RUN_VARIABLE = "LUDUS_RUN"  # the environment variable by which a service finds the folder of its run
+BEAT_EVERY_S = 1.0  # how often a service process sends a heartbeat
+FAILED_TO_START = 78  # exit code of a service process whose class cannot be loaded or instantiated
 
 
 class ServiceLaunch(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     name: str
-    address: str
-    """The address of the class."""
+    address: str  # the address of the class
     options: dict[str, Option]
-    registry: str
-    """The address of the registry."""
-    folder: str
-    """The folder for its socket."""
-    host: str
-    """Listen on TCP at this address of the machine; empty: on a unix socket."""
+    registry: str  # the address of the registry
+    folder: str  # the folder for its socket
+    host: str  # listen on TCP at this address of the machine; empty: on a unix socket
     control_fd: int = -1
-    parent: int = -1
-    """Filled in when it starts."""
+    parent: int = -1  # filled in when it starts
 
 
 class ServiceNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A heartbeat, with news if there are any."""
 
-    ready_at: str = ""
-    """It can be called at this address."""
-    failed: str = ""
-    """Why its class cannot be loaded or instantiated."""
+    ready_at: str = ""  # it can be called at this address
+    failed: str = ""  # why its class cannot be loaded or instantiated
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
 
 
-class HeardLines:
-    """Puts messages together that arrive in pieces."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def take(self, content: bytes) -> list[ServiceNews]:
-        *lines, self._rest = (self._rest + content).split(b"\n")
-        return [msgspec.json.decode(line, type=ServiceNews) for line in lines]
-
-
-STOP_WITHIN_S = 3.0
-"""How long a process may take to end after it was asked to."""
+STOP_WITHIN_S = 3.0  # how long a process may take to end after it was asked to
 
 
 class Running(Protocol):
-    """A service process, on this machine or another."""
+    """A service process, on this machine or another. `hear` returns its messages since the last call."""
 
     @property
-    def pid(self) -> int | None:
-        """None until it is known."""
-
+    def pid(self) -> int | None: ...  # None until it is known
     @property
-    def host(self) -> str:
-        """The name of its machine; empty until it is known."""
-
+    def host(self) -> str: ...  # the name of its machine; empty until it is known
     @property
-    def node(self) -> str:
-        """The name that people know the machine by."""
-
+    def node(self) -> str: ...  # the name that people know the machine by
     @property
-    def exit_code(self) -> int | None:
-        """None while it runs; minus the signal that ended it."""
-
+    def exit_code(self) -> int | None: ...  # None while it runs; minus the signal that ended it
     @property
-    def lost(self) -> str | None:
-        """Why it is gone, if it did not end by itself."""
-
+    def lost(self) -> str | None: ...  # why it is gone, if it did not end by itself
     @property
-    def waits_for(self) -> str:
-        """The resources that it waits for before it can start; empty: none."""
-
-    def hear(self) -> list[ServiceNews]:
-        """Its messages since the last call."""
-
+    def waits_for(self) -> str: ...  # the resources that it waits for before it can start; empty: none
+    def hear(self) -> list[ServiceNews]: ...
     def leave(self) -> None:
         """Ask it to end; does not wait."""
 
@@ -115,12 +79,8 @@ class Starter(Protocol):
         """Called before anything is started. Raises `NotEnough` if the resources do not suffice."""
 
     def start(self, service: str, name: str, described: UserService) -> Running: ...
-
-    def look(self) -> None:
-        """Called now and then."""
-
-    def close(self) -> None:
-        """Called once all processes have ended."""
+    def look(self) -> None: ...  # called now and then
+    def close(self) -> None: ...  # called once all processes have ended
 
 
 class ServiceProcess(ChildProcess):
@@ -132,7 +92,7 @@ class ServiceProcess(ChildProcess):
     def __init__(self, launch: ServiceLaunch, output: int, environment: Mapping[str, str], guard: Guard) -> None:
         """`output`: the descriptor that it prints to. The numbers of `launch` are filled in here."""
         self.host = self.node = here()
-        self._lines = HeardLines()
+        self._heard = b""  # the beginning of a line
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
         with theirs:
@@ -148,11 +108,11 @@ class ServiceProcess(ChildProcess):
             )
 
     def hear(self) -> list[ServiceNews]:
-        heard: list[ServiceNews] = []
         with suppress(BlockingIOError, ConnectionResetError):
             while content := self._control.recv(4096):
-                heard += self._lines.take(content)
-        return heard
+                self._heard += content
+        *lines, self._heard = self._heard.split(b"\n")
+        return [msgspec.json.decode(line, type=ServiceNews) for line in lines]
 
     def leave(self) -> None:
         with suppress(OSError):
@@ -177,7 +137,6 @@ class LocalStarter:
         self._run = run
         self._host = host
         self._environment = dict(environment)
-        self._gpus: Mapping[str, tuple[str, ...]] = {}
 
     def open(self, services: Mapping[str, UserService]) -> None:
         self._gpus = allot(services)

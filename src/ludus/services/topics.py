@@ -1,8 +1,6 @@
-"""Publish and subscribe: the newest value of a topic, such as parameters, for any number of subscribers.
-
-A service holds the values. An experiment that uses topics lists
-`services={"topics": UserService(address="ludus.services.topics:Topics")}`.
-"""
+"""Publish and subscribe: the newest value of a topic, such as parameters, for any number of subscribers. A service
+holds the values. An experiment that uses topics lists `services={"topics":
+UserService(address="ludus.services.topics:Topics")}`."""
 
 from __future__ import annotations
 
@@ -17,15 +15,12 @@ from ludus.services.registry import Registry
 from ludus.services.solver import Solver
 
 SERVICE = "topics"
-WAIT_S = 10.0
-"""How long a request of a subscriber waits for a new value before it is repeated."""
-_NAP_S = 0.02
-"""Between two requests while the service is being started again."""
+WAIT_S = 10.0  # how long a request of a subscriber waits for a new value before it is repeated
+_NAP_S = 0.02  # between two requests while the service is being started again
 
 
 class PublishedValue(NamedTuple):
-    version: int
-    """Counts up with every value that is published under the topic."""
+    version: int  # counts up with every value that is published under the topic
     value: Any
 
 
@@ -97,10 +92,8 @@ class Publisher(_TopicUser):
 
 
 class Subscriber(_TopicUser):
-    """Gets the newest value of one topic; versions only grow, and those in between may be skipped.
-
-    The next value is requested while the caller works, so `newest` costs next to nothing.
-    """
+    """Gets the newest value of one topic; versions only grow, and those in between may be skipped. The next value is
+    requested while the caller works, so `newest` costs next to nothing."""
 
     _latest: PublishedValue | None = None
     _asked: Future[Any] | None = None

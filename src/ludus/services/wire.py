@@ -1,7 +1,5 @@
-"""Frames of services: a prefix with two sizes, a header and a body of arrays, in the format of `system.arrays`.
-
-A tuple arrives as a list, a struct or dataclass as a dict.
-"""
+"""Frames of services: a prefix with two sizes, a header and a body of arrays, in the format of `system.arrays`. A tuple
+arrives as a list, a struct or dataclass as a dict."""
 
 from __future__ import annotations
 
@@ -15,18 +13,12 @@ import numpy as np
 from ludus.services.endpoints import BadFrame
 from ludus.system.arrays import ALIGNMENT, ArrayDecoder, Bytes, WireError, encode, in_order
 
-PROTOCOL = 1
-"""Counts up when the format changes."""
-MOST_BYTES = 2 * 2**30
-"""The largest frame that a caller may send after its hello."""
-HELLO_BYTES = 4096
-"""The largest frame before that."""
-_PREFIX = struct.Struct("<IQ")
-"""Bytes of the header, bytes of the arrays."""
-_JOINED_BYTES = 64 * 1024
-"""Smaller arrays are copied behind their header, so that the frame is sent in one piece."""
-_SCRATCH_BYTES = 64 * 1024
-"""Read at a time; larger arrays are read into their final memory."""
+PROTOCOL = 1  # counts up when the format changes
+MOST_BYTES = 2 * 2**30  # the largest frame that a caller may send after its hello
+HELLO_BYTES = 4096  # the largest frame before that
+_PREFIX = struct.Struct("<IQ")  # bytes of the header, bytes of the arrays
+_JOINED_BYTES = 64 * 1024  # smaller arrays are copied behind their header, so that the frame is sent in one piece
+_SCRATCH_BYTES = 64 * 1024  # read at a time; larger arrays are read into their final memory
 
 
 class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -74,11 +66,9 @@ class CallResult(Message, frozen=True, array_like=True, tag="answer"):
 
 class CallFailure(Message, frozen=True, array_like=True, tag="failure"):
     id: int
-    kind: str
-    """The class of the error."""
+    kind: str  # the class of the error
     text: str
-    place: str
-    """The line that raised it."""
+    place: str  # the line that raised it
 
 
 AnyMessage = CallerHello | ServiceWelcome | Unwelcome | Call | CallResult | CallFailure
@@ -94,16 +84,13 @@ def pack(message: Message) -> list[bytes | memoryview]:
 
 
 class FrameReader:
-    """Turns bytes, in whatever pieces they arrive, into messages. One for each connection.
-
-    Read into `room()`, then pass the number of bytes to `take`: large arrays are read into their final memory.
-    """
+    """Turns bytes, in whatever pieces they arrive, into messages. One for each connection. Read into `room()`, then
+    pass the number of bytes to `take`: large arrays are read into their final memory."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
-        self._begun = bytearray()
-        """The bytes of a frame that is not complete yet."""
+        self._begun = bytearray()  # the bytes of a frame that is not complete yet
         self._header = b""
         self._arrays: Bytes | None = None
         """The body of a large frame whose header is complete; `_filled` bytes have arrived."""

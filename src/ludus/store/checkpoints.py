@@ -1,15 +1,11 @@
-"""Tensor files and checkpoints.
-
-A tensor file is a safetensors file whose header is checked before anything is allocated. A checkpoint is one tensor
-file with the arrays and facts that a learner resumes from.
-"""
+"""Tensor files and checkpoints. A tensor file is a safetensors file whose header is checked before anything is
+allocated. A checkpoint is one tensor file with the arrays and facts that a learner resumes from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,21 +80,18 @@ def encode_tensors(arrays: Arrays, metadata: Mapping[str, str] | None = None) ->
 
 def read_tensors(path: Path) -> tuple[Arrays, dict[str, str]]:
     """The arrays and metadata of a file. Never allocates more than the size of the file."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        start = file.read(_LENGTH_BYTES)
-        length = int.from_bytes(start, "little")
-        if len(start) < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _LONGEST_HEADER):
-            raise BadTensorFile(_not_safetensors(start, size))
-        file.seek(0)
-        return decode_tensors(file.read())
+    return decode_tensors(path.read_bytes())
 
 
 def decode_tensors(content: bytes) -> tuple[Arrays, dict[str, str]]:
     """The arrays and metadata of a file's content, which must be as its header declares."""
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
     if len(content) < _LENGTH_BYTES or length > min(len(content) - _LENGTH_BYTES, _LONGEST_HEADER):
-        raise BadTensorFile(_not_safetensors(content[:_LENGTH_BYTES], len(content)))
+        if content[:1] == b"\x80" or content[:4] == b"PK\x03\x04":
+            reason = "a pickle or an archive, which can execute; convert it to safetensors where it comes from"
+        else:
+            reason = f"empty, cut short or not a safetensors file ({len(content):,} bytes)"
+        raise BadTensorFile(f"it is {reason}")
     header = content[_LENGTH_BYTES : _LENGTH_BYTES + length]
     metadata = _check_header(header, len(content) - _LENGTH_BYTES - length)
     try:
@@ -130,12 +123,6 @@ def _check_header(header: bytes, data_bytes: int) -> dict[str, str]:
     return metadata
 
 
-def _not_safetensors(start: bytes, size: int) -> str:
-    if start[:1] == b"\x80" or start[:4] == b"PK\x03\x04":
-        return "it is a pickle or an archive, which can execute; convert it to safetensors where it comes from"
-    return f"it is empty, cut short or not a safetensors file ({size:,} bytes)"
-
-
 def _outline(arrays: Arrays) -> bytes:
     return json.dumps([(name, arrays[name].dtype.str, arrays[name].shape) for name in sorted(arrays)]).encode()
 
@@ -152,13 +139,11 @@ class Checkpoint:
     step: int
     arrays: Arrays
     facts: dict[str, Any]
-    damaged: tuple[str, ...] = ()
-    """File names of newer checkpoints that could not be read."""
+    damaged: tuple[str, ...] = ()  # file names of newer checkpoints that could not be read
 
 
 class Checkpoints:
-    """The last `keep` checkpoints of one writer. The latest is the one saved last, whatever its step: a reset
-    player starts again from step 0."""
+    """The last `keep` checkpoints of one writer. The latest is the one saved last: a reset player starts at step 0."""
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
         if keep < 1:

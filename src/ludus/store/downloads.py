@@ -21,8 +21,7 @@ import msgspec
 from ludus.store.files import UNREADABLE, StoreError, atomic_write, exclusive, make_folder, sync_folder
 
 SCHEMES = ("http", "https")
-TIMEOUT_S = 30.0
-"""Seconds without data after which a server is given up."""
+TIMEOUT_S = 30.0  # seconds without data after which a server is given up
 _SMALL = 1 << 20
 _CHUNK = 1 << 20
 _RETRIED_CODES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -56,16 +55,14 @@ class DownloadRules:
     max_bytes: int = 8 << 30
     timeout_s: float = TIMEOUT_S
     attempts: int = 5
-    first_wait_s: float = 1.0
-    """Wait before the second attempt; doubled for each further one."""
+    first_wait_s: float = 1.0  # wait before the second attempt; doubled for each further one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Download:
     path: Path
     sha256: str
-    checked_by: str | None
-    """The source of the digest that the file was checked against; None: unchecked."""
+    checked_by: str | None  # the source of the digest that the file was checked against; None: unchecked
 
 
 def download(
@@ -77,26 +74,26 @@ def download(
     report: Report = lambda _: None,
     advance: Advance = lambda done, total: None,
 ) -> Download:
-    """Fetch a file into `folder` (default: the cache). The caller removes it after use.
-
-    Without `sha256`, a digest is looked for at URL.sha256. `report` is called with every failed attempt, `advance`
-    with the bytes so far and the total.
-    """
+    """Fetch a file into `folder` (default: the cache). The caller removes it after use. Without `sha256`, a digest is
+    looked for at URL.sha256. `report` is called with every failed attempt, `advance` with the bytes so far and the
+    total."""
     rules = rules or DownloadRules()
-    folder = folder or cache_folder()
+    # A download is kept there until it is in a model pool, so that it can be resumed.
+    folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludus" / "downloads"
     require_web(url)
     make_folder(folder)
     path = folder / hashlib.sha256(url.encode()).hexdigest()[:32]
     checked_by = "the given digest" if sha256 is not None else None
     if sha256 is None:
-        beside = _with_suffix(url, ".sha256")
+        parts = urlsplit(url)
+        beside = urlunsplit(parts._replace(path=f"{parts.path}.sha256"))
         sha256 = _digest_beside(beside, rules, report)
         checked_by = beside if sha256 is not None else None
     with exclusive(path.with_suffix(".lock")):
         if sha256 is not None and path.exists() and file_digest(path) == sha256:
             return Download(path=path, sha256=sha256, checked_by=checked_by)
-        part = _Part(url, path.with_suffix(".part"), advance)
-        _retry(lambda: part.resume(rules, can_be_checked=sha256 is not None), part, rules, report)
+        part = _Part(url, path.with_suffix(".part"), rules, advance)
+        part.fetch(report, can_be_checked=sha256 is not None)
         found = file_digest(part.path)
         if sha256 is not None and found != sha256:
             part.remove()
@@ -108,21 +105,37 @@ def download(
 class _Part:
     """A partial download."""
 
-    def __init__(self, url: str, path: Path, advance: Advance) -> None:
+    def __init__(self, url: str, path: Path, rules: DownloadRules, advance: Advance) -> None:
         self.url = url
-        self._advance = advance
         self.path = path
         self._note_path = path.with_suffix(".json")
+        self._rules = rules
+        self._advance = advance
 
     @property
     def size(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def resume(self, rules: DownloadRules, *, can_be_checked: bool) -> None:
-        """Request the rest of the file. Without a digest to check the result, a partial download is continued only
-        if the response would show that the file has changed."""
+    def fetch(self, report: Report, *, can_be_checked: bool) -> None:
+        """Fetch the file in several attempts. Without a digest to check the result, a partial download is continued
+        only if the response would show that the file has changed."""
+        attempts = self._rules.attempts
+        for number in range(1, attempts + 1):
+            try:
+                self._resume(can_be_checked)
+                return
+            except BrokenOffError as error:
+                if number == attempts:
+                    kept = f"; {self.size:,} bytes are kept, the same command goes on there" if self.size else ""
+                    text = f"{self.url} could not be fetched in {number} attempts: {error}{kept}"
+                    raise DownloadError(text) from error
+                wait_s = self._rules.first_wait_s * 2 ** (number - 1)
+                report(f"{error}; attempt {number + 1} of {attempts} in {wait_s:g} s")
+                time.sleep(wait_s)
+
+    def _resume(self, can_be_checked: bool) -> None:
         note = self._note()
-        have = self.size if note is not None and (note.can_be_recognised or can_be_checked) else 0
+        have = self.size if note is not None and (note.etag or note.modified or can_be_checked) else 0
         if note is not None and have and have == note.length:
             return  # complete, but the process ended before the check
         headers = {"Range": f"bytes={have}-"} if have else {}
@@ -131,16 +144,16 @@ class _Part:
             headers["If-Range"] = condition
         try:
             with network(self.url):
-                answer = open_web(self.url, headers, rules.timeout_s)
+                answer = open_web(self.url, headers, self._rules.timeout_s)
         except RefusedError as error:
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and have:
                 self.remove()
                 raise BrokenOffError(_CHANGED) from None
             raise
         with answer:
-            self._take(answer, note, have, rules)
+            self._take(answer, note, have)
 
-    def _take(self, answer: http.client.HTTPResponse, note: _PartNote | None, have: int, rules: DownloadRules) -> None:
+    def _take(self, answer: http.client.HTTPResponse, note: _PartNote | None, have: int) -> None:
         start, length = _extent(answer)
         now = _PartNote(
             url=self.url,
@@ -155,29 +168,27 @@ class _Part:
         else:  # the whole file: the first request, a changed file, or a server without ranges
             self.remove()
             atomic_write(self._note_path, msgspec.json.encode(now))
-        if length is not None and length > rules.max_bytes:
+        if length is not None and length > self._rules.max_bytes:
             self.remove()
-            raise DownloadError(f"{self.url} has {length:,} bytes, the limit is {rules.max_bytes:,}")
+            raise DownloadError(f"{self.url} has {length:,} bytes, the limit is {self._rules.max_bytes:,}")
         try:
             with self.path.open("ab") as file:
-                size = self._copy(answer, file, start, length, rules)
+                size = self._copy(answer, file, start, length)
         except OSError as error:  # of the disk: `network` converts those of the network
             raise OSError(error.errno, f"cannot write: {error.strerror}", str(self.path)) from error
         if length is not None and size != length:
             raise BrokenOffError(f"the connection ended after {size:,} of {length:,} bytes")
 
-    def _copy(
-        self, answer: http.client.HTTPResponse, file: IO[bytes], size: int, length: int | None, rules: DownloadRules
-    ) -> int:
+    def _copy(self, answer: http.client.HTTPResponse, file: IO[bytes], size: int, length: int | None) -> int:
         while True:
             with network(self.url):
                 chunk = answer.read1(_CHUNK)
             if not chunk:
                 break
             size += len(chunk)
-            if size > rules.max_bytes:
+            if size > self._rules.max_bytes:
                 self.remove()
-                raise DownloadError(f"{self.url} has more than the limit of {rules.max_bytes:,} bytes")
+                raise DownloadError(f"{self.url} has more than the limit of {self._rules.max_bytes:,} bytes")
             file.write(chunk)
             self._advance(size, length)
         file.flush()
@@ -215,25 +226,6 @@ class _PartNote(msgspec.Struct, frozen=True, kw_only=True):
             answer.etag in ("", self.etag) and answer.modified in ("", self.modified) and answer.length == self.length
         )
 
-    @property
-    def can_be_recognised(self) -> bool:
-        """Whether a later response would show that the file has changed."""
-        return bool(self.etag or self.modified)
-
-
-def _retry(attempt: Callable[[], None], part: _Part, rules: DownloadRules, report: Report) -> None:
-    for number in range(1, rules.attempts + 1):
-        try:
-            return attempt()
-        except BrokenOffError as error:
-            if number == rules.attempts:
-                kept = f"; {part.size:,} bytes are kept, the same command goes on there" if part.size else ""
-                raise DownloadError(f"{part.url} could not be fetched in {number} attempts: {error}{kept}") from error
-            wait_s = rules.first_wait_s * 2 ** (number - 1)
-            report(f"{error}; attempt {number + 1} of {rules.attempts} in {wait_s:g} s")
-            time.sleep(wait_s)
-    return None
-
 
 def _extent(answer: http.client.HTTPResponse) -> tuple[int, int | None]:
     """The offset of the body in the file, and the length of the file."""
@@ -257,11 +249,6 @@ def _digest_beside(url: str, rules: DownloadRules, report: Report) -> str | None
     if len(found) != 1:
         raise DownloadError(f"{url} holds {len(found)} digests, not one; say which with --digest")
     return str(found[0]).lower()
-
-
-def _with_suffix(url: str, suffix: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=parts.path + suffix))
 
 
 def is_url(text: str) -> bool:
@@ -288,12 +275,6 @@ def parse_digest(text: str) -> str:
 def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept until they are in a model pool, so that they can be resumed."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "ludus" / "downloads"
 
 
 def fetch_text(url: str, timeout_s: float = TIMEOUT_S) -> str:

@@ -17,8 +17,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of decoding bytes that are not valid JSON, whether damaged or malicious."""
 
 _ASIDE_PATTERN = "." + "[0-9a-f]" * 16 + ".tmp"
-_LONGEST_NAME_BYTES = 200
-"""Leaves room for suffixes: file systems allow 255 bytes."""
+_LONGEST_NAME_BYTES = 200  # leaves room for suffixes: file systems allow 255 bytes
 
 
 class StoreError(Exception):
@@ -30,8 +29,7 @@ class BadName(StoreError, ValueError):  # noqa: N818
 
 
 def atomic_write(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Write a temporary file, sync it, rename it, and sync the folder: `path` is always the old or the new file.
-    Without `sync` this holds for readers, but not after a power cut."""
+    """Replace a file: readers, and with `sync` a power cut, leave either the old file or the new one."""
     try:
         descriptor, aside = _open_aside(path.parent)
         try:
@@ -112,11 +110,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def safe_name(name: str, what: str) -> str:
-    """`name` as one path component, different for different names. `what` it names goes into errors.
-
-    Names come from configuration files and remote callers. Characters that could leave the folder are escaped;
-    those that could deceive a reader (control and direction characters) are refused.
-    """
+    """`name` as one path component, different for different names. `what` it names goes into errors. Names come from
+    configuration files and remote callers. Characters that could leave the folder are escaped; those that could deceive
+    a reader (control and direction characters) are refused."""
     if not name:
         raise BadName(f"{what} is empty")
     shown = ascii(name if len(name) <= 40 else name[:40] + "...")

@@ -1,7 +1,5 @@
-"""The ledger: every event of a run in order. An append returns only after its events are synced to disk.
-
-Each issued match gets exactly one terminal row, finished or void. The league is a fold over these rows.
-"""
+"""The ledger: every event of a run in order. An append returns only after its events are synced to disk. Each issued
+match gets exactly one terminal row, finished or void. The league is a fold over these rows."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from ludus.data.records import AnyEvent, Match, MatchFinished, MatchIssued, Matc
 from ludus.store.files import UNREADABLE, StoreError
 
 APPLICATION_ID = int.from_bytes(b"Ludu", "big")
-SCHEMA_VERSION = 2
-"""2: settings name classes by their public names."""
+SCHEMA_VERSION = 2  # 2: settings name classes by their public names
 
 _ISSUED = "kind = 'match_issued'"
 _ENDED = "kind IN ('match_finished', 'match_void')"
@@ -111,16 +108,14 @@ class Ledger:
         with self._transaction():
             return [self._insert(event, body) for event, body in rows]
 
-    def tail(self, after: int, limit: int = _PAGE_ROWS, *, without: str = "") -> list[tuple[int, AnyEvent]]:
-        """Up to `limit` rows after row `after`, without rows of the kind `without`."""
-        found = self._query(
-            "SELECT seq, body FROM rows WHERE seq > ? AND kind != ? ORDER BY seq LIMIT ?", (after, without, limit)
-        )
+    def tail(self, after: int, limit: int = _PAGE_ROWS) -> list[tuple[int, AnyEvent]]:
+        """Up to `limit` rows after row `after`."""
+        found = self._query("SELECT seq, body FROM rows WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
         return [(seq, self._decode(seq, body)) for seq, body in found]
 
-    def replay(self, after: int = 0, *, without: str = "") -> Iterator[tuple[int, AnyEvent]]:
+    def replay(self, after: int = 0) -> Iterator[tuple[int, AnyEvent]]:
         """All rows after row `after`, in order. They are read in pages, so that no writer waits."""
-        while page := self.tail(after, without=without):
+        while page := self.tail(after):
             yield from page
             after = page[-1][0]
 
@@ -146,8 +141,7 @@ class Ledger:
         return self._decode(*found[0]) if found else None
 
     def ends(self, after: int = 0) -> Iterator[tuple[int, Match, MatchVoid | None]]:
-        """Matches that ended after row `after`: the row of the end, the match, and the event if it is void.
-        Results are not decoded, so that this is quicker than a replay."""
+        """(row, match, event if void) of matches that ended after row `after`. It is quick: no result is decoded."""
         while page := self._query(_ENDS, (after, _PAGE_ROWS)):
             for after, number, body, void in page:
                 issued = self._decode(number, body)
@@ -234,7 +228,8 @@ class Ledger:
 
     def _insert(self, event: AnyEvent, body: bytes) -> int:
         match_id = _match_id(event)
-        if isinstance(event, MatchLeased | MatchFinished | MatchVoid) and not self._is_issued(match_id):
+        follows = isinstance(event, MatchLeased | MatchFinished | MatchVoid)
+        if follows and not self._query(f"SELECT 1 FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,)):
             raise UnknownMatch(
                 f"ledger {self.path}: match {match_id} was never issued, the last one is"
                 f" {self.next_match_id() - 1}; refused {_outcome(event)}"
@@ -244,23 +239,19 @@ class Ledger:
                 "INSERT INTO rows (kind, match_id, body) VALUES (?, ?, ?)", (_kind(event), match_id, body)
             )
         except sqlite3.IntegrityError:
-            raise self._duplicate(event) from None
+            assert match_id is not None
+            raise self._duplicate(event, match_id) from None
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
-    def _duplicate(self, event: AnyEvent) -> LedgerError:
-        match_id = _match_id(event)
+    def _duplicate(self, event: AnyEvent, match_id: int) -> LedgerError:
         if isinstance(event, MatchIssued):
             return DuplicateMatch(
                 f"ledger {self.path}: match {match_id} is issued already; the next free id is {self.next_match_id()}"
             )
-        assert match_id is not None
         first = self.end_of(match_id)
         assert first is not None
         return DuplicateResult(self.path, first, event)
-
-    def _is_issued(self, match_id: int | None) -> bool:
-        return bool(self._query(f"SELECT 1 FROM rows WHERE match_id = ? AND {_ISSUED}", (match_id,)))
 
     def _encode(self, event: AnyEvent) -> bytes:
         """Encode an event and decode it again: a NaN would be written as null and make the run unreadable."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urljoin
@@ -22,12 +22,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.checks import nearest
+from ludus.data.checks import did_you_mean, nearest
 from ludus.data.records import ModelId, PlayerAdded
 from ludus.store.checkpoints import Arrays
 from ludus.store.downloads import fetch_text, is_url, parse_digest
 from ludus.store.files import UNREADABLE, StoreError
-from ludus.store.model_pool import VARIANTS, ModelPool, UnknownModel, Variant, hint
+from ludus.store.model_pool import VARIANTS, UnknownModel, Variant
 from ludus.store.run_folder import RunFolder
 
 _DIGEST = "sha256="
@@ -66,8 +66,7 @@ Address = RunModel | LocalFile | WebFile
 class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model of an index."""
 
-    url: str
-    """Relative to the index, or absolute."""
+    url: str  # relative to the index, or absolute
     sha256: str
     description: str = ""
 
@@ -85,20 +84,12 @@ def find_address(text: str, *, index: str | None = None) -> Address:
     if hash_sign:
         return _find_in_run(RunFolder.open(place), rest)
     if Path(text).is_dir():
-        players = _players(RunFolder.open(text).models)
-        raise BadAddress(f"{text} is a run: which model? write {text}#PLAYER; there are {players}")
+        players = {entry.model.player: None for entry in RunFolder.open(text).models.entries()}
+        known = ", ".join([*players][:8]) or "none yet"
+        raise BadAddress(f"{text} is a run: which model? write {text}#PLAYER; there are {known}")
     if "/" in text or text.endswith(_FILE_ENDINGS):
         return LocalFile(path=_existing(text))
     return _find_in_index(text, index)
-
-
-def read_index(place: str) -> dict[str, IndexEntry]:
-    """Read an index of models, a JSON file on disk or on the web."""
-    content = fetch_text(place).encode() if is_url(place) else Path(place).read_bytes()
-    try:
-        return msgspec.json.decode(content, type=dict[str, IndexEntry])
-    except UNREADABLE as error:
-        raise BadAddress(f"index {place} does not read: {error}") from error
 
 
 def added_players(run: RunFolder) -> dict[str, PlayerAdded]:
@@ -115,9 +106,13 @@ def _find_in_index(name: str, index: str | None) -> Address:
         raise BadAddress(
             f"{name!r} is no file, URL or RUN#PLAYER; for a name, say in which index: --index or LUDUS_MODEL_INDEX"
         )
-    entries = read_index(index)
+    content = fetch_text(index).encode() if is_url(index) else Path(index).read_bytes()
+    try:
+        entries = msgspec.json.decode(content, type=dict[str, IndexEntry])
+    except UNREADABLE as error:
+        raise BadAddress(f"index {index} does not read: {error}") from error
     if name not in entries:
-        raise BadAddress(f"no model {name!r} in index {index}{hint(name, entries)}")
+        raise BadAddress(f"no model {name!r} in index {index}{did_you_mean(name, entries)}")
     entry = entries[name]
     digest = parse_digest(entry.sha256)
     if is_url(entry.url) or is_url(index):
@@ -151,7 +146,7 @@ def _resolve(run: RunFolder, name: str) -> ModelId:
         known = dict.fromkeys([*added, *(entry.model.player for entry in run.models.entries())])
         if ":" in name or "@" in name or not known:
             raise
-        raise BadAddress(f"no player {name!r} in run {run.path}{hint(name, known)}") from error
+        raise BadAddress(f"no player {name!r} in run {run.path}{did_you_mean(name, known)}") from error
 
 
 def _fragment_digest(text: str, fragment: str) -> str | None:
@@ -172,11 +167,6 @@ def _existing(place: str) -> Path:
     raise BadAddress(f"no file {place}{offer}")
 
 
-def _players(pool: ModelPool) -> str:
-    names = {entry.model.player: None for entry in pool.entries()}
-    return ", ".join([*names][:8]) or "none yet"
-
-
 class BadWeightMap(StoreError):  # noqa: N818
     """A map of names that contradicts itself or the weights."""
 
@@ -185,26 +175,20 @@ class WeightSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The array of a file that one of our weights is read from."""
 
     name: str
-    transpose: bool = False
-    """The file has this matrix transposed."""
+    transpose: bool = False  # the file has this matrix transposed
 
 
 class WeightMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Maps our names to those of a file. Weights that it does not name keep their names.
+    """Maps our names to those of a file. Weights that it does not name keep their names. Our names are KIND/PARAMETER,
+    or PARAMETER for all kinds of seat. A `*` stands for any text; the nth `*` of the file's name is replaced by the
+    text of our nth `*`. A full name takes precedence over patterns, and the first pattern that fits over later ones."""
 
-    Our names are KIND/PARAMETER, or PARAMETER for all kinds of seat. A `*` stands for any text; the nth `*` of the
-    file's name is replaced by the text of our nth `*`. A full name takes precedence over patterns, and the first
-    pattern that fits over later ones.
-    """
-
-    place: str | None = None
-    """Key of the weights in the checkpoint, such as `model_state_dict`; None: the only one."""
-    average: str | None = None
-    """Key of their average, if the checkpoint has one."""
+    place: str | None = None  # key of the weights in the checkpoint, such as `model_state_dict`; None: the only one
+    average: str | None = None  # key of their average, if the checkpoint has one
     weights: dict[str, str | WeightSource] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WrongShape:
     ours: str
     theirs: str
@@ -217,19 +201,13 @@ class WrongShape:
 class Matching:
     """Our weights and those of a file, by name."""
 
-    sources: Mapping[str, str]
-    """Our names to the file's, where both exist and fit."""
-    arrays: Arrays
-    """Our names with the file's values."""
-    missing: Mapping[str, str]
-    """Our weights that the file lacks, with the name that was looked for."""
+    sources: Mapping[str, str]  # our names to the file's, where both exist and fit
+    arrays: Arrays  # our names with the file's values
+    missing: Mapping[str, str]  # our weights that the file lacks, with the name that was looked for
     wrong: tuple[WrongShape, ...]
-    left_over: tuple[str, ...]
-    """Arrays of the file that are not used."""
-    guesses: Mapping[str, WeightSource] = field(default_factory=dict)
-    """For missing weights and those of another shape: unused arrays that fit, chosen by name and order."""
-    nearest: Mapping[str, str] = field(default_factory=dict)
-    """For missing weights without a guess: the most similar unused name."""
+    left_over: tuple[str, ...]  # arrays of the file that are not used
+    guesses: Mapping[str, WeightSource]  # for missing and wrong weights: unused arrays that fit, by name and order
+    nearest: Mapping[str, str]  # for missing weights without a guess: the most similar unused name
 
     @property
     def is_complete(self) -> bool:
@@ -254,8 +232,7 @@ def require_used(names: WeightMap, ours: Arrays) -> None:
     for line in names.weights:
         known = [written for name in ours for written in _written(name)]
         if line not in known and not any(_pattern(line).fullmatch(name) for name in known):
-            near = nearest(line, known)
-            offer = f"; did you mean {near!r}?" if near else f"; ours are {', '.join([*ours][:4])}, ..."
+            offer = did_you_mean(line, known, f"ours are {', '.join([*ours][:4])}, ...")
             raise BadWeightMap(f"the map names {line!r}, which is none of our weights{offer}")
 
 
@@ -271,11 +248,13 @@ def match_weights(ours: Arrays, theirs: Arrays, names: WeightMap, *, prefix: str
             missing[name] = taken.name
             continue
         given = theirs[taken.name].T if taken.transpose else theirs[taken.name]
-        problem = _misfit(needed, given)
-        if problem is None:
-            arrays[name], sources[name] = _converted(given, needed, name), taken.name
+        if given.shape != needed.shape:
+            hint = "transpose: true would make it fit" if given.shape[::-1] == needed.shape else ""
+            wrong.append(WrongShape(name, taken.name, str(needed.shape), str(given.shape), hint))
+        elif not np.can_cast(given.dtype, needed.dtype, "same_kind"):
+            wrong.append(WrongShape(name, taken.name, str(needed.dtype), str(given.dtype)))
         else:
-            wrong.append(WrongShape(ours=name, theirs=taken.name, **problem))
+            arrays[name], sources[name] = _converted(given, needed, name), taken.name
     used = {*sources.values(), *(one.theirs for one in wrong)}
     left_over = tuple(name for name in theirs if name not in used)
     unmatched = [*missing, *(one.ours for one in wrong)]
@@ -339,15 +318,6 @@ def _taken(given: str | WeightSource) -> WeightSource:
 
 def _pattern(ours: str) -> re.Pattern[str]:
     return re.compile("(.*)".join(map(re.escape, ours.split(_WILD))))
-
-
-def _misfit(needed: NDArray[Any], given: NDArray[Any]) -> dict[str, str] | None:
-    if given.shape != needed.shape:
-        hint = "transpose: true would make it fit" if given.shape[::-1] == needed.shape else ""
-        return {"needed": str(needed.shape), "given": str(given.shape), "hint": hint}
-    if not np.can_cast(given.dtype, needed.dtype, "same_kind"):
-        return {"needed": str(needed.dtype), "given": str(given.dtype), "hint": ""}
-    return None
 
 
 def _converted(given: NDArray[Any], needed: NDArray[Any], name: str) -> NDArray[Any]:

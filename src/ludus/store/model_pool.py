@@ -1,9 +1,7 @@
-"""The model pool: weights by model id, each with a digest, an architecture and a lineage.
-
-A model is two files: weights and a sidecar that describes them. The sidecar is written last and removed first, so
-every entry has its weights. A removed model leaves its sidecar behind as `.gone`, so that lineages stay complete and
-its id is never reused for other content.
-"""
+"""The model pool: weights by model id, each with a digest, an architecture and a lineage. A model is two files: weights
+and a sidecar that describes them. The sidecar is written last and removed first, so every entry has its weights. A
+removed model leaves its sidecar behind as `.gone`, so that lineages stay complete and its id is never reused for other
+content."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from urllib.parse import unquote
 import msgspec
 from numpy.typing import NDArray
 
-from ludus.data.checks import nearest
+from ludus.data.checks import did_you_mean
 from ludus.data.records import ModelId
 from ludus.store.checkpoints import (
     Arrays,
@@ -41,10 +39,8 @@ from ludus.store.files import (
 
 Variant = Literal["live", "average"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
-LATEST = "latest"
-"""The tag of every player's newest model."""
-BEST = "best"
-"""The tag of the snapshot with the best evaluation."""
+LATEST = "latest"  # the tag of every player's newest model
+BEST = "best"  # the tag of the snapshot with the best evaluation
 
 
 class ModelPoolError(StoreError):
@@ -102,7 +98,7 @@ class ModelPool:
         )
         sidecar = self._sidecar(model, variant)
         described = _describe(entry)
-        if parent is not None and not self._is_recorded(parent):
+        if parent is not None and not any(path.exists() for path in self._records(parent)):
             raise UnknownModel(f"{model} names parent {parent}, which was never in the pool {self.folder}")
         make_folder(sidecar.parent)
         with exclusive(sidecar.parent / ".lock"):
@@ -128,12 +124,11 @@ class ModelPool:
     def fetch(self, model: ModelId, variant: Variant = "live") -> Arrays:
         """The weights, checked against their digest."""
         entry = self.entry(model, variant)
-        place = self._sidecar(model, variant).with_suffix(".safetensors")
-        return checked_weights(self.content(model, variant), entry, str(place))
+        return checked_weights(self.content(model, variant), entry, str(self._weights(model, variant)))
 
     def content(self, model: ModelId, variant: Variant = "live") -> bytes:
         """The bytes of the weights file, unchecked."""
-        path = self._sidecar(model, variant).with_suffix(".safetensors")
+        path = self._weights(model, variant)
         try:
             return path.read_bytes()
         except FileNotFoundError as error:
@@ -148,7 +143,7 @@ class ModelPool:
         if _gone(sidecar).exists():
             raise UnknownModel(f"{model} ({variant}) was collected as garbage from {self.folder}")
         others = {str(known.model): None for known in self.entries() if known.variant == variant}
-        raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{hint(str(model), others)}")
+        raise UnknownModel(f"no model {model} ({variant}) in {self.folder}{did_you_mean(str(model), others)}")
 
     def entries(self) -> list[ModelEntry]:
         """All models of the pool, sorted by id."""
@@ -156,7 +151,7 @@ class ModelPool:
 
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]:
         """The model and its ancestors back to the first, including collected ones."""
-        return lineage_in(model, lambda one: self._recorded(one).parent, str(self.folder))
+        return lineage_in(model, self._parent, str(self.folder))
 
     def tag(self, name: str, model: ModelId) -> None:
         """Let `player@name` mean `model` until the tag is moved."""
@@ -171,7 +166,8 @@ class ModelPool:
                 model = ModelId.parse(text)
             except ValueError:
                 return self._latest(text)
-            return model if self._variants(model) else self.entry(model).model
+            self._require(model)
+            return model
         if tag == LATEST:
             return self._latest(player)
         path = self._player_folder(player) / "tags" / safe_name(tag, "tag")
@@ -180,7 +176,7 @@ class ModelPool:
         except FileNotFoundError:
             self._latest(player)  # an unknown player is the more useful error
             known = sorted(file.name for file in path.parent.glob("[!.]*"))
-            raise UnknownModel(f"player {player!r} has no tag {tag!r}{hint(tag, [*known, LATEST])}") from None
+            raise UnknownModel(f"player {player!r} has no tag {tag!r}{did_you_mean(tag, [*known, LATEST])}") from None
         except UNREADABLE as error:
             raise DamagedModel(f"tag {path} does not read: {error}") from error
 
@@ -190,14 +186,13 @@ class ModelPool:
         for path in sorted(self.folder.glob("*/tags/[!.]*")):
             name = unquote(path.name)
             found.setdefault(self.resolve(f"{unquote(path.parent.parent.name)}@{name}"), []).append(name)
-        newest = {model.player: model for model in (entry.model for entry in self.entries())}
-        for model in newest.values():
+        for model in {entry.model.player: entry.model for entry in self.entries()}.values():
             found.setdefault(model, []).append(LATEST)
         return found
 
     def size(self, model: ModelId, variant: Variant = "live") -> int:
         """Bytes of the weights on disk."""
-        return self._sidecar(model, variant).with_suffix(".safetensors").stat().st_size
+        return self._weights(model, variant).stat().st_size
 
     def pin(self, model: ModelId) -> None:
         """Protect `model` from garbage collection until it is unpinned, across restarts."""
@@ -216,22 +211,25 @@ class ModelPool:
         for folder in sorted(path.parent for path in self.folder.glob("*/.lock")):
             with exclusive(folder / ".lock"):
                 models = sorted({entry.model for entry in self._entries_in(glob.escape(folder.name))})
-                held = {*models[max(0, len(models) - keep_last) :], *referenced, *_tagged(folder)}
+                tags = [path.read_bytes() for path in (folder / "tags").glob("[!.]*")]
+                tagged = [msgspec.json.decode(tag, type=ModelId) for tag in tags]
+                held = {*models[max(0, len(models) - keep_last) :], *referenced, *tagged}
                 for model in models:
                     if model not in held and not self._pin(model).exists():
                         self._remove(model)
                         removed.append(model)
-                _remove_leftovers(folder)
+                for weights in folder.glob("*.safetensors"):  # of publishers and collectors that died
+                    if not weights.with_suffix(".json").exists():
+                        weights.unlink()
+                clean_temporaries(folder)
         return removed
 
     @contextmanager
     def _holding(self, model: ModelId) -> Iterator[None]:
         """Hold the player's lock, so that the model is not collected meanwhile."""
-        if not self._variants(model):
-            self.entry(model)
+        self._require(model)
         with exclusive(self._player_folder(model.player) / ".lock"):
-            if not self._variants(model):
-                self.entry(model)
+            self._require(model)
             yield
 
     def _set_tag(self, name: str, model: ModelId) -> None:
@@ -258,24 +256,24 @@ class ModelPool:
         own = [model for model in models if model.player == player]
         if not own:
             players = {model.player: None for model in models}
-            raise UnknownModel(f"no models of player {player!r} in {self.folder}{hint(player, players)}")
+            raise UnknownModel(f"no models of player {player!r} in {self.folder}{did_you_mean(player, players)}")
         return max(own)
+
+    def _require(self, model: ModelId) -> None:
+        if not self._variants(model):
+            self.entry(model)  # raises an error that says why
 
     def _variants(self, model: ModelId) -> list[Variant]:
         return [variant for variant in VARIANTS if self._sidecar(model, variant).exists()]
 
-    def _is_recorded(self, model: ModelId) -> bool:
+    def _records(self, model: ModelId) -> list[Path]:
+        """The files that may describe a model, even a collected one."""
         sidecars = [self._sidecar(model, variant) for variant in VARIANTS]
-        return any(path.exists() or _gone(path).exists() for path in sidecars)
+        return [path for sidecar in sidecars for path in (sidecar, _gone(sidecar))]
 
-    def _recorded(self, model: ModelId) -> ModelEntry:
-        """The entry of a model, even of a collected one."""
-        for variant in VARIANTS:
-            sidecar = self._sidecar(model, variant)
-            entry = self._read_sidecar(sidecar, model) or self._read_sidecar(_gone(sidecar), model)
-            if entry is not None:
-                return entry
-        return self.entry(model)
+    def _parent(self, model: ModelId) -> ModelId | None:
+        recorded = filter(None, (self._read_sidecar(path, model) for path in self._records(model)))
+        return (next(recorded, None) or self.entry(model)).parent
 
     def _player_folder(self, player: str) -> Path:
         return self.folder / safe_name(player, "player")
@@ -285,6 +283,9 @@ class ModelPool:
             raise ModelPoolError(f"no variant {variant!r} of {model}; there are {', '.join(VARIANTS)}")
         kind = "" if variant == "live" else f".{variant}"
         return self._player_folder(model.player) / f"{_numbers(model)}{kind}.json"
+
+    def _weights(self, model: ModelId, variant: Variant) -> Path:
+        return self._sidecar(model, variant).with_suffix(".safetensors")
 
     def _pin(self, model: ModelId) -> Path:
         return self._player_folder(model.player) / "pins" / _numbers(model)
@@ -312,27 +313,15 @@ def _describe(entry: ModelEntry) -> bytes:
     """Encode a sidecar and decode it again: a NaN among the facts would be written as null."""
     try:
         described = msgspec.json.encode(entry)
-        if msgspec.json.decode(described, type=ModelEntry) == entry:
-            return described
+        if msgspec.json.decode(described, type=ModelEntry) != entry:
+            raise ValueError("as other values")
+        return described
     except (*UNREADABLE, TypeError, ValueError, OverflowError) as error:
         raise ModelPoolError(f"facts of {entry.model} do not read back ({error}): {entry.facts}") from error
-    raise ModelPoolError(f"facts of {entry.model} do not read back as they are: {entry.facts}")
 
 
 def _gone(sidecar: Path) -> Path:
     return sidecar.with_suffix(".gone")
-
-
-def _tagged(folder: Path) -> set[ModelId]:
-    return {msgspec.json.decode(path.read_bytes(), type=ModelId) for path in (folder / "tags").glob("[!.]*")}
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the files of publishers and collectors that died. The caller holds the folder's lock."""
-    for weights in folder.glob("*.safetensors"):
-        if not weights.with_suffix(".json").exists():
-            weights.unlink()
-    clean_temporaries(folder)
 
 
 def checked_weights(content: bytes, entry: ModelEntry, place: str) -> Arrays:
@@ -353,11 +342,3 @@ def lineage_in(model: ModelId, parent_of: Callable[[ModelId], ModelId | None], p
             raise DamagedModel(f"the lineage of {model} in {place} goes in a circle at {parent}")
         line.append(parent)
     return tuple(line)
-
-
-def hint(wrong: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest known name, or some known names."""
-    names = list(known)
-    if close := nearest(wrong, names):
-        return f"; did you mean {close!r}?"
-    return f"; there are {', '.join(names[:8])}" if names else "; it is empty"

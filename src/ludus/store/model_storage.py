@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ludus.data.checks import did_you_mean
 from ludus.data.records import ModelId
 from ludus.store.checkpoints import Arrays
 from ludus.store.files import UNREADABLE, StoreError, atomic_write, exclusive, make_folder
@@ -23,14 +24,12 @@ from ludus.store.model_pool import (
     UnknownModel,
     Variant,
     checked_weights,
-    hint,
     lineage_in,
 )
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
 
-REDIS = ("redis://", "rediss://", "unix://")
-"""Prefixes of addresses."""
+REDIS = ("redis://", "rediss://", "unix://")  # prefixes of addresses
 FILES = "files"
 MOST_BYTES = 2 * 2**30
 _PATIENCE_S = 5.0
@@ -66,8 +65,7 @@ class ModelStorage:
 
 
 class MirroredPool(ModelPool):
-    """A pool of files that mirrors published models in Redis. While Redis is unreachable it prints a warning; the
-    next publication catches up."""
+    """A pool of files, mirrored in Redis. If Redis is unreachable it warns, and the next publication catches up."""
 
     def __init__(self, folder: str | Path, mirror: RedisModels) -> None:
         super().__init__(folder)
@@ -109,7 +107,8 @@ class RedisModels:
         if not url.startswith(REDIS) or not run:
             raise StoreError(f"{address!r} is no place for models in Redis: redis://HOST:PORT/NUMBER#RUN")
         self._prefix = f"ludus:{run}"
-        self._shown = f"Redis ({_without_password(url)}, run {run})"
+        scheme, _, rest = url.partition("://")
+        self._shown = f"Redis ({scheme}://{rest.rpartition('@')[2]}, run {run})"  # without a password
         try:
             import redis
         except ModuleNotFoundError as error:
@@ -138,7 +137,7 @@ class RedisModels:
         found = self._do("hget", f"{self._prefix}:entries", _name(model, variant))
         if found is None:
             known = [name.partition(" ")[0] for name in self.known()]
-            raise UnknownModel(f"no model {model} ({variant}) in {self._shown}{hint(str(model), known)}")
+            raise UnknownModel(f"no model {model} ({variant}) in {self._shown}{did_you_mean(str(model), known)}")
         return self._decoded(found)
 
     def content(self, model: ModelId, variant: Variant = "live") -> bytes:
@@ -150,21 +149,20 @@ class RedisModels:
 
     def resolve(self, text: str) -> ModelId:
         player, at, tag = text.rpartition("@")
-        entries = self._entries()
         if at and tag != LATEST:
             tagged = self._do("hgetall", f"{self._prefix}:tags")
             tags = {name.decode(): model.decode() for name, model in tagged.items()}
             if text in tags:
                 return ModelId.parse(tags[text])
-            raise UnknownModel(f"{self._shown} has no {text!r}{hint(text, tags)}")
-        models = {str(entry.model): entry.model for entry in entries}
+            raise UnknownModel(f"{self._shown} has no {text!r}{did_you_mean(text, tags)}")
+        models = {str(entry.model): entry.model for entry in self._entries()}
         if not at and text in models:
             return models[text]
         name = player if at else text
         own = [model for model in models.values() if model.player == name]
         if not own:
             known = {model.player for model in models.values()} | set(models)
-            raise UnknownModel(f"no models of player {name!r} in {self._shown}{hint(name, known)}")
+            raise UnknownModel(f"no models of player {name!r} in {self._shown}{did_you_mean(name, known)}")
         return max(own)
 
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]:
@@ -193,24 +191,18 @@ class RedisModels:
 
 
 class ModelSource(Protocol):
-    """A source of models: a pool of files, a service, Redis."""
+    """A source of models: a pool of files, a service, Redis. Its methods are those of `ModelPool`."""
 
     def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry: ...
-    def content(self, model: ModelId, variant: Variant = "live") -> bytes:
-        """The bytes of the safetensors file."""
-
-    def resolve(self, text: str) -> ModelId:
-        """The model of `player` (its latest), `player@tag` or `player:incarnation:step`."""
-
+    def content(self, model: ModelId, variant: Variant = "live") -> bytes: ...
+    def resolve(self, text: str) -> ModelId: ...
     def lineage(self, model: ModelId) -> tuple[ModelId, ...]: ...
 
 
 class ModelCache:
-    """Caches models in a folder of at most `most_bytes`; the least recently used are evicted first.
-
-    Files are named by the digest of their content and checked whenever they are read; a damaged file is fetched
-    again. Processes may share the folder.
-    """
+    """Caches models in a folder of at most `most_bytes`; the least recently used are evicted first. Files are named by
+    the digest of their content and checked whenever they are read; a damaged file is fetched again. Processes may share
+    the folder."""
 
     def __init__(self, source: ModelSource, folder: str | Path, most_bytes: int = MOST_BYTES) -> None:
         if most_bytes < 0:
@@ -239,9 +231,7 @@ class ModelCache:
             os.utime(path)
             self.hits += 1
             return weights
-        except FileNotFoundError:
-            pass
-        except DamagedModel:
+        except (FileNotFoundError, DamagedModel):
             path.unlink(missing_ok=True)
         self.misses += 1
         content = self.source.content(model, variant)
@@ -264,8 +254,3 @@ class ModelCache:
 
 def _name(model: ModelId, variant: Variant) -> str:
     return f"{model} {variant}"
-
-
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -1,9 +1,7 @@
-"""How other processes reach the process that trains a run: requests, the lock and the status, all files.
-
-A request is a file in the folder `requests`. The trainer renames it, obeys it and writes an answer beside it. Of a
-command that withdraws its request and a trainer that takes it, exactly one succeeds. The lock names the process that
-trains the run, and `status.json` describes the run for `ludus status` and the dashboard.
-"""
+"""How other processes reach the process that trains a run: requests, the lock and the status, all files. A request is a
+file in the folder `requests`. The trainer renames it, obeys it and writes an answer beside it. Of a command that
+withdraws its request and a trainer that takes it, exactly one succeeds. The lock names the process that trains the run,
+and `status.json` describes the run for `ludus status` and the dashboard."""
 
 from __future__ import annotations
 
@@ -29,17 +27,13 @@ _ASKED, _TAKEN, _ANSWER = ".request", ".taken", ".answer"
 
 class EditRequest(msgspec.Struct, frozen=True, kw_only=True):
     edit: AnyEdit | Order
-    until: float
-    """Unix time after which the command no longer waits, so that the edit must not be made."""
+    until: float  # Unix time after which the command no longer waits, so that the edit must not be made
 
 
 class EditAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    done: str = ""
-    """What was done, in a sentence."""
-    refused: str | None = None
-    """Why nothing was done."""
-    failed: str | None = None
-    """The error during the edit, which may have been made or not."""
+    done: str = ""  # what was done, in a sentence
+    refused: str | None = None  # why nothing was done
+    failed: str | None = None  # the error during the edit, which may have been made or not
 
 
 class Asked:
@@ -64,11 +58,10 @@ class Asked:
 
     def withdraw(self) -> bool:
         """Remove the request; False if the trainer has already taken it."""
-        try:
+        with suppress(FileNotFoundError):
             self._path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
 
 class TakenRequest:
@@ -94,8 +87,7 @@ class RequestFolder:
         self._clean()
 
     def take(self) -> Iterator[TakenRequest]:
-        """New requests, oldest first. Reads the folder at most every `LOOK_EVERY_S` seconds; requests that the
-        caller does not consume stay for the next call."""
+        """New requests, oldest first, at most every `LOOK_EVERY_S`; the next call has those that were not consumed."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_S:
             return
@@ -107,7 +99,9 @@ class RequestFolder:
             except FileNotFoundError:
                 continue  # withdrawn
             try:
-                request = _read(taken)
+                if taken.stat().st_size > _MAX_BYTES:
+                    raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+                request = msgspec.json.decode(taken.read_bytes(), type=EditRequest)
             except (*UNREADABLE, ValueError, OSError) as error:
                 yield TakenRequest(taken, None, f"the request does not read: {error}")
                 continue
@@ -124,12 +118,6 @@ class RequestFolder:
         for path in self._folder.glob(f"*{_ANSWER}"):
             if path.stat().st_mtime < old:
                 path.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> EditRequest:
-    if path.stat().st_size > _MAX_BYTES:
-        raise ValueError(f"it has more than {_MAX_BYTES} bytes")
-    return msgspec.json.decode(path.read_bytes(), type=EditRequest)
 
 
 _open_locks: set[int] = set()
@@ -227,70 +215,54 @@ os.register_at_fork(after_in_child=_close_copies)
 
 
 PUBLISH_EVERY_S = 2.0
-SILENT_AFTER_S = 20.0
-"""Seconds without a new status after which the training process is reported as silent."""
+SILENT_AFTER_S = 20.0  # seconds without a new status after which the training process is reported as silent
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a run."""
 
     name: str
-    state: str
-    """working, starting, leaving, quarantined; of a service also waiting (for a node with its resources) and
-    ended"""
+    state: str  # working, starting, leaving or quarantined; of a service also waiting (for resources) and ended
     pid: int | None
     node: str
-    started: float
-    """Unix time."""
+    started: float  # Unix time
     restarts: int = 0
-    shares: dict[str, float] = {}
-    """Shares of its recent time, by activity."""
-    address: str = ""
-    """Of a service."""
-    cores: float | None = None
-    """Cores in use; None on a node that cannot be observed from here."""
-    memory: int | None = None
-    """Bytes of its own and of shared memory that it has touched."""
-    gpu_memory: int | None = None
-    """Bytes on all GPUs of its node."""
+    shares: dict[str, float] = {}  # shares of its recent time, by activity
+    address: str = ""  # of a service
+    cores: float | None = None  # cores in use; None on a node that cannot be observed from here
+    memory: int | None = None  # bytes of its own and of shared memory that it has touched
+    gpu_memory: int | None = None  # bytes on all GPUs of its node
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the run that the others wait for."""
 
-    what: str
-    """game, inference, buffer, learner"""
+    what: str  # game, inference, buffer, learner
     why: str
-    advice: str
-    """A setting to try."""
+    advice: str  # a setting to try
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a run at `time`."""
 
     time: float
-    state: str
-    """training, paused, finished, stopped, "time limit reached", failed"""
+    state: str  # training, paused, finished, stopped, "time limit reached", failed
     experiment: str
     trial: str | None
     runtime: str
     node: str
     pid: int
-    started: float
-    """Unix time at which the training process started."""
+    started: float  # Unix time at which the training process started
     time_limit_h: float
     decisions: int
     budget: int
-    decisions_per_s: float
-    """Recent speed."""
-    lag: dict[str, float]
-    """By player: mean number of updates between acting and learning."""
+    decisions_per_s: float  # recent speed
+    lag: dict[str, float]  # by player: mean number of updates between acting and learning
     episodes: int
     matches: int
     restarts: int
     workers: tuple[WorkerStatus, ...] = ()
-    bottleneck: Bottleneck | None = None
-    """None until enough was measured."""
+    bottleneck: Bottleneck | None = None  # None until enough was measured
 
 
 def write_status(path: Path, status: RunStatus) -> None:

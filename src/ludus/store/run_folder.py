@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -35,10 +36,8 @@ from ludus.store.model_pool import ModelPool
 from ludus.store.run_control import Holder, read_holder, run_lock
 from ludus.system.machine import installed_version
 
-FORMAT = 2
-"""Format 2 names classes by their public names and holds the facts of the game."""
-GIT_S = 5.0
-"""Time limit of a git command."""
+FORMAT = 2  # format 2 names classes by their public names and holds the facts of the game
+GIT_S = 5.0  # time limit of a git command
 _RUN_FILE = "run.json"
 _LOCK_FILE = "lock.json"
 _SUBFOLDERS = ("models", "checkpoints", "metrics", "logs")
@@ -64,18 +63,14 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     ludus: str
     python: str
-    created: str
-    """Time in UTC, ISO 8601."""
+    created: str  # time in UTC, ISO 8601
     seed: int
     command: tuple[str, ...]
-    experiment: msgspec.Raw
-    """The whole experiment as JSON."""
+    experiment: msgspec.Raw  # the whole experiment as JSON
     game: GameFacts | None = None
     torch: str = ""
-    commit: str = ""
-    """Commit of Ludus itself, if it was a checkout; with + if files were changed."""
-    machine: str = ""
-    """The machine on which the run was started, in words."""
+    commit: str = ""  # commit of Ludus itself, if it was a checkout; with + if files were changed
+    machine: str = ""  # the machine on which the run was started, in words
 
 
 class _Stamp(msgspec.Struct):
@@ -115,7 +110,7 @@ class RunFolder:
             command=tuple(sys.argv if command is None else command),
             experiment=msgspec.Raw(_as_json(experiment)),
             game=game,
-            torch=torch_version(),
+            torch=package_version("torch"),
             commit=source_commit(),
             machine=describe_machine(),
         )
@@ -179,16 +174,13 @@ class RunFolder:
         name = safe_name(recipe, "recipe")
         root = Path(root)
         make_folder(root)
-        number = 1
-        while True:
+        for number in itertools.count(1):
             path = root / f"{name}-{number:03d}"
-            try:
+            with suppress(FileExistsError):
                 path.mkdir()
-            except FileExistsError:
-                number += 1
-                continue
-            sync_folder(root)
-            return path
+                break
+        sync_folder(root)
+        return path
 
     @property
     def ledger_path(self) -> Path:
@@ -314,10 +306,9 @@ def _plain_scalar(value: object) -> object:
 def describe_machine() -> str:
     """The machine in words, without its name."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = ""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB of memory"
-    return f"{platform.system()} {platform.release()} on {platform.machine()}, {cores} cores{memory}"
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    system = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    return f"{system}, {cores} cores, {memory:.1f} GiB of memory"
 
 
 @cache
@@ -339,9 +330,9 @@ def source_commit() -> str:
         return ""
 
 
-def torch_version() -> str:
-    """The installed version of torch, without importing it; "" if there is none."""
+def package_version(package: str) -> str:
+    """The version of an installed package, without importing it; "" if it is not installed."""
     try:
-        return version("torch")
+        return version(package)
     except PackageNotFoundError:
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.checks import require_in, require_one_of
 from ludus.data.specs import GameSpec
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, put, take, under
@@ -41,10 +41,7 @@ class TableHistory:
         self._actions.append(tuple({name: array.copy() for name, array in tree.items()} for tree in actions))
 
     def replay(self, game: GameBatch, steps: IntArray) -> None:
-        """Play every table again up to now, `steps[table]` steps after its reset.
-
-        A table with fewer steps starts later, so that all arrive at the present together.
-        """
+        """Play every table again, `steps[table]` steps from its reset. Tables with fewer steps start later."""
         num_steps = int(steps.max(initial=0))
         for ago in range(num_steps, -1, -1):
             starting = np.nonzero(steps == ago)[0]
@@ -91,19 +88,16 @@ class ActorConfig:
     """Where the policy worker computes: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1"."""
 
     def __post_init__(self) -> None:
-        for name in ("num_tables", "matches", "episodes_per_table", "unroll_length", "models_in_memory"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.inference not in ("inline", "worker"):
-            raise ValueError(f"inference must be inline or worker, got {self.inference!r}")
+        require_in(self, "[1, inf]", num_tables=self.num_tables, matches=self.matches, unroll_length=self.unroll_length)
+        require_in(self, "[1, inf]", episodes_per_table=self.episodes_per_table, models_in_memory=self.models_in_memory)
+        require_in(self, "[0, inf)", inference_delay_ms=self.inference_delay_ms)
+        require_one_of(self, ("inline", "worker"), inference=self.inference)
         require_device_name("inference_device", self.inference_device)
         if self.inference == "inline" and self.inference_device.startswith("cuda"):
             raise ValueError(
                 f"inference_device is {self.inference_device!r}, but actors that run the policies themselves "
                 "do so on the CPU: set inference=worker too"
             )
-        if not 0 <= self.inference_delay_ms < math.inf:
-            raise ValueError(f"inference_delay_ms must be at least 0 and finite, got {self.inference_delay_ms}")
 
 
 @dataclass(slots=True)
@@ -115,8 +109,7 @@ class StepTimes:
 
 
 class Actor:
-    """Plays matches. After `hand_over_after` decisions of a learning player, all its trajectories go to the
-    learner at once; with None, each goes when it is full."""
+    """Plays matches. A player's trajectories go to the learner after `hand_over_after` decisions, or when full."""
 
     def __init__(
         self,
@@ -134,10 +127,8 @@ class Actor:
         slots: Sequence[range] | None = None,
         watch: Callable[[GameBatch, Seating], None] | None = None,
     ) -> None:
-        """`on_policy`: after a hand-over, choose again with the weights that were learned from it. Without it
-        the actions that were chosen are played at once. `slots`: per kind, the trajectory slots that this
-        actor may use; None: all. `watch` sees the tables after every reset and step, before anything else
-        happens to them."""
+        """`on_policy`: after a hand-over, choose again with the weights that were learned from it. `slots`: per kind,
+        the trajectory slots of this actor; None: all. `watch` sees the tables after every reset and step."""
         self.name = name
         self._game = game
         self._inference = inference
@@ -168,24 +159,17 @@ class Actor:
         self.times = StepTimes()
 
     def step(self) -> Progress:
-        """Choose an action for every seat that must act, and play them.
-
-        consumes:     matches, the newest weights
-        waits for:    nothing
-        produces:     trajectories (slot numbers), results
-
-        A hand-over comes between choosing and playing: the value of the row that was just chosen is then the
-        bootstrap of its trajectory. An on-policy actor stops there, so that the learner can go first.
-        """
+        """Choose an action for every seat that must act, and play them. It produces trajectories (slot numbers) and
+        results. A hand-over comes in between: the value of the row that was just chosen is the bootstrap of its
+        trajectory. An on-policy actor stops there, so that the learner can go first."""
         if not self._started:
             self._begin()
         began = monotonic()
         self._inference.refresh()
         self.times.inference += monotonic() - began
         decisions = self._act()
-        handed_over = self.hand_over_after is not None and self.recorder.hand_over(
-            self.hand_over_after, self._memory, self._game.view
-        )
+        after, view = self.hand_over_after, self._game.view
+        handed_over = after is not None and self.recorder.hand_over(after, self._memory, view)
         self._acted = self._bots_acted = handed_over and self._on_policy
         if self._acted:
             return IDLE
@@ -202,8 +186,6 @@ class Actor:
     def close(self) -> None:
         self._game.close()
 
-    # --- acting ---
-
     def _begin(self) -> None:
         tables = np.arange(self._game.num_tables)
         self.seating.start(tables)
@@ -215,7 +197,7 @@ class Actor:
         view = self._game.view
         self._memory.forget_made()
         total = 0
-        asked: list[_Asked] = []
+        asked: list[tuple[ActingRows, IntArray, IntArray]] = []
         for kind, seats_of_kind in enumerate(self._seats):
             tables, columns = np.nonzero(view.to_act[:, seats_of_kind])
             if not len(tables):
@@ -224,9 +206,11 @@ class Actor:
                 self.seating.count_decisions(tables, seats_of_kind[columns])
             total += len(tables)
             asked += self._act_for(kind, tables, columns)
-        answers = self._decide([one.rows for one in asked]) if asked else ()
-        for one, answer in zip(asked, answers, strict=True):
-            self._take_answer(one, answer)
+        answers = self._decide([rows for rows, _, _ in asked]) if asked else ()
+        for (rows, tables, columns), answer in zip(asked, answers, strict=True):
+            put(self._actions[rows.kind], (tables, columns), answer.acted.action)
+            self._memory.made(rows.kind, tables, columns, answer.acted.state)
+            self.recorder.record(rows, answer, tables, columns, view, again=self._acted)
         return total
 
     def _decide(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
@@ -235,13 +219,17 @@ class Actor:
         self.times.inference += monotonic() - began
         return answers
 
-    def _act_for(self, kind: int, tables: IntArray, columns: IntArray) -> list[_Asked]:
-        """Let the bots act; gives what is to be decided by policies."""
+    def _act_for(self, kind: int, tables: IntArray, columns: IntArray) -> list[tuple[ActingRows, IntArray, IntArray]]:
+        """Let the bots act; returns the rows that policies decide on, with their tables and columns, if any."""
         order, groups, bots = self._by_player(kind, tables, columns)
         if order is not None:
             tables, columns = tables[order], columns[order]
         num_rows = groups[-1].stop if groups else 0
-        asked = [self._ask(kind, tables[:num_rows], columns[:num_rows], groups)] if num_rows else []
+        asked = []
+        if num_rows:
+            uniforms = self._rng.random((num_rows, self._inference.num_draws(kind)), dtype=np.float32)
+            by_policy = tables[:num_rows], columns[:num_rows]
+            asked.append((self._rows(kind, groups, *by_policy, uniforms), *by_policy))
         for bot in () if self._bots_acted else bots:
             at = (tables[bot.start : bot.stop], columns[bot.start : bot.stop])
             acts = self._inference.bot(bot.player)
@@ -253,8 +241,7 @@ class Actor:
     def _by_player(
         self, kind: int, tables: IntArray, columns: IntArray
     ) -> tuple[IntArray | None, tuple[Group, ...], tuple[Group, ...]]:
-        """An order that brings the rows of a player together (None: they are), and who has which rows then:
-        players with a policy first, then bots."""
+        """An order that groups rows by player (None: they are), and the groups: players with a policy, then bots."""
         seats = self._seats[kind][columns]
         players = self.seating.player_of_seat[tables, seats]
         trains = self.seating.owner_of_seat[tables, seats] >= 0
@@ -281,33 +268,18 @@ class Actor:
             self._ranks = np.arange(len(names)) + len(names) * is_bot
         return self._ranks
 
-    def _ask(self, kind: int, tables: IntArray, columns: IntArray, groups: tuple[Group, ...]) -> _Asked:
-        draws = self._inference.num_draws(kind)
-        uniforms = self._rng.random((len(tables), draws), dtype=np.float32)
-        observation, legal = self._look(kind, tables, columns)
-        rows = ActingRows(
+    def _rows(
+        self, kind: int, groups: tuple[Group, ...], tables: IntArray, columns: IntArray, uniforms: Array
+    ) -> ActingRows:
+        view, at = self._game.view, (tables, columns)
+        return ActingRows(
             kind=kind,
             groups=groups,
-            observation=observation,
-            legal=legal,
+            observation=take(view.observation[kind], at),
+            legal=take(view.legal[kind], at),
             state=self._memory.read(kind, tables, columns),
             uniforms=uniforms,
         )
-        return _Asked(rows, tables, columns)
-
-    def _take_answer(self, asked: _Asked, answer: InferenceResult) -> None:
-        """Act as the policies have decided, and record what is trained on."""
-        rows, tables, columns = asked.rows, asked.tables, asked.columns
-        kind = rows.kind
-        put(self._actions[kind], (tables, columns), answer.acted.action)
-        self._memory.made(kind, tables, columns, answer.acted.state)
-        self.recorder.record(rows, answer, tables, columns, self._game.view, again=self._acted)
-
-    def _look(self, kind: int, tables: IntArray, columns: IntArray) -> tuple[Tree, Tree]:
-        at = (tables, columns)
-        return take(self._game.view.observation[kind], at), take(self._game.view.legal[kind], at)
-
-    # --- after a step ---
 
     def _after_step(self) -> None:
         view = self._game.view
@@ -325,8 +297,7 @@ class Actor:
         self._replace_lost()
 
     def _replace_lost(self) -> None:
-        """Matches at tables that were lost are void: nothing of what is open there is trained on, and their
-        tables go on with the next ones. The game gives up if tables are lost again and again."""
+        """Void the matches at lost tables, drop their open trajectories, and give the tables other matches."""
         while lost := lost_tables(self._game):
             self._bots_acted = False  # not in the episodes that begin here
             tables = self.seating.void(lost)
@@ -340,18 +311,10 @@ class Actor:
         order, groups, _ = self._by_player(kind, cut.tables, cut.columns)
         if order is not None:
             cut = CutShort(kind, cut.streams[order], cut.tables[order], cut.columns[order])
-        tables, columns = cut.tables, cut.columns
-        observation, legal = self._look(kind, tables, columns)
-        for mask in legal.values():
+        uniforms = np.zeros((len(cut.tables), self._inference.num_draws(kind)), np.float32)
+        rows = self._rows(kind, groups, cut.tables, cut.columns, uniforms)
+        for mask in rows.legal.values():
             mask[~mask.any(-1)] = True  # nobody acts here: any action will do, only the value counts
-        rows = ActingRows(
-            kind=kind,
-            groups=groups,
-            observation=observation,
-            legal=legal,
-            state=self._memory.read(kind, tables, columns),
-            uniforms=np.zeros((len(tables), self._inference.num_draws(kind)), np.float32),
-        )
         [answer] = self._decide([rows])
         self.recorder.truncate(cut, rows, answer, self._game.view)
 
@@ -372,8 +335,6 @@ class Actor:
     def _show(self) -> None:
         if self._watch is not None:
             self._watch(self._game, self.seating)
-
-    # --- what survives a stop ---
 
     def save(self) -> tuple[Tree, dict[str, Any]]:
         """All that is needed to go on exactly here, given the same game."""
@@ -400,23 +361,11 @@ class Actor:
         self._memory.load(saved)
         self._history.load(saved)
         self._rng.bit_generator.state = facts["rng"]
-        self._acted = facts["acted"]
-        actions = [under(f"actions.{kind}.", saved) for kind in range(len(self._actions))]
-        self._bots_acted = self._acted and all(actions)  # older checkpoints have none
-        if self._bots_acted:
-            for target, made in zip(self._actions, actions, strict=True):
-                put(target, ..., made)
+        self._acted = self._bots_acted = facts["acted"]
+        for kind, actions in enumerate(self._actions):
+            put(actions, ..., under(f"actions.{kind}.", saved))
         self._started = facts["started"]
         self.episodes = facts["episodes"]
         if self._started:
             self._history.replay(self._game, self.seating.steps)
             self._replace_lost()
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Rows that policies decide on, and the places they come from."""
-
-    rows: ActingRows
-    tables: IntArray
-    columns: IntArray

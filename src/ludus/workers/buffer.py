@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +33,8 @@ class Buffer:
         uses: int = 1,
         recomputing: Recomputing | None = None,
     ) -> None:
-        """`max_slots` is per actor: trajectories may be cut short, so that few decisions take many slots. `uses` is
-        how often a trajectory may be taken. With `recomputing`, trajectories go to the buffer worker first."""
+        """`max_slots` is per actor, since short trajectories take many slots. `uses`: how often a trajectory may be
+        taken. With `recomputing`, trajectories go to the buffer worker first."""
         self._pools = pools
         self._max_decisions = max_decisions
         self._max_slots = max_slots
@@ -67,7 +67,7 @@ class Buffer:
             self._leads[actor].decisions += count
         if self._recomputing is not None:
             self._recomputing.ask(kind, slots)
-        if self.decisions > self._max_decisions or self._num_waiting > self._max_slots:
+        if self.decisions > self._max_decisions or sum(map(len, self._pieces)) > self._max_slots:
             self.dropped += self._drop(self._overflowing())
 
     def complete(self, actor: int = 0) -> None:
@@ -76,9 +76,8 @@ class Buffer:
 
     def held_up(self) -> NDArray[np.bool_]:
         """By actor: whether it waits for the learner because of this player."""
-        return np.array(
-            [lead.is_too_long(consumed) for lead, consumed in zip(self._leads, self.consumed.tolist(), strict=True)]
-        )
+        leads = zip(self._leads, self.consumed.tolist(), strict=True)
+        return np.array([lead.is_too_long(consumed) for lead, consumed in leads])
 
     @property
     def ready(self) -> int:
@@ -97,17 +96,15 @@ class Buffer:
         """Send trajectories that older weights have recomputed to the buffer worker again."""
         if self._recomputing is None:
             return
-        table = self._table()
-        for kind in np.unique(table[:, _KIND]).tolist():
-            slots = table[table[:, _KIND] == kind, _SLOT]
+        for kind, rows in _by_kind(self._table()):
+            slots = rows[:, _SLOT]
             done, versions = self._recomputing.is_done(kind, slots), self._recomputing.versions(kind, slots)
             old = done & (versions < version)
             if old.any():
                 self._recomputing.ask(kind, slots[old])
 
     def take(self, enough: int | None = None) -> dict[int, Taken]:
-        """Take all ready trajectories, or the newest that together have `enough` decisions, by kind. The learner
-        holds them until `give_back`."""
+        """Take all ready trajectories, or the newest with `enough` decisions together, by kind, until `give_back`."""
         table = self._table()
         ready = np.flatnonzero(self._is_ready(table))
         first = 0
@@ -117,8 +114,7 @@ class Buffer:
         self._taken = table[ready[first:]]
         self._keep(np.delete(table, ready[first:], axis=0))
         taken = {}
-        for kind in np.unique(self._taken[:, _KIND]).tolist():
-            rows = self._taken[self._taken[:, _KIND] == kind]
+        for kind, rows in _by_kind(self._taken):
             slots = rows[:, _SLOT]
             versions = None if self._recomputing is None else self._recomputing.versions(kind, slots)
             taken[kind] = Taken(slots, rows[:, _DECISIONS], rows[:, _USES] == 0, versions)
@@ -126,8 +122,7 @@ class Buffer:
         return taken
 
     def give_back(self, refused: Mapping[int, IntArray] | None = None) -> None:
-        """Return the taken trajectories. Those that may be used again wait again; the others, and slots that were
-        `refused`, by kind, are freed."""
+        """Return the taken trajectories. Used-up ones, and slots that were `refused`, by kind, are freed."""
         rows, self._taken = self._taken, _EMPTY
         rows[:, _USES] += 1
         done = rows[:, _USES] >= self._uses
@@ -179,12 +174,7 @@ class Buffer:
         self._pieces = [table]
         self.decisions = int(table[:, _DECISIONS].sum())
 
-    @property
-    def _num_waiting(self) -> int:
-        return sum(map(len, self._pieces))
-
     def _by_actor(self, rows: IntArray) -> IntArray:
-        """Decisions in these rows, by actor."""
         return np.bincount(rows[:, _ACTOR], rows[:, _DECISIONS], self._num_actors).astype(np.int64)
 
     def _overflowing(self) -> NDArray[np.bool_]:
@@ -225,13 +215,18 @@ class Buffer:
 
     def _retract(self, rows: IntArray) -> None:
         if self._recomputing is not None:
-            for kind in np.unique(rows[:, _KIND]).tolist():
-                self._recomputing.retract(kind, rows[rows[:, _KIND] == kind, _SLOT])
+            for kind, own in _by_kind(rows):
+                self._recomputing.retract(kind, own[:, _SLOT])
 
     def _free_all(self, rows: IntArray) -> None:
         self._retract(rows)
-        for kind in np.unique(rows[:, _KIND]).tolist():
-            self._free(kind, rows[rows[:, _KIND] == kind, _SLOT])
+        for kind, own in _by_kind(rows):
+            self._free(kind, own[:, _SLOT])
+
+
+def _by_kind(table: IntArray) -> Iterator[tuple[int, IntArray]]:
+    for kind in np.unique(table[:, _KIND]).tolist():
+        yield kind, table[table[:, _KIND] == kind]
 
 
 class Taken(NamedTuple):
@@ -247,11 +242,8 @@ class Taken(NamedTuple):
 
 
 class ActorLead:
-    """The lead of an actor over the learner for one player, in decisions.
-
-    The actor and the learner both keep one, from the same hand-overs. An actor may be `max_lag` hand-overs ahead;
-    with 0 it waits until everything that it has handed over is used.
-    """
+    """The lead of an actor over the learner for one player, in decisions; both keep one. An actor may be `max_lag`
+    hand-overs ahead; with 0 it waits until everything that it has handed over is used."""
 
     def __init__(self, max_lag: int) -> None:
         self.decisions = 0
@@ -259,7 +251,6 @@ class ActorLead:
         """`decisions` at the end of each of the latest hand-overs."""
 
     def complete(self) -> None:
-        """A hand-over has ended."""
         self.marks.append(self.decisions)
 
     def is_too_long(self, consumed: int) -> bool:
@@ -268,8 +259,7 @@ class ActorLead:
 
 
 def statistics_of(chosen: Mapping[int, Taken], version: int, uses: int) -> dict[str, float]:
-    """`reused`, if trajectories may have several `uses`: the share of decisions that were trained on before.
-    `recompute_lag`, with a buffer worker: the mean age of its weights at `version`, in updates."""
+    """`reused`: the share of decisions trained on before; `recompute_lag`: the mean age of recomputing weights."""
     taken = chosen.values()
     total = max(sum(int(one.decisions.sum()) for one in taken), 1)
     found: dict[str, float] = {}

@@ -1,5 +1,4 @@
-"""The buffer worker: recomputes values, probabilities and a teacher's outputs for trajectories that wait in a
-buffer, so that the learner only takes gradient steps."""
+"""The buffer worker: recomputes columns of waiting trajectories, so that the learner only takes gradient steps."""
 
 from __future__ import annotations
 
@@ -56,13 +55,8 @@ class BufferWorker:
         """Trajectories recomputed so far."""
 
     def step(self) -> Progress:
-        """Recompute some trajectories of each kind of seat.
-
-        consumes:     requests of the learner
-        waits for:    nothing; idle if there is no request
-        unblocked by: Learner.step, and Actor.step through it
-        produces:     columns beside the trajectories, and a wake for the learner
-        """
+        """Recompute some requested trajectories of each kind of seat, and wake the learner. It is idle without a
+        request; `Learner.step` unblocks it, and `Actor.step` through it."""
         done = 0
         for kind, pool in enumerate(self._pools):
             number, slots = self._requests.newest(kind)
@@ -79,7 +73,6 @@ class BufferWorker:
         """A buffer worker holds no resources."""
 
     def _recompute(self, kind: int, number: int, slots: IntArray) -> int:
-        """Returns the number of trajectories."""
         pool, asked = self._pools[kind], self._requests.asked[kind]
         batch = pool.stack(slots, ANY_VERSION)
         # A slot that the learner freed meanwhile may have been overwritten while it was copied.
@@ -88,7 +81,7 @@ class BufferWorker:
             if not len(wanted):
                 return len(slots)
             slots, batch = slots[wanted], batch.columns(wanted)
-        player = self._players[self._requests.player_of(number)]
+        player = self._players[number % self._requests.num_players]
         model, policies = self._newest(player)
         teacher = self._newest(teacher_of(player))[1][kind] if TEACHER in self._what else None
         tensors = batch.map(lambda array: on_device(array, self._device))
@@ -110,12 +103,8 @@ class BufferWorker:
 
 
 class RecomputeRequests:
-    """Requests by kind of seat and slot. A request is a number that encodes the player and is unique for its slot;
-    0: none. It is done once the answer is the same number.
-
-    If a buffer worker dies, the next one finds the open requests. An answer that comes after the slot was freed has
-    no effect.
-    """
+    """Requests by kind of seat and slot: numbers that encode the player and are unique for their slot; 0: none. A
+    request is done once its answer is the same number, so that late answers have no effect."""
 
     def __init__(
         self, num_slots: Sequence[int], num_players: int, new: Callable[[tuple[int, ...], Any], Array] = np.zeros
@@ -132,16 +121,12 @@ class RecomputeRequests:
         self.asked[kind][slots] = self._turn * self.num_players + player
 
     def newest(self, kind: int) -> tuple[int, IntArray]:
-        """The newest open request and its slots, since the learner trains on the newest first. No slots if there
-        is no open request."""
+        """The newest open request, on which the learner trains first, and its slots, if any."""
         asked = self.asked[kind]
         open_slots = np.flatnonzero((asked != self.answered[kind]) & (asked != 0))
         numbers = asked[open_slots]
         number = int(numbers.max(initial=0))
         return number, open_slots[(numbers == number) & (number > 0)]
-
-    def player_of(self, number: int) -> int:
-        return number % self.num_players
 
     def clear(self) -> None:
         """Remove all requests. No process may ask or answer meanwhile."""

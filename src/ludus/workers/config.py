@@ -70,28 +70,20 @@ class LearnerConfig:
         for interval, names in _INTERVALS.items():
             require_in(self, interval, **{name: getattr(self, name) for name in names})
         if self.buffer_size < self.batch_size:
-            raise ValueError(
-                f"buffer_size ({self.buffer_size}) must hold a batch: at least batch_size ({self.batch_size})"
-            )
+            raise ValueError(f"buffer_size ({self.buffer_size}) must hold a batch of batch_size ({self.batch_size})")
         for progress in (0.0, 1.0):
             require_in(self, "[0, inf)", learning_rate=at(self.learning_rate, progress))
         for one in self.recompute:
             require_one_of(self, get_args(Recomputed), recompute=one)
         if self.buffer_worker and not self.recompute:
-            raise ValueError(
-                "buffer_worker=true needs recompute: values, advantages or teacher; else it has nothing to do"
-            )
+            raise ValueError("buffer_worker=true needs recompute: values, advantages or teacher; else it has no work")
         require_one_of(self, ("sync", "async"), schedule=self.schedule)
         if self.uses > self.lag + 1:
-            raise ValueError(
-                f"reuse ({self.reuse}) can be at most max_lag + 1 ({self.lag + 1}): after that a trajectory is too old"
-            )
+            raise ValueError(f"reuse ({self.reuse}) can be at most max_lag + 1 ({self.lag + 1}), or data is too old")
         require_device_name("device", self.device)
         require_one_of(self, ("auto", "on", "off"), stacked=self.stacked)
         if self.stacked == "on" and self.ranks > 1:
-            raise ValueError(
-                f"stacked=on is for one rank, got ranks={self.ranks}: several train one player after another"
-            )
+            raise ValueError(f"stacked=on is for one rank, got ranks={self.ranks}, which train one player at a time")
 
     @property
     def adam(self) -> AdamSettings:
@@ -113,15 +105,13 @@ class Supervision:
     """How failed workers are handled."""
 
     hung_after_s: float = 60.0
-    """Seconds without a heartbeat after which a worker is replaced. One step of the tables, one gradient step
-    and one checkpoint must each take less."""
+    """Seconds without a heartbeat after which a worker is replaced; a step or a checkpoint must take less."""
     quarantine_after: int = 3
     """Failures of an actor, without progress of the learner in between, after which it is not restarted."""
     back_off_s: float = 0.5
     """Pause before a failed actor is restarted; doubled after each further failure."""
     most_failures: int = 5
-    """Failures of the learner without a checkpoint in between, or of the policy worker without progress of the
-    learner, after which the run ends."""
+    """Failures of the learner without a checkpoint, or of the policy worker without progress, that end the run."""
     most_refused: int = 20
     """Consecutive updates refused because of a NaN or an infinity, after which the run ends."""
     stop_within_s: float = 20.0

@@ -1,12 +1,9 @@
-"""The controller: issues matches, records results, freezes and resets players.
-
-Every change is written to the ledger first and then applied to the league.
-"""
+"""The controller: issues matches, records results, freezes and resets players. It writes to the ledger first."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -72,8 +69,7 @@ class Controller:
         self.episodes = EpisodeStatistics()
 
     def start(self, start: int, reason: str = "restart") -> list[PlayerRemoved]:
-        """Start a run for the first time, or again: then open matches are void. Returns the players that were
-        removed because their weights are damaged."""
+        """Start a run, or start it again, which voids open matches. Returns the players removed for damaged weights."""
         if start:
             self._ledger.void_open(reason)
             self.follow_ledger()
@@ -100,7 +96,6 @@ class Controller:
                 self._learner.reset(event)
 
     def configure_learner(self) -> None:
-        """Send all changed settings to the learner."""
         self._configure(self.league.standings)
 
     def follow_ledger(self) -> None:
@@ -109,27 +104,19 @@ class Controller:
             self.league.apply(event)
 
     def next_match(self, tables: int, holder: str | None = None) -> Match:
-        """Issue and lease the next match: an evaluation that is due, or training."""
-        sides = self._evaluator.next_sides()
+        number, sides = self._next_match_id, self._evaluator.next_sides()
         if sides is not None:
-            match = self.league.evaluation_match(
-                self._next_match_id, sides, tables=tables, episodes_per_table=self._evaluator.episodes_per_table(tables)
-            )
+            episodes = self._evaluator.episodes_per_table(tables)
+            match = self.league.evaluation_match(number, sides, tables=tables, episodes_per_table=episodes)
         else:
-            match = self.league.next_match(
-                self._next_match_id, tables=tables, episodes_per_table=self._episodes_per_table
-            )
+            match = self.league.next_match(number, tables=tables, episodes_per_table=self._episodes_per_table)
         self._next_match_id += 1
         self._commit([MatchIssued(match), MatchLeased(match.id, holder or self._holder)])
         return match
 
     def report(self, result: Result) -> None:
-        """Record the end of a match; when this returns, it is on disk.
-
-        The match is void if a score is not finite, or if a player was reset meanwhile: its weights are gone. A
-        result that does not fit the match is refused before it is written. A result that is sent twice, because its
-        sender did not get the answer, changes nothing.
-        """
+        """Record the end of a match; when this returns, it is on disk. It is void if a score is not finite or a player
+        was reset meanwhile. A result that does not fit is refused; one that is sent twice changes nothing."""
         try:
             held = self.league.matches.find(result.match_id)
         except MatchConflictError:
@@ -162,7 +149,6 @@ class Controller:
         self._commit([MatchVoid(match_id, reason)])
 
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
-        """The pinned weights of a frozen player."""
         entry = self.league.players[player]
         if entry.model is None:
             raise ValueError(f"player {player!r} ({entry.role}) has no frozen weights")
@@ -170,11 +156,7 @@ class Controller:
         return model, self._models.fetch(model, entry.weights)
 
     def step(self) -> Progress:
-        """Record the learners' progress; freeze and reset players that are due.
-
-        consumes:  the learners' counters
-        produces:  ledger events; models in the pool
-        """
+        """Record the learners' progress, which it consumes as counters; freeze and reset players that are due."""
         progress = {player: self._learner.report(player) for player in self.league.standings}
         news = [event for player, event in progress.items() if not self._is_known(player, event)]
         if not news:
@@ -198,8 +180,7 @@ class Controller:
                 self._freeze(self.league.snapshot_of(player, Snapshot(reason=FINAL)))
 
     def edit(self, events: Sequence[AnyEvent]) -> None:
-        """Commit the events of a user's edit, all or none, and inform the learner. Players that join are trained
-        after its next restart."""
+        """Commit the events of a user's edit, all or none, and inform the learner."""
         hosted = list(self.league.standings)
         self._commit(events)
         for event in events:
@@ -212,9 +193,7 @@ class Controller:
 
     def freeze_by_hand(self, player: str) -> PlayerAdded:
         """Add a snapshot of the player's current weights to the league."""
-        event = self._store(self.league.snapshot_of(player, Snapshot(reason=BY_HAND)))
-        self._commit([event])
-        return event
+        return self._freeze(self.league.snapshot_of(player, Snapshot(reason=BY_HAND)))
 
     def record_game(self, sides: Sequence[Sequence[str]], result: Result | None, void: str) -> int:
         """Record a game of a human as a match, in one commit; returns the id of the match."""
@@ -256,8 +235,10 @@ class Controller:
             if settings := self.league.settings_of(player):
                 self._learner.configure(player, settings)
 
-    def _freeze(self, event: PlayerAdded) -> None:
-        self._commit([self._store(event)])
+    def _freeze(self, event: PlayerAdded) -> PlayerAdded:
+        stored = self._store(event)
+        self._commit([stored])
+        return stored
 
     def _store(self, event: PlayerAdded) -> PlayerAdded:
         """Put the weights of a snapshot into the pool; returns the event for the weights that were stored."""
@@ -270,9 +251,7 @@ class Controller:
         return event
 
     def _take_over(self, takeover: Takeover) -> None:
-        """Commit the donor's snapshot and the reset together, so that a kill never leaves one without the other.
-        Weights that are already frozen are not frozen again. A player without weights since its reset takes no part.
-        """
+        """Commit the donor's snapshot, if it is new, and the reset together, so that a kill never parts them."""
         pair = (takeover.player, takeover.donor)
         if any(self.league.standings[player].latest_model is None for player in pair):
             return
@@ -321,8 +300,8 @@ class EpisodeStatistics:
     """Means over the episodes of matches that have ended since they were last taken."""
 
     def __init__(self) -> None:
-        self._sums: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-        """By name: a sum and its number of episodes."""
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._episodes: Counter[str] = Counter()
         self.total = 0
         """Episodes of all matches, also those taken before."""
 
@@ -335,11 +314,12 @@ class EpisodeStatistics:
                 measured["episode_reward"] = result.reward_sum[index]
             for player in set(side.trainees):
                 for name, value in measured.items():
-                    total, episodes = self._sums[f"{player}/{name}"]
-                    self._sums[f"{player}/{name}"] = (total + value, episodes + result.episodes)
+                    self._sums[f"{player}/{name}"] += value
+                    self._episodes[f"{player}/{name}"] += result.episodes
 
     def take(self) -> dict[str, float]:
         """The means by PLAYER/STATISTIC, of players with episodes since the last call."""
-        found = {name: total / episodes for name, (total, episodes) in self._sums.items()}
+        found = {name: total / self._episodes[name] for name, total in self._sums.items()}
         self._sums.clear()
+        self._episodes.clear()
         return found

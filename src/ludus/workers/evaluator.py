@@ -1,7 +1,4 @@
-"""Evaluation during training: which players are measured, how results are kept, and exact exploitability.
-
-The evaluator only chooses the matches; ordinary actors play them, and no player trains in them.
-"""
+"""Evaluation during training: the choice of matches, which actors play, their records, and exact exploitability."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ Sides = tuple[str, ...]
 
 
 class Evaluator:
-    """Chooses the next evaluation match: first pairs that have not met, then the ladder.
-
-    Its choices follow from the league, and so from the ledger: a restart changes nothing.
-    """
+    """Chooses evaluation matches from the league alone: first pairs that have not met, then the ladder."""
 
     def __init__(self, config: EvaluationConfig, league: League) -> None:
         self._config = config
@@ -58,7 +52,6 @@ class Evaluator:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a match is due or open."""
         return bool(self._open_sides()) or self.next_sides() is not None
 
     def episodes_per_table(self, tables: int) -> int:
@@ -68,7 +61,6 @@ class Evaluator:
         return rounds * teams
 
     def is_score(self, match: Match) -> bool:
-        """Whether the result of this match is a score rather than a win rate."""
         return match.purpose == "evaluation" and len(match.sides) == 1
 
     def _due(self, waiting: set[Sides]) -> Sides | None:
@@ -92,8 +84,7 @@ class Evaluator:
         return found
 
     def _wanted(self, frozen: Sides, start: int) -> Iterator[Sides]:
-        """Every snapshot from `start` on against the opponents and its latest predecessors, oldest first, without
-        pairs that have met."""
+        """Every snapshot from `start` on against unmet opponents and latest predecessors, oldest first."""
         if self._league.num_teams == 1:
             yield from ((player,) for player in frozen[start:])
             return
@@ -186,7 +177,6 @@ class EvaluationBook:
 
 
 def keep_rows(folder: RunFolder, rows: Iterable[dict[str, Any]]) -> None:
-    """Append evaluations to the run's metrics."""
     with MetricsFile(folder.metrics / "evaluations.jsonl") as kept:
         for row in rows:
             kept.append(row)
@@ -195,8 +185,7 @@ def keep_rows(folder: RunFolder, rows: Iterable[dict[str, Any]]) -> None:
 def evaluation_row(
     source: Source, players: Sequence[str], weights: Sequence[str | None], result: Result, *, greedy: bool = False
 ) -> dict[str, Any]:
-    """A result as plain values: the win rate or score of the first side with a 95 % interval, and the models.
-    `weights` are the variants that the sides used; None for a bot."""
+    """A result as plain values, with a 95 % interval of the first side's win rate. `weights`: None for a bot."""
     mean, standard_error = result.mean_score(0)
     row: dict[str, Any] = {
         "source": source,
@@ -238,9 +227,7 @@ class ExactGame:
     def probabilities(self, policy: Policy) -> Probs:
         """[information states, actions], for policies without memory."""
         if policy.state_arrays:
-            raise ValueError(
-                "exact exploitability needs a policy without memory: it asks about every information state by itself"
-            )
+            raise ValueError("exact exploitability needs a policy without memory: it asks about each state by itself")
         (head,) = policy.kind.action.heads
         num = len(self.tree.legal)
         rows = torch.zeros(num)

@@ -1,5 +1,4 @@
-"""Inference in the process that holds the models: one dense call for a learning player, one stacked call
-for all pinned players of an architecture."""
+"""Inference in one process: a dense call for a learning player, a stacked call for pinned players."""
 
 from __future__ import annotations
 
@@ -41,6 +40,18 @@ class ActingRows:
     uniforms: Array
     """float32 [rows, draws]: all the chance there is."""
 
+    def first(self, groups: tuple[Group, ...]) -> ActingRows:
+        """The rows of these groups, which are the first ones, without a copy."""
+        used = slice(0, groups[-1].stop)
+        return ActingRows(
+            kind=self.kind,
+            groups=groups,
+            observation=take(self.observation, used),
+            legal=take(self.legal, used),
+            state=take(self.state, used),
+            uniforms=self.uniforms[used],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceResult:
@@ -49,6 +60,10 @@ class InferenceResult:
     acted: Acted
     version: IntArray
     """[rows]: the step of the weights that decided."""
+
+    def at(self, rows: slice) -> InferenceResult:
+        """Some of the rows, without a copy."""
+        return InferenceResult(acted=_of_rows(self.acted, rows), version=self.version[rows])
 
 
 class Inference(Protocol):
@@ -64,10 +79,7 @@ class Inference(Protocol):
         """Take newer weights, if there are any: called before every step of the tables."""
 
     def act_all(self, requests: Sequence[ActingRows]) -> Sequence[InferenceResult]:
-        """Decide for all rows, at most one request for each kind of seat, in as few calls as possible.
-
-        The answers hold until the next call.
-        """
+        """Decide for all rows, with at most one request for each kind of seat. The answers hold until the next call."""
 
     def model_name(self, player: str) -> str:
         """The id of the weights that a player decides with now; "" for a bot."""
@@ -118,7 +130,6 @@ class InlineInference:
         return _joined(answers, rows.groups[-1].stop)
 
     def _alone(self, rows: ActingRows, group: Group) -> InferenceResult:
-        """One call for one model."""
         seated = self._players.get(group.player)
         count = group.stop - group.start
         asked = seated.num_rows(count)
@@ -162,8 +173,7 @@ class InlineInference:
 
 
 class PolicyStack:
-    """Pinned players of one architecture as one policy. A player that has left keeps its index until another
-    needs it: writing one model over another is far cheaper than stacking all anew."""
+    """Pinned players of one architecture as one policy. A player that left keeps its index until another needs it."""
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
@@ -184,7 +194,7 @@ class PolicyStack:
         new = [player for player in wanted if player not in self._index]
         gone = [player for player in self._index if player not in wanted]
         if len(new) > len(gone) or len(gone) > len(wanted):
-            self._policy = stack_policies([_network(policy) for policy in wanted.values()])
+            self._policy = stack_policies(list(wanted.values()))
             self._index = {player: index for index, player in enumerate(wanted)}
         else:
             for player, other in zip(new, gone, strict=False):
@@ -194,14 +204,8 @@ class PolicyStack:
         return [self._index[player] for player in wanted]
 
 
-def _network(policy: Policy) -> NetworkPolicy:
-    assert isinstance(policy, NetworkPolicy)  # others have no stack key
-    return policy
-
-
 def _filled(group: Group, num_rows: int) -> IntArray:
-    """Its rows. Those that are missing are copies of a real one, since no other is sure to have a legal
-    action."""
+    """Its rows. Those that are missing are copies of a real one, since no other is sure to have a legal action."""
     return group.start + np.minimum(np.arange(num_rows), group.stop - group.start - 1)
 
 
@@ -243,8 +247,7 @@ def _joined(answers: Sequence[tuple[slice | IntArray, InferenceResult]], num_row
 
 
 def _act_on_finite(policy: Policy, observation: Tree, legal: Tree, state: Tree, uniforms: Array, **how: bool) -> Acted:
-    """`policy.act`. Where a game shows NaN or infinity, it goes on as if it had shown 0: the trajectory
-    keeps what was shown, and the learner refuses it."""
+    """`policy.act`, with 0 where a game shows NaN or infinity. The learner refuses such a trajectory."""
     try:
         return policy.act(observation, legal, state, uniforms, **how)
     except ValueError:

@@ -81,13 +81,8 @@ class Learner:
         return min(self.decisions / self._budget, 1.0)
 
     def step(self) -> Progress:
-        """Train every player that has a batch, once, and publish its new weights.
-
-        consumes:     the trajectories of one batch per player
-        waits for:    nothing; idle if no batch is ready
-        unblocked by: Actor.step
-        produces:     one version of the weights per update; frees the slots
-        """
+        """Train every player that has a batch, once, publish its new weights, and free the slots. It is idle if no
+        batch is ready; `Actor.step` unblocks it."""
         status = self.buffer_status()
         if self.others is not None:
             status = joined([status, *self.others.statuses()])
@@ -97,8 +92,7 @@ class Learner:
         return self.train(parts)
 
     def train(self, parts: Mapping[str, float]) -> Progress:
-        """Train these players, each on this share of its waiting decisions, the newest first. All ranks call this
-        together."""
+        """Train these players together with all ranks, each on the newest of this share of its waiting decisions."""
         total = 0
         statistics: dict[str, float] = {}
         for group in groups([self.players[player] for player in parts]):
@@ -129,12 +123,8 @@ class Learner:
         )
 
     def _ready(self, status: BufferStatus) -> list[str]:
-        """The players to train now.
-
-        In the asynchronous schedule, players with a full batch. Otherwise, once every actor waits for the learner,
-        the players that they wait for. With one player, every hand-over is complete then; with several, actors may
-        wait for different players and would otherwise wait forever.
-        """
+        """The players to train now: those with a full batch in the asynchronous schedule; otherwise, once every actor
+        waits, those that the actors wait for. With several players, actors may wait for different ones."""
         found = [
             player
             for player, trained in self.players.items()
@@ -151,8 +141,7 @@ class Learner:
         return [player for player, actors in held_up.items() if actors.any()]
 
     def _overtaken(self, ready: Sequence[str], held_up: Mapping[str, NDArray[np.bool_]]) -> list[str]:
-        """Players that hold an actor up while others are trained repeatedly. Such a player may get no more
-        matches, so that its batch would never be full; it trains on the decisions that wait."""
+        """Players that hold an actor up while others are trained repeatedly. Their batch may never be full."""
         waiting = [player for player, actors in held_up.items() if player not in ready and actors.any()]
         rounds = {player: self._passed_over.get(player, 0) + 1 for player in waiting}
         patience = 2 * len(self.players)
@@ -160,11 +149,7 @@ class Learner:
         return [player for player in waiting if player not in self._passed_over]
 
     def _part(self, player: str, status: BufferStatus) -> float:
-        """The share of a player's waiting decisions to train on.
-
-        A hand-over is a little larger than its share of a batch, and a rest would hold its actor up until it is too
-        old. So all is taken, unless two batches wait.
-        """
+        """The share of a player's waiting decisions to train on: all, unless two batches wait."""
         config, waiting = self.players[player].config, status.decisions[player]
         return config.batch_size / waiting if config.schedule == "async" and waiting >= 2 * config.batch_size else 1.0
 
@@ -226,8 +211,7 @@ class Learner:
         return batches, refused
 
     def _exchange(self, trained: TrainedPlayer, batches: Mapping[int, Batch]) -> tuple[int, dict[int, Batch]]:
-        """Sum the decisions left out over all ranks. Returns the decisions that they have dropped so far, and an
-        empty batch for each kind of seat that only other ranks have."""
+        """Sum the decisions left out over ranks; returns those dropped, and empty batches for kinds of other ranks."""
         own = self._left_out[trained.player]
         self._left_out[trained.player] = LeftOut()
         told = self._ranks.gather([own.stale, own.refused, self.buffers[trained.player].dropped, list(batches)])
@@ -249,7 +233,6 @@ class Learner:
                 self._weights.publish(ModelId(teacher_of(player), 0, 0), trained.teacher_weights())
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
-        """An actor hands trajectories over."""
         self.buffers[player].put(kind, slots)
 
     def complete(self, player: str) -> None:
@@ -261,7 +244,6 @@ class Learner:
         return LearnerProgress(player, trained.incarnation, trained.step, trained.decisions)
 
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
-        """Put the player's live and averaged weights into the model pool; returns its progress."""
         put_into_pool(self._models, self.players[player], parent)
         return self.report(player)
 
@@ -279,7 +261,6 @@ class Learner:
         self.publish(event.player)
 
     def configure(self, player: str, settings: Settings) -> None:
-        """Change settings of the experiment for one player."""
         algorithm, config, self._budget = self._configured(settings)
         self.players[player].configure(algorithm, config)
 

@@ -9,7 +9,7 @@ import msgspec
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 from ludus.system.machine import installed_version
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Increased when messages or the layout of shared memory change."""
 
 

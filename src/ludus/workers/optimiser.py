@@ -1,8 +1,5 @@
-"""Gradient steps: Adam for one player or for a stack of them, the minibatches, and the statistics of steps.
-
-A step on numbers that are not finite changes nothing. No step synchronises with the device: whether it was taken is
-read together with the statistics at the end of an update.
-"""
+"""Gradient steps: Adam for one player or a stack of them, minibatches, and statistics of steps. A step on numbers that
+are not finite changes nothing. No step synchronises with the device."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ _STATE = ("step", "exp_avg", "exp_avg_sq")
 
 
 class AdamSettings(NamedTuple):
-    """Constants of the steps."""
-
     beta1: float
     beta2: float
     epsilon: float
@@ -38,27 +33,20 @@ class Optimiser:
 
     def __init__(self, parameters: Sequence[nn.Parameter], settings: AdamSettings) -> None:
         self.parameters = list(parameters)
-        self._settings = settings
+        self.settings = settings
         self.clear()
 
     def clear(self) -> None:
-        """Forget all steps."""
         device = self.parameters[0].device
         self.steps = [torch.zeros((), device=device) for _ in self.parameters]
         self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
 
-    def change(self, settings: AdamSettings) -> None:
-        self._settings = settings
-
     def step(
         self, loss: Tensor | None, learning_rate: float, only: Collection[int] | None = None, ranks: Ranks = ALONE
     ) -> Tensor:
-        """Step down the gradient of `loss`, or with several ranks of the sum of their losses; None: this rank adds
-        nothing. Parameters without a gradient, and those not in `only`, stay unchanged.
-
-        Returns a scalar on the loss's device: 1 if loss or gradient were not finite and nothing was changed, else 0.
-        """
+        """Step down the gradient of `loss` (summed over ranks; None: this rank adds nothing) in the parameters of
+        `only`. Returns 1, on the loss's device, if loss or gradient were not finite and nothing was changed, else 0."""
         for parameter in self.parameters:
             parameter.grad = None
         if loss is not None:
@@ -76,7 +64,7 @@ class Optimiser:
             used, given = list(gradients), list(gradients.values())
             norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in given]))
             broken = torch.isfinite(norm + loss.detach()).logical_not_().float()
-            settings = self._settings
+            settings = self.settings
             adam(
                 [self.parameters[index] for index in used],
                 given,
@@ -137,11 +125,8 @@ class Optimiser:
 
 
 class StackedOptimiser:
-    """Adam on a stack of M models with P parameters each.
-
-    Weights and moments are matrices [M, numbers of a model], so that a step is a few calls however many models and
-    parameters there are. The stack's parameters become views of the weights.
-    """
+    """Adam on a stack of M models with P parameters each, whose weights and moments are matrices [M, numbers of a
+    model]. The stack's parameters become views of the weights."""
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], optimisers: Sequence[Optimiser], settings: AdamSettings
@@ -150,10 +135,8 @@ class StackedOptimiser:
         self._optimisers = optimisers
         self._settings = settings
         sizes = [parameter[0].numel() for parameter in parameters]
-        device = parameters[0].device
-        self._owner = torch.repeat_interleave(
-            torch.arange(len(sizes), device=device), torch.tensor(sizes, device=device)
-        )
+        counts = torch.tensor(sizes, device=parameters[0].device)
+        self._owner = torch.repeat_interleave(torch.arange(len(sizes), device=counts.device), counts)
         """By number of a model: its parameter."""
         self._weights = torch.cat([parameter.detach().flatten(1) for parameter in parameters], 1)
         self._steps = torch.stack([torch.stack(one.steps) for one in optimisers])
@@ -163,10 +146,8 @@ class StackedOptimiser:
             parameter.data = own.view(parameter.shape)
 
     def step(self, losses: Tensor, learning_rates: Tensor, may_change: Tensor) -> Tensor:
-        """Step each model down the gradient of its own loss [M], in the parameters of `may_change` [M, P].
-
-        Returns the models that were not changed because their loss or gradient was not finite.
-        """
+        """Step each model down the gradient of its own loss [M], in the parameters of `may_change` [M, P]. Returns the
+        models that were not changed because their loss or gradient was not finite."""
         gradients = torch.autograd.grad(losses.sum(), self._parameters, allow_unused=True)
         settings = self._settings
         with torch.no_grad():
@@ -202,7 +183,6 @@ class StackedOptimiser:
 
     @torch.no_grad()
     def hand_back(self) -> None:
-        """Copy weights and moments back to the players."""
         targets: list[Tensor] = []
         sources: list[Tensor] = []
         for model, one in enumerate(self._optimisers):
@@ -222,8 +202,6 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 Measured = Mapping[int, tuple[float, Mapping[str, float]]]
 """Statistics of one gradient step by kind of seat, with its weight."""
-
-
 OnDevice = dict[int, tuple[float, Mapping[str, Tensor]]]
 """Like `Measured`, on the device."""
 
@@ -266,8 +244,7 @@ def gradient_steps(ranks: Ranks, broken: Sequence[Tensor], measured: Sequence[On
 
 
 def means(steps: Sequence[Measured]) -> dict[str, float]:
-    """Statistics of one gradient step: the weighted mean over the ranks, then the mean over the kinds of seat that
-    have the statistic. The names of heads differ between kinds."""
+    """Statistics of one gradient step: the weighted mean over ranks, then over the kinds of seat that have it."""
     found: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for step in steps:
         for kind, (weight, statistics) in step.items():
@@ -288,13 +265,18 @@ Orders = dict[int, torch.Tensor]
 
 
 def minibatches(
-    batches: Mapping[int, Batch], *, whole: bool, size: int, rng: np.random.Generator
-) -> Iterator[dict[int, Batch]]:
-    """One epoch over the batches of all kinds of seat, in pieces of about `size` decisions.
-
-    Shuffles single decisions of flat batches, or with `whole` whole trajectories. The order is drawn and sent to the
-    device once per epoch.
-    """
+    batches: Mapping[int, Batch],
+    spread: Mapping[int, Spread] | None,
+    *,
+    whole: bool,
+    size: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
+    """One epoch over the batches of all kinds of seat, in pieces of about `size` decisions of flat batches or, with
+    `whole`, of whole trajectories. With ranks, each piece comes with its weight in the mean of all, by kind of seat."""
+    if spread is not None:
+        yield from _shared_minibatches(batches, spread, whole=whole, size=size, rng=rng)
+        return
     orders, num = draw_orders(batches, whole=whole, size=size, rng=rng)
     pieces = {kind: order.tensor_split(num) for kind, order in orders.items()}
     for part in range(num):
@@ -304,7 +286,7 @@ def minibatches(
             if len(index):
                 minibatch[kind] = batch.columns(index) if whole else batch.pick(index, all_valid=True)
         if minibatch:
-            yield minibatch
+            yield minibatch, {}
 
 
 class Spread(NamedTuple):
@@ -342,14 +324,10 @@ def spread_over(ranks: Ranks, batches: Mapping[int, Batch], *, whole: bool) -> d
     return found
 
 
-def shared_minibatches(
+def _shared_minibatches(
     batches: Mapping[int, Batch], spread: Mapping[int, Spread], *, whole: bool, size: int, rng: np.random.Generator
 ) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
-    """This rank's part of the `minibatches` of all ranks' concatenated batches, and the weight of its mean in that of
-    the whole, by kind of seat.
-
-    All ranks draw the same order, so that each knows the parts of the others. A part may be empty.
-    """
+    """This rank's part, maybe empty, of the minibatches of all ranks, which all draw the same order."""
     orders = {kind: rng.permutation(one.total) for kind, one in spread.items()}
     num = _num_pieces(sum(one.num_decisions for one in spread.values()), size)
     pieces = {kind: np.array_split(order, num) for kind, order in orders.items()}

@@ -46,11 +46,8 @@ class LocalWeights:
 
 
 class SharedWeights:
-    """A `WeightStore` in shared memory, with one publisher and any number of readers; neither waits for the other.
-
-    Each player has two copies of its weights. The publisher fills the one that is not the newest and then
-    says so; a reader whose copy is being filled again meanwhile reads once more.
-    """
+    """A `WeightStore` in shared memory with two copies of each player's weights. The publisher fills the older one and
+    then says so; a reader whose copy was filled meanwhile reads again."""
 
     def __init__(
         self, new: Callable[[tuple[int, ...], np.dtype[Any]], Array], weights: Mapping[str, Mapping[str, ArraySpec]]
@@ -103,6 +100,7 @@ class Players(Protocol):
 
     def model_name(self, player: str) -> str:
         """The id of its present weights; "" for a bot."""
+        return self.get(player).model_name
 
 
 class FrozenModels(Protocol):
@@ -149,9 +147,8 @@ class SeatedPlayer:
         return "" if self.model is None else str(self.model)
 
 
-class PlayerCache:
-    """Policies and bots of players. Learning players are renewed from `weights`; of frozen players the least
-    recently used leave memory when there are more than `capacity`."""
+class PlayerCache(Players):
+    """Policies and bots of players. Learning ones are renewed from `weights`; `capacity` others stay in memory."""
 
     def __init__(
         self,
@@ -183,35 +180,29 @@ class PlayerCache:
         return self._bots.get(player)
 
     def refresh(self) -> None:
-        """Take the newest weights of the learning players in memory."""
         for player, seated in self._learning.items():
             if self._weights.newest(player) != seated.model:
                 seated.model, weights = self._weights.fetch(player)
                 load_weights(seated.policies, weights)
 
-    def model_name(self, player: str) -> str:
-        return self.get(player).model_name
-
     def _load(self, player: str) -> SeatedPlayer:
         if player in self._bots:
             seated = SeatedPlayer(bot=self._bots[player])
-        elif self._weights.newest(player) is not None:
-            model, weights = self._weights.fetch(player)
-            seated = SeatedPlayer(policies=self._build(), model=model)
-            load_weights(seated.policies, weights)
-            self._learning[player] = seated
-            return seated
         else:
-            model, weights = self._frozen.fetch_frozen(player)
-            seated = SeatedPlayer(policies=self._build(), model=model, pinned=True)
+            learns = self._weights.newest(player) is not None
+            model, weights = self._weights.fetch(player) if learns else self._frozen.fetch_frozen(player)
+            seated = SeatedPlayer(policies=self._build(), model=model, pinned=not learns)
             load_weights(seated.policies, weights)
+            if learns:
+                self._learning[player] = seated
+                return seated
         self._others[player] = seated
         while len(self._others) > self._capacity:
             self._others.popitem(last=False)
         return seated
 
 
-class FixedPlayers:
+class FixedPlayers(Players):
     """Players that are all known beforehand and never change: for evaluation."""
 
     def __init__(self, players: Mapping[str, SeatedPlayer]) -> None:
@@ -226,9 +217,6 @@ class FixedPlayers:
     def refresh(self) -> None:
         """Nothing here ever changes."""
 
-    def model_name(self, player: str) -> str:
-        return self._players[player].model_name
-
 
 def is_model_name(text: str) -> bool:
     """Written as a tag or a model: no player has such an id."""
@@ -236,11 +224,8 @@ def is_model_name(text: str) -> bool:
 
 
 def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId, Variant]:
-    """The model meant by `main.3` (a snapshot), `main@best`, `main@latest`, `main` (the newest snapshot) or
-    `main:0:12`, and which of its two sets of weights: those that a snapshot pins, else the live ones.
-
-    Raises `UnknownModel` with the nearest name.
-    """
+    """The model and variant meant by `main.3` (a snapshot), `main@best`, `main@latest`, `main` (the newest snapshot) or
+    `main:0:12`: what a snapshot pins, else live weights. Raises `UnknownModel` with the nearest name."""
     player = league.players.get(text)
     if player is not None and player.scripted:
         raise UnknownModel(f"player {text!r} is a bot and has no model")

@@ -1,21 +1,15 @@
-"""The policy worker: batched inference for several actors.
-
-An actor writes its rows into its `RequestArea` in shared memory. The policy worker joins the rows of all waiting
-actors, decides on them in as few calls as possible, and writes the answers back.
-"""
+"""The policy worker: batched inference for several actors, which write their rows into a `RequestArea` each."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ludus.data.records import ModelId
-from ludus.data.specs import ArraySpec
-from ludus.data.trees import Array, Tree, allocate, put, take
+from ludus.data.trees import Array, Tree, allocate, put
 from ludus.models.policy import Acted, Policy
 from ludus.store.model_pool import ModelPoolError
 from ludus.workers.inference import ActingRows, Group, Inference, InferenceResult
@@ -25,8 +19,7 @@ PLAYER_BYTES = 64
 """Maximum length of a player's id."""
 ERROR_BYTES = 1024
 COUNTERS = ("batches", "requests", "rows", "wait_s")
-"""Counters of a policy worker since the start of the run: batches, requests, rows, and how long the requests
-had waited when their batch began."""
+"""Counters of a policy worker since the start of the run; `wait_s` is the time until the batch of a request began."""
 NewArray = Callable[[tuple[int, ...], Any], Array]
 
 
@@ -39,8 +32,7 @@ FAILURES: tuple[type[Exception], ...] = (InferenceFailed, ModelPoolError)
 
 
 class PolicyWorker:
-    """Decides on a player's rows of all actors in one dense call, and on several pinned players in one stacked
-    call."""
+    """Decides on a player's rows of all actors in one dense call, and on several pinned players in one stacked call."""
 
     def __init__(
         self,
@@ -54,8 +46,7 @@ class PolicyWorker:
         new: NewArray = np.zeros,
         name: str = "policy-worker",
     ) -> None:
-        """`policies`, one per kind of seat, give the shapes. `wake(actor)` is called when its request is answered.
-        `new` allocates the arrays in which the rows of several actors are joined."""
+        """`policies`, one per kind of seat, give the shapes; `new` allocates arrays for the rows of all actors."""
         self.name = name
         self._inference = inference
         self._areas = areas
@@ -63,10 +54,9 @@ class PolicyWorker:
         self._wake = wake
         self.counters = counters
         self._expected: set[int] = set()
-        """Actors of the last batch. An actor that misses a batch, because it waits for the learner or has died, is
-        not waited for until it asks again."""
+        """Actors of the last batch. One that misses a batch is not waited for until it asks again."""
         self._joint = [
-            RowColumns(policy, sum(area.kinds[kind].capacity for area in areas), new)
+            _new_rows(kind, policy, sum(len(area.kinds[kind].asked.uniforms) for area in areas), new)
             for kind, policy in enumerate(policies)
         ]
 
@@ -81,12 +71,7 @@ class PolicyWorker:
         return max(0.0, first + self._delay_s - now)
 
     def step(self) -> Progress:
-        """Answer all waiting requests with the newest weights.
-
-        consumes:  the requests in the areas
-        waits for: nothing; idle without requests
-        produces:  answers, and a wake for each answered actor
-        """
+        """Answer all waiting requests, if any, with the newest weights, and wake each answered actor."""
         waiting = self._waiting()
         if not waiting:
             return IDLE
@@ -130,62 +115,53 @@ class PolicyWorker:
             return 0
         if len(asked) == 1:
             area, groups = asked[0]
-            pieces = [Piece(area, group, group.start) for group in groups]
-            rows = area.asked.rows(kind, groups)
+            pieces = [Piece(area, slice(group.start, group.stop), group.start) for group in groups]
+            rows = area.asked.first(groups)
         else:
-            pieces, rows = _joined(kind, asked, self._joint[kind])
+            pieces, rows = _joined(asked, self._joint[kind])
         [answer] = self._inference.act_all([rows])
         models = {group.player: ModelId.parse(self._inference.model_name(group.player)) for group in rows.groups}
         for piece in pieces:
-            piece.area.answered.write(piece.asked, answer, piece.in_batch)
+            piece.area.write_answer(piece.asked, answer.at(piece.in_batch))
         for area, groups in asked:
             area.note_models([models[group.player] for group in groups])
         return len(answer.version)
 
 
-@dataclass(slots=True)
-class Piece:
-    """The rows of one player in one actor's request."""
+class Piece(NamedTuple):
+    """The rows of one player in one actor's request, and their first row in the batch."""
 
     area: KindArea
-    group: Group
-    start: int = 0
-    """Their first row in the batch."""
-
-    @property
-    def asked(self) -> slice:
-        return slice(self.group.start, self.group.stop)
+    asked: slice
+    start: int
 
     @property
     def in_batch(self) -> slice:
-        return slice(self.start, self.start + self.group.stop - self.group.start)
+        return slice(self.start, self.start + self.asked.stop - self.asked.start)
 
 
-def _joined(
-    kind: int, asked: Sequence[tuple[KindArea, tuple[Group, ...]]], joint: RowColumns
-) -> tuple[list[Piece], ActingRows]:
+def _joined(asked: Sequence[tuple[KindArea, tuple[Group, ...]]], joint: ActingRows) -> tuple[list[Piece], ActingRows]:
     """Join the rows of several actors by player; returns where each piece came from, and the joint rows."""
-    by_player: dict[str, list[Piece]] = {}
+    by_player: dict[str, list[tuple[KindArea, Group]]] = {}
     for area, groups in asked:
         for group in groups:
-            by_player.setdefault(group.player, []).append(Piece(area, group))
+            by_player.setdefault(group.player, []).append((area, group))
     pieces: list[Piece] = []
     together: list[Group] = []
     start = 0
     for player, theirs in by_player.items():
         began = start
-        for piece in theirs:
-            piece.start = start
-            start = piece.in_batch.stop
-        together.append(Group(player, began, start, any(piece.group.want_value for piece in theirs)))
-        pieces += theirs
+        for area, group in theirs:
+            pieces.append(Piece(area, slice(group.start, group.stop), start))
+            start = pieces[-1].in_batch.stop
+        together.append(Group(player, began, start, any(group.want_value for _, group in theirs)))
     columns = [(piece.area.asked, piece.asked) for piece in pieces]
     for name in ("observation", "legal", "state"):
         target: Tree = getattr(joint, name)
         for key, array in target.items():
             np.concatenate([getattr(part, name)[key][rows] for part, rows in columns], out=array[:start])
     np.concatenate([part.uniforms[rows] for part, rows in columns], out=joint.uniforms[:start])
-    return pieces, joint.rows(kind, tuple(together))
+    return pieces, joint.first(tuple(together))
 
 
 class RequestArea:
@@ -194,7 +170,8 @@ class RequestArea:
     def __init__(self, policies: Sequence[Policy], capacities: Sequence[int], new: NewArray) -> None:
         """By kind of seat: its policy, and the most rows of one request."""
         self.kinds = tuple(
-            KindArea(policy, capacity, new) for policy, capacity in zip(policies, capacities, strict=True)
+            KindArea(kind, policy, capacity, new)
+            for kind, (policy, capacity) in enumerate(zip(policies, capacities, strict=True))
         )
         self._asked = new((1,), np.int64)
         """Number of requests."""
@@ -207,7 +184,6 @@ class RequestArea:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request has not been answered."""
         return bool(self._asked[0] != self._answered[0])
 
     def ask(self, requests: Sequence[ActingRows]) -> None:
@@ -222,7 +198,7 @@ class RequestArea:
         """Without copies: they are valid until the next request for the same kind of seat."""
         if self._failure[0]:
             raise FAILURES[int(self._failure[0]) - 1](bytes(self._error[0]).decode(errors="replace"))
-        return [self.kinds[rows.kind].answered.answer(rows.groups[-1].stop) for rows in requests]
+        return [self.kinds[rows.kind].answered.at(slice(0, rows.groups[-1].stop)) for rows in requests]
 
     @property
     def asked_at(self) -> float:
@@ -240,10 +216,18 @@ class RequestArea:
 class KindArea:
     """The rows of one actor and one kind of seat, their players, and the answer."""
 
-    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
-        self.capacity = capacity
-        self.asked = RowColumns(policy, capacity, new)
-        self.answered = AnswerColumns(policy, capacity, new)
+    def __init__(self, kind: int, policy: Policy, capacity: int, new: NewArray) -> None:
+        self.asked = _new_rows(kind, policy, capacity, new)
+        heads, numbers = policy.kind.action, np.dtype(np.float32)
+        self.answered = InferenceResult(
+            acted=Acted(
+                action=allocate(heads.arrays, (capacity,), new),
+                log_prob=new((capacity, len(heads.heads)), numbers),
+                value=new((capacity,), numbers),
+                state=allocate(policy.state_arrays, (capacity,), new),
+            ),
+            version=new((capacity,), np.dtype(np.int64)),
+        )
         self._num_groups = new((1,), np.int64)
         self._players = new((capacity,), np.dtype(f"S{PLAYER_BYTES}"))
         self._bounds = new((capacity, 3), np.int64)
@@ -272,6 +256,13 @@ class KindArea:
             for player, (start, stop, want_value) in zip(players, bounds, strict=True)
         )
 
+    def write_answer(self, where: slice, answer: InferenceResult) -> None:
+        own, acted = self.answered.acted, answer.acted
+        put(own.action, where, acted.action)
+        put(own.state, where, acted.state)
+        own.log_prob[where], own.value[where] = acted.log_prob, acted.value
+        self.answered.version[where] = answer.version
+
     def note_models(self, models: Sequence[ModelId]) -> None:
         self._models[: len(models)] = [(model.incarnation, model.step) for model in models]
 
@@ -280,63 +271,16 @@ class KindArea:
         return [(incarnation, step) for incarnation, step in self._models[:num_groups].tolist()]
 
 
-class RowColumns:
+def _new_rows(kind: int, policy: Policy, capacity: int, new: NewArray) -> ActingRows:
     """Arrays for the inputs of decisions of one kind of seat."""
-
-    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
-        self.observation = allocate(policy.kind.observation.arrays, (capacity,), new)
-        self.legal = allocate(policy.kind.legal_arrays, (capacity,), new)
-        self.state = allocate(policy.state_arrays, (capacity,), new)
-        self.uniforms = new((capacity, policy.num_draws), np.dtype(np.float32))
-
-    def rows(self, kind: int, groups: tuple[Group, ...]) -> ActingRows:
-        """The first rows, without a copy."""
-        used = slice(0, groups[-1].stop)
-        return ActingRows(
-            kind=kind,
-            groups=groups,
-            observation=take(self.observation, used),
-            legal=take(self.legal, used),
-            state=take(self.state, used),
-            uniforms=self.uniforms[used],
-        )
-
-
-class AnswerColumns:
-    """Arrays for the outputs of decisions of one kind of seat."""
-
-    def __init__(self, policy: Policy, capacity: int, new: NewArray) -> None:
-        heads = policy.kind.action
-        self.action = allocate(heads.arrays, (capacity,), new)
-        self.state = allocate(policy.state_arrays, (capacity,), new)
-        self._numbers: Tree = allocate(
-            {
-                "log_prob": ArraySpec(shape=(len(heads.heads),), dtype=np.dtype(np.float32)),
-                "value": ArraySpec(shape=(), dtype=np.dtype(np.float32)),
-                "version": ArraySpec(shape=(), dtype=np.dtype(np.int64)),
-            },
-            (capacity,),
-            new,
-        )
-
-    def write(self, where: slice, answer: InferenceResult, source: slice) -> None:
-        acted = answer.acted
-        put(self.action, where, take(acted.action, source))
-        put(self.state, where, take(acted.state, source))
-        self._numbers["log_prob"][where] = acted.log_prob[source]
-        self._numbers["value"][where] = acted.value[source]
-        self._numbers["version"][where] = answer.version[source]
-
-    def answer(self, num_rows: int) -> InferenceResult:
-        """The first rows, without a copy: they are valid until the next request."""
-        used = slice(0, num_rows)
-        acted = Acted(
-            action=take(self.action, used),
-            log_prob=self._numbers["log_prob"][used],
-            value=self._numbers["value"][used],
-            state=take(self.state, used),
-        )
-        return InferenceResult(acted=acted, version=self._numbers["version"][used])
+    return ActingRows(
+        kind=kind,
+        groups=(),
+        observation=allocate(policy.kind.observation.arrays, (capacity,), new),
+        legal=allocate(policy.kind.legal_arrays, (capacity,), new),
+        state=allocate(policy.state_arrays, (capacity,), new),
+        uniforms=new((capacity, policy.num_draws), np.dtype(np.float32)),
+    )
 
 
 class InferenceStatistics:

@@ -1,7 +1,4 @@
-"""The ranks of a learner: processes that train the same players, each on its part of every batch.
-
-Sums and gathered values are the same, bit for bit, in all ranks.
-"""
+"""The ranks of a learner: processes that train the same players. Sums and gathered values are equal in all ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -91,8 +88,7 @@ class ConnectedRanks:
         interface: str | None = None,
         gpu_each: bool = False,
     ) -> None:
-        """`address` is that of the `Rendezvous`, `patience_s` the time limit of every operation. `interface` is the
-        name of a network interface; None: the one that leads to the rendezvous."""
+        """`address` is that of the `Rendezvous`; without `interface` (a name), the one that leads there is used."""
         self.rank = rank
         self.count = count
         host, _, port = address.rpartition(":")
@@ -104,9 +100,8 @@ class ConnectedRanks:
 
         def connect() -> None:
             store = _distributed.TCPStore(host, int(port), is_master=False, timeout=limit)
-            self._gloo = _distributed.ProcessGroupGloo(
-                _distributed.PrefixStore("gloo", store), rank, count, timeout=limit
-            )
+            named = _distributed.PrefixStore("gloo", store)
+            self._gloo = _distributed.ProcessGroupGloo(named, rank, count, timeout=limit)
             if gpu_each:
                 options = _distributed.ProcessGroupNCCL.Options()
                 options._timeout = limit
@@ -178,37 +173,24 @@ class BufferStatus(msgspec.Struct, frozen=True):
 ToRank = Train | Compare | ResetWeights | Configure | Forget
 
 
-class UpdateShare(NamedTuple):
-    """The decisions of an update."""
-
-    by_version: Mapping[int, int]
-    """Decisions trained on, by the version of the weights that made them."""
-
-    @property
-    def decisions(self) -> int:
-        return sum(self.by_version.values())
-
-    def lags(self, version: int, most: int) -> dict[str, float]:
-        """Age of the decisions in updates, and the share of each age up to `most`, if that is not 0."""
-        ages = {version - one: count for one, count in self.by_version.items()}
-        total = max(self.decisions, 1)
-        found = {"lag": sum(age * count for age, count in ages.items()) / total, "max_lag": float(max(ages, default=0))}
-        if most:
-            found |= {f"lag_share.{age}": ages.get(age, 0) / total for age in range(most + 1)}
-        return found
+Seen = Counter[int]
+"""The decisions of an update, by the version of the weights that made them."""
 
 
-def seen_in(batches: Mapping[int, Batch]) -> UpdateShare:
+def seen_in(batches: Mapping[int, Batch]) -> Seen:
     versions = [batch.version[batch.valid] for batch in batches.values()]
     found, counts = np.unique(np.concatenate(versions or [[]]).astype(np.int64), return_counts=True)
-    return UpdateShare(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+    return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
 
-def seen_by_all(ranks: Ranks, seen: UpdateShare) -> UpdateShare:
-    together: Counter[int] = Counter()
-    for one in ranks.gather(seen.by_version):
-        together.update(one)
-    return UpdateShare(together)
+def lags(seen: Seen, version: int, most: int) -> dict[str, float]:
+    """Age of the decisions in updates, and the share of each age up to `most`, if that is not 0."""
+    ages = {version - one: count for one, count in seen.items()}
+    total = max(seen.total(), 1)
+    found = {"lag": sum(age * count for age, count in ages.items()) / total, "max_lag": float(max(ages, default=0))}
+    if most:
+        found |= {f"lag_share.{age}": ages.get(age, 0) / total for age in range(most + 1)}
+    return found
 
 
 class OtherRanks(Protocol):

@@ -17,8 +17,7 @@ from ludus.workers.seating import Seating
 
 
 class SeatMemory:
-    """Memory of the policies, by (table, column among the seats of a kind). A decision changes it when it is
-    played, not when it is made: until then it may be made again."""
+    """Memory of the policies, by (table, column among the seats of a kind). It changes when a decision is played."""
 
     def __init__(self, kinds: Sequence[tuple[Mapping[str, ArraySpec], tuple[int, int]]]) -> None:
         """Per kind of seat: the arrays of one row, and (tables, seats of the kind)."""
@@ -30,7 +29,6 @@ class SeatMemory:
         return take(self._next[kind], (tables, columns))
 
     def made(self, kind: int, tables: IntArray, columns: IntArray, after: Tree) -> None:
-        """Decisions were made that will leave this memory behind."""
         if after:
             self._made.append((kind, (tables, columns), after))
 
@@ -72,8 +70,7 @@ class SeatMemory:
 
 
 class StreamNumbers:
-    """Numbers of trajectory streams. A stream follows its side through the rotation of seats, so that a
-    trajectory goes on over several episodes."""
+    """Numbers of trajectory streams. A stream follows its side through the rotation of seats, over several episodes."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
         self._num_tables = num_tables
@@ -101,9 +98,8 @@ class StreamNumbers:
         side = streams // self._places[kind] % self._sides
         tables = streams // (self._places[kind] * self._sides)
         seats_of_kind = self._seats_of_kind[kind]
-        fits = (side_of_seat[tables][:, seats_of_kind] == side[:, None]) & (
-            self._place[seats_of_kind] == place[:, None]
-        )
+        is_side = side_of_seat[tables][:, seats_of_kind] == side[:, None]
+        fits = is_side & (self._place[seats_of_kind] == place[:, None])
         return tables, seats_of_kind[fits.argmax(1)]
 
 
@@ -165,8 +161,6 @@ class SeatRecorder:
     def free(self, kind: int, slots: IntArray) -> None:
         """The learner has used these slots."""
         self.writers[kind].free(slots)
-
-    # --- what happens at the tables ---
 
     def record(
         self,
@@ -238,8 +232,7 @@ class SeatRecorder:
             self.writers[kind].drop(streams)
 
     def renew_owners(self, tables: IntArray) -> None:
-        """Between two episodes at these tables: hand over the trajectories of players that do not learn here
-        any more."""
+        """Between two episodes: hand over the trajectories of players that no longer learn at these tables."""
         for writer, (here, seats, streams) in zip(self.writers, self._everybody(tables), strict=True):
             owners = self._seating.owner_of_seat[here, seats]
             changed = writer.owner[streams] != owners
@@ -247,11 +240,8 @@ class SeatRecorder:
                 writer.flush(streams[changed], {})  # between episodes nothing is open: no memory is needed
                 writer.owner[streams[changed]] = owners[changed]
 
-    # --- handing over ---
-
     def hand_over(self, after: int, memory: SeatMemory, view: TableView) -> bool:
-        """Hand over all trajectories of every player with at least `after` decisions. Returns whether there
-        was one."""
+        """Hand over all trajectories of every player with at least `after` decisions. Returns whether there was one."""
         due = [owner for owner, count in self._collected.items() if count >= after]
         for owner in due:
             for kind, writer in enumerate(self.writers):
@@ -267,8 +257,6 @@ class SeatRecorder:
     def _handing_over(self, kind: int) -> Callable[[int, IntArray], None]:
         return lambda owner, slots: self._trajectories.put(self._seating.player_ids[owner], kind, slots)
 
-    # --- places ---
-
     def _of(self, kind: int, tables: IntArray, seats: IntArray) -> IntArray:
         return self._streams.of(kind, tables, seats, self._seating.side_of_seat[tables, seats])
 
@@ -281,8 +269,6 @@ class SeatRecorder:
 
     def _clock(self, view: TableView, tables: IntArray) -> IntArray | None:
         return view.clock[tables] if self._timed else None
-
-    # --- what survives a stop ---
 
     def save(self) -> tuple[Tree, dict[str, Any]]:
         saved: Tree = {}
@@ -301,7 +287,6 @@ class SeatRecorder:
 
 
 def _columns(rows: ActingRows, answer: InferenceResult) -> Tree:
-    """The columns of a trajectory, by name."""
     acted = answer.acted
     return {
         **{f"observation.{name}": array for name, array in rows.observation.items()},

@@ -1,12 +1,10 @@
-"""Seating: the matches an actor holds, the tables they are played at, the players at them, and the tallies.
-
-A match takes a block of tables and a fixed quota of episodes at each. A table that has played its quota
-joins the block's next match at once; every started episode counts.
-"""
+"""Seating: the matches that an actor holds, their tables and players, and the tallies. A match takes a block of tables
+and a quota of episodes at each. A table that has played its quota joins the block's next match at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any, Protocol
 
 import msgspec
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from ludus.data.records import Match, Pair, Result
 from ludus.data.specs import GameSpec
-from ludus.data.trees import Array, IntArray, Tree
+from ludus.data.trees import Array, IntArray, Tree, under
 
 
 class MatchClient(Protocol):
@@ -73,15 +71,11 @@ class Seating:
         self.side_of_seat = np.zeros((num_tables, spec.num_seats), np.int64)
         self._tally = self._new_tally(4)
 
-    # --- players ---
-
     def player_number(self, player: str) -> int:
         if player not in self._player_numbers:
             self._player_numbers[player] = len(self.player_ids)
             self.player_ids.append(player)
         return self._player_numbers[player]
-
-    # --- matches ---
 
     def start(self, tables: IntArray) -> None:
         """Give these tables their next match and seat its players for their first episode."""
@@ -116,10 +110,7 @@ class Seating:
             self._first_models[number] = self._side_models(self._matches[number], models)
 
     def finish_episodes(self, tables: IntArray, score: NDArray[np.float32], models: ModelNames) -> IntArray:
-        """Count the ended episodes (score: [len(tables), teams]) and report the matches they complete.
-
-        Seats the tables that stay in their match for their next episode; returns those that do not.
-        """
+        """Count the ended episodes (score: [len(tables), teams]); returns the tables that leave their match."""
         sides = np.arange(self._spec.num_teams)
         team_of_side = (sides[None, :] + self.episode[tables, None]) % self._spec.num_teams
         by_side = np.take_along_axis(score, team_of_side, axis=1).astype(np.float64)
@@ -144,10 +135,7 @@ class Seating:
         return tables[~stays]
 
     def void(self, lost: Mapping[int, str]) -> IntArray:
-        """Tables were lost, with these reasons: end the matches that are played there without a result.
-
-        Returns all tables that were still playing them, for which there is nothing to do now.
-        """
+        """End the matches at lost tables, for these reasons; returns all tables that were still playing them."""
         where = {int(self.match[table]): table for table in lost}
         tables = np.flatnonzero(np.isin(self.match, list(where)))
         for number, table in where.items():
@@ -158,8 +146,6 @@ class Seating:
             self._drop_past_voids(block)
             self._client.void_match(match.id, f"game: {lost[table]}")
         return tables
-
-    # --- what survives a stop ---
 
     def save(self) -> tuple[Tree, dict[str, Any]]:
         arrays = {name: getattr(self, name) for name in _SAVED}
@@ -174,19 +160,14 @@ class Seating:
 
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
         for name in _SAVED:
-            if name in arrays:  # `reward` came later than checkpoints that may still be there
-                getattr(self, name)[...] = arrays[name]
-        empty = self._new_tally(len(arrays["tally.match_id"]))
-        self._tally = {name: arrays.get(f"tally.{name}", array).copy() for name, array in empty.items()}
-        self._matches = {
-            int(number): msgspec.json.decode(match, type=Match) for number, match in facts["matches"].items()
-        }
+            getattr(self, name)[...] = arrays[name]
+        self._tally = {name: array.copy() for name, array in under("tally.", arrays).items()}
+        matches = facts["matches"].items()
+        self._matches = {int(number): msgspec.json.decode(match, type=Match) for number, match in matches}
         self._first_models = {int(number): tuple(models) for number, models in facts["first_models"].items()}
         self._rounds = [{int(key): int(value) for key, value in rounds.items()} for rounds in facts["rounds"]]
         self.player_ids = list(facts["players"])
         self._player_numbers = {player: number for number, player in enumerate(self.player_ids)}
-
-    # --- details ---
 
     def _new_tally(self, capacity: int) -> Tree:
         teams, seats = self._spec.num_teams, self._spec.num_seats
@@ -224,10 +205,9 @@ class Seating:
                 side = match.sides[side_number]
                 place = self._place_in_team[seat] if len(side.players) > 1 else 0
                 player = self.player_number(side.players[place])
+                owner = player if side.players[place] in side.trainees else -1
                 self._tally["player_by_rotation"][number, rotation, seat] = player
-                self._tally["owner_by_rotation"][number, rotation, seat] = (
-                    player if side.players[place] in side.trainees else -1
-                )
+                self._tally["owner_by_rotation"][number, rotation, seat] = owner
         return number
 
     def _seat(self, tables: IntArray) -> None:
@@ -261,22 +241,15 @@ class Seating:
     def _report(self, number: int, models: ModelNames) -> None:
         match, first_models = self._matches[number], self._first_models[number]
         tally = {name: array[number] for name, array in self._tally.items()}
-        num_sides = len(match.sides)
+        wins, draws = tally["wins"].tolist(), tally["draws"].tolist()
         result = Result(
             match_id=match.id,
             episodes=int(tally["episodes"]),
             steps=int(tally["steps"]),
             decisions=tuple(tally["decisions"].tolist()),
             pairs=tuple(
-                Pair(
-                    side,
-                    other,
-                    int(tally["wins"][side, other]),
-                    int(tally["draws"][side, other]),
-                    int(tally["wins"][other, side]),
-                )
-                for side in range(num_sides)
-                for other in range(side + 1, num_sides)
+                Pair(side, other, wins[side][other], draws[side][other], wins[other][side])
+                for side, other in combinations(range(len(match.sides)), 2)
             ),
             score_sum=tuple(tally["score_sum"].tolist()),
             score_square_sum=tuple(tally["score_square_sum"].tolist()),

@@ -1,7 +1,4 @@
-"""Stacked training: several players of one architecture in one backward pass.
-
-The result is that of training one after another, in far fewer and larger calls, which small networks on a GPU need.
-"""
+"""Stacked training: several players of one architecture in one backward pass, as small networks on a GPU need."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ from ludus.algorithms.algorithm import Algorithm
 from ludus.data.batch import Batch
 from ludus.data.schedules import at
 from ludus.models.network_policy import NetworkPolicy, can_stack, stack_policies
-from ludus.models.operators import Conv2d
-from ludus.models.policy import Unrolled, ValueScale, architecture_digest
+from ludus.models.policy import Unrolled, ValueScale, architecture_digest, uses_convolutions
 from ludus.models.tensors import on_device
 from ludus.workers.optimiser import GradientStep, StackedOptimiser, draw_orders
 from ludus.workers.ranks import seen_in
@@ -38,14 +34,12 @@ def update_stacked(
     """`TrainedPlayer.update` of a group at once."""
     prepared = [player.prepare(own, progress) for player, own in zip(players, batches, strict=True)]
     steps = _descend(players, prepared, progress)
-    return [
-        player.finish(seen_in(own), taken, progress) for player, own, taken in zip(players, batches, steps, strict=True)
-    ]
+    trained = zip(players, batches, steps, strict=True)
+    return [player.finish(seen_in(own), taken, progress) for player, own, taken in trained]
 
 
 def groups(players: Sequence[TrainedPlayer]) -> list[list[TrainedPlayer]]:
-    """Divide players into groups that are trained together: of one architecture, algorithm and optimiser, if their
-    settings allow it."""
+    """Divide players into groups that are trained together, of one architecture, algorithm and optimiser."""
     if len(players) < 2 or players[0].ranks.count > 1:
         return [[player] for player in players]
     found: list[tuple[object, list[TrainedPlayer]]] = []
@@ -73,8 +67,7 @@ def _key(player: TrainedPlayer) -> object:
 def _pays(group: Sequence[TrainedPlayer]) -> bool:
     if len(group) == 1 or group[0].config.stacked == "on":
         return True
-    modules = (module for policy in group[0].policies for module in _network(policy).modules())
-    convolves = any(isinstance(module, Conv2d) for module in modules)
+    convolves = any(map(uses_convolutions, group[0].policies))
     return len(group) >= (LEAST_WITH_PLANES if convolves else LEAST_PLAYERS)
 
 
@@ -93,14 +86,11 @@ class _Pass:
 def _descend(
     players: Sequence[TrainedPlayer], prepared: Sequence[Mapping[int, Batch]], progress: float
 ) -> list[list[GradientStep]]:
-    """Take the gradient steps of all players, one step of all of them at a time."""
     first = players[0]
     device, num_models = first.device, len(players)
     kinds = sorted({kind for own in prepared for kind in own})
-    stacks = {
-        kind: stack_policies([_network(player.policies[kind]) for player in players])
-        for kind in range(len(first.policies))
-    }
+    policies_by_kind = zip(*(player.policies for player in players), strict=True)
+    stacks = {kind: stack_policies(policies) for kind, policies in enumerate(policies_by_kind)}
     kind_of_parameter = [kind for kind, stack in stacks.items() for _ in stack.parameters()]
     optimiser = StackedOptimiser(
         [parameter for stack in stacks.values() for parameter in stack.parameters()],
@@ -189,8 +179,7 @@ def _minibatch(joint: Batch, plan: _Pass, step: int, *, whole: bool) -> Batch:
 def _losses(
     algorithm: Algorithm, stack: NetworkPolicy, batch: Batch, *, with_details: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of each model [M] and its statistics [M]. The networks run as a stack; the algorithm's loss on their
-    outputs is mapped over the models."""
+    """The loss [M] and statistics [M] of each model: a stacked network, and the algorithm's loss mapped over models."""
     unrolled = _tensors(stack.unroll(batch))
     scale = {} if stack.value_scale is None else dict(stack.value_scale.named_buffers())
 
@@ -300,8 +289,3 @@ def _tensors(parts: Batch | Unrolled) -> dict[str, Any]:
         for name, value in found.items()
         if isinstance(value, Tensor | Mapping)
     }
-
-
-def _network(policy: object) -> NetworkPolicy:
-    assert isinstance(policy, NetworkPolicy)
-    return policy

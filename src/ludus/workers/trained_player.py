@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -35,23 +36,18 @@ from ludus.workers.optimiser import (
     GradientStep,
     OnDevice,
     Optimiser,
-    Spread,
     gradient_steps,
     minibatches,
-    shared_minibatches,
     spread_over,
     total_loss,
 )
-from ludus.workers.ranks import ALONE, Ranks, UpdateShare, seen_by_all, seen_in
+from ludus.workers.ranks import ALONE, Ranks, Seen, lags, seen_in
 
 _COUNTERS = ("incarnation", "step", "decisions", "value_only_until", "skipped", "stale", "refused")
 
 
 class TrainedPlayer:
-    """Learns from batches. Deterministic given its seed, the batches and the device.
-
-    Weights, optimiser and batches are on the device; inputs and outputs are numpy arrays.
-    """
+    """Learns from batches on its device; inputs and outputs are numpy arrays. Deterministic given seed and batches."""
 
     def __init__(
         self,
@@ -106,13 +102,8 @@ class TrainedPlayer:
     def update(
         self, batches: Mapping[int, Batch], progress: float, elsewhere: Mapping[int, Batch] | None = None
     ) -> dict[str, float]:
-        """Train on one batch per kind of seat; `progress` is the spent share of the run's budget.
-
-        With several ranks, all call this together, each with its part. `elsewhere` has an empty batch for each kind
-        that only other ranks have, since all ranks must take part in preparing it.
-
-        Returns means over the gradient steps. The `details` of an algorithm are measured in the last epoch only.
-        """
+        """Train on one batch per kind of seat; `progress` is the spent share of the budget. Returns means over the
+        gradient steps. `elsewhere`: an empty batch for each kind that only other ranks have; all ranks prepare it."""
         prepared = self.prepare({**batches, **(elsewhere or {})}, progress)
         prepared = {kind: prepared[kind] for kind in batches}
         return self.finish(seen_in(batches), self._descend(prepared, progress), progress)
@@ -122,23 +113,21 @@ class TrainedPlayer:
         prepared = {kind: self._prepare(kind, batches[kind], progress) for kind in sorted(batches)}
         return prepared if self.is_whole else {kind: batch.flat() for kind, batch in prepared.items()}
 
-    def finish(self, seen: UpdateShare, steps: Sequence[GradientStep], progress: float) -> dict[str, float]:
+    def finish(self, seen: Seen, steps: Sequence[GradientStep], progress: float) -> dict[str, float]:
         """Complete an update after its gradient steps: count, and move the average and the references."""
         if self.ranks.count > 1:
-            seen = seen_by_all(self.ranks, seen)
+            seen = sum(map(Counter, self.ranks.gather(seen)), Counter())
         taken = [step.statistics for step in steps if not step.broken]
         self.skipped += len(steps) - len(taken)
         names = dict.fromkeys(name for statistics in taken for name in statistics)
         statistics: dict[str, float] = {"gradient_steps": len(taken)}
         statistics |= {name: fmean(one[name] for one in taken if name in one) for name in names}
-        statistics |= {
-            "learning_rate": at(self.config.learning_rate, progress),
-            **seen.lags(self.step, self.config.lag),
-        }
+        statistics["learning_rate"] = at(self.config.learning_rate, progress)
+        statistics |= lags(seen, self.step, self.config.lag)
         if self.is_value_only:
             statistics["value_only"] = 1.0
         self.step += 1
-        self.decisions += seen.decisions
+        self.decisions += seen.total()
         self._follow()
         return statistics
 
@@ -166,7 +155,7 @@ class TrainedPlayer:
             )
         self.algorithm = algorithm
         self.config = config
-        self.optimiser.change(config.adam)
+        self.optimiser.settings = config.adam
         for average in self._averages:
             average.decay = config.average_decay
 
@@ -191,7 +180,6 @@ class TrainedPlayer:
         return apply_recomputed(batch)
 
     def _descend(self, prepared: Mapping[int, Batch], progress: float) -> list[GradientStep]:
-        """Take the gradient steps of all epochs."""
         learning_rate = at(self.config.learning_rate, progress)
         only = self._value_parameters if self.is_value_only else None
         broken: list[Tensor] = []
@@ -199,7 +187,8 @@ class TrainedPlayer:
         spread = spread_over(self.ranks, prepared, whole=self.is_whole) if self.ranks.count > 1 else None
         for epoch in range(self.config.epochs):
             is_last = epoch == self.config.epochs - 1
-            for minibatch, weights in self._minibatches(prepared, spread):
+            size, whole = self.config.minibatch_size, self.is_whole
+            for minibatch, weights in minibatches(prepared, spread, whole=whole, size=size, rng=self.rng):
                 losses = {kind: self.algorithm.loss(self.policies[kind], part) for kind, part in minibatch.items()}
                 total = total_loss(losses, weights)
                 broken.append(self.optimiser.step(total, learning_rate, only, self.ranks))
@@ -211,17 +200,6 @@ class TrainedPlayer:
                 )
                 self.after_gradient_step()
         return gradient_steps(self.ranks, broken, measured)
-
-    def _minibatches(
-        self, prepared: Mapping[int, Batch], spread: Mapping[int, Spread] | None
-    ) -> Iterator[tuple[dict[int, Batch], dict[int, float]]]:
-        """The minibatches of one epoch, with weights by kind of seat; without weights, all count the same."""
-        size, rng = self.config.minibatch_size, self.rng
-        if spread is None:
-            for minibatch in minibatches(prepared, whole=self.is_whole, size=size, rng=rng):
-                yield minibatch, {}
-        else:
-            yield from shared_minibatches(prepared, spread, whole=self.is_whole, size=size, rng=rng)
 
     def _follow(self) -> None:
         """Move the average and the references towards the live weights."""
@@ -245,16 +223,14 @@ class TrainedPlayer:
         return join_kinds(self.policies, (average.weights() for average in self._averages))
 
     def reset(self, weights: Mapping[str, Array], incarnation: int, value_only: int = 0) -> None:
-        """Restart from these weights with a fresh optimiser, average and references, except fixed ones. The first
-        `value_only` decisions train only the value."""
+        """Restart from these weights, with a fresh optimiser, average and references, except fixed ones."""
         self._restart_from(weights)
         self._train_value_alone(value_only)
         self.incarnation = max(self.incarnation, incarnation)  # a repeated reset has an earlier one
         self.step += 1 + self.config.lag  # trajectories of the old weights are now too old
 
     def begin_from(self, weights: Mapping[str, Array], value_only: int = 0) -> None:
-        """Start with these weights as if the player had been built with them. The first `value_only` decisions
-        train only the value."""
+        """Start with these weights as if the player had been built with them."""
         self._restart_from(weights)
         self._copy_live(fixed=True)
         self._train_value_alone(value_only)

@@ -124,5 +124,5 @@ def test_what_there_is_not_is_refused() -> None:
         _ = resolve("atari:pomg").spec
     with pytest.raises(ValueError, match=r"pong has no mode 7; there are \[0, 1\]"):
         _ = Atari(game="pong", mode=7).spec
-    with pytest.raises(ValueError, match=r"Atari\.sticky must be a probability below 1, got 1"):
+    with pytest.raises(ValueError, match=r"Atari\.sticky must be in \[0, 1\), got 1"):
         Atari(game="pong", sticky=1)

@@ -20,8 +20,7 @@ from ludus.config import encode
 from ludus.data.addresses import address_of
 from ludus.experiment import Experiment
 from ludus.games.adapters.gymnasium import Gymnasium
-from ludus.games.adapters.gymnasium_old import OldGym
-from ludus.games.adapters.gymnasium_tables import PoolTables, SelfResettingTables, SingleTables
+from ludus.games.adapters.gymnasium_tables import OldGym, PoolTables, SelfResettingTables, SingleTables
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.game import GameBatch, allocate_actions

@@ -118,7 +118,7 @@ def test_sticky_actions_depend_on_the_seed() -> None:
     ("options", "message"),
     [
         ({"frame_skip": 0}, "frame_skip must be at least 1, got 0"),
-        ({"sticky": 1.0}, "sticky must be at least 0 and below 1"),
+        ({"sticky": 1.0}, r"sticky must be in \[0, 1\), got 1"),
         ({"rows": (0, 300)}, "rows must lie within 0 to 210, got 0 to 300"),
         ({"flipped": ("third_0",)}, "flipped: no agent 'third_0'; there are first_0, second_0"),
         ({"game": "pongg_v3"}, "did you mean 'atari.pong_v3'"),

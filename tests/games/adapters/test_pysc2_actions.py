@@ -13,7 +13,7 @@ from ludus.data.specs import Choice, Point, Pointer
 from ludus.games.adapters.pysc2 import PySC2
 from ludus.games.adapters.pysc2_library import actions, features, messages, mock_sc2_env, sc2_env
 from ludus.games.adapters.pysc2_observations import FUNCTION, FunctionCodec, UnknownFunctionError
-from ludus.games.adapters.pysc2_tables import action_codec, interface_options
+from ludus.games.adapters.pysc2_tables import interface_options
 from ludus.games.seat_rows import GameError
 
 ON_SCREEN = PySC2(map_name="Simple64", screen=32, minimap=16, specific_functions=True, mock=True)
@@ -63,7 +63,7 @@ def random_action(codec: FunctionCodec, option: int, rng: np.random.Generator) -
 
 @pytest.mark.parametrize(("source", "count"), [(ON_SCREEN, 573), (RAW, 564)], ids=["on the screen", "raw"])
 def test_every_function_goes_both_ways_and_pysc2_takes_it(source: PySC2, count: int) -> None:
-    codec, shown, rng = action_codec(source), features_of(source), np.random.default_rng(0)
+    codec, shown, rng = FunctionCodec(source), features_of(source), np.random.default_rng(0)
     valid = shown.action_spec()
     assert len(codec.functions) == len(valid.functions) == count
     for option, function in enumerate(valid.functions):
@@ -83,7 +83,7 @@ def test_every_function_goes_both_ways_and_pysc2_takes_it(source: PySC2, count: 
 
 @pytest.mark.parametrize("source", [ON_SCREEN, RAW], ids=["on the screen", "raw"])
 def test_heads_have_the_sizes_of_the_arguments(source: PySC2) -> None:
-    codec, types = action_codec(source), features_of(source).action_spec().types
+    codec, types = FunctionCodec(source), features_of(source).action_spec().types
     assert [name for name in codec.spec.heads if name != FUNCTION] != []
     assert set(codec.spec.heads) - {FUNCTION} == set(types._fields)
     for name, head in codec.spec.heads.items():
@@ -101,7 +101,7 @@ def test_heads_have_the_sizes_of_the_arguments(source: PySC2) -> None:
 
 def test_what_the_game_reports_of_an_action_is_that_action() -> None:
     """The way that actions take in replays: PySC2's message, reversed by PySC2, then encoded."""
-    codec, shown, rng = action_codec(ON_SCREEN), features_of(ON_SCREEN), np.random.default_rng(1)
+    codec, shown, rng = FunctionCodec(ON_SCREEN), features_of(ON_SCREEN), np.random.default_rng(1)
     differ = set()
     for option, function in enumerate(codec.functions):
         action = random_action(codec, option, rng)
@@ -127,7 +127,7 @@ def test_what_the_game_reports_of_an_action_is_that_action() -> None:
 
 def test_a_choice_of_functions_keeps_only_their_arguments() -> None:
     source = PySC2(map_name="MoveToBeacon", functions=("select_army", "Move_screen"), mock=True)
-    codec = action_codec(source)
+    codec = FunctionCodec(source)
     assert [function.name for function in codec.functions] == ["no_op", "select_army", "Move_screen"]
     assert list(codec.spec.heads) == [FUNCTION, "queued", "select_add", "screen"]
     with pytest.raises(UnknownFunctionError, match="Attack_screen is not among the functions"):
@@ -155,7 +155,7 @@ def legal_of(codec: FunctionCodec, observation: Any, alliance: Any) -> dict[str,
 
 
 def test_what_is_available_is_legal_and_lists_have_as_many_options_as_rows() -> None:
-    codec = action_codec(ON_SCREEN)
+    codec = FunctionCodec(ON_SCREEN)
     legal = legal_of(codec, observed(multi_select=3, production_queue=2), [])
     names = [codec.functions[option].name for option in np.flatnonzero(legal[FUNCTION])]
     assert names == ["no_op", "select_unit", "build_queue", "Attack_screen"]  # nobody is there to unload
@@ -164,7 +164,7 @@ def test_what_is_available_is_legal_and_lists_have_as_many_options_as_rows() -> 
 
 
 def test_raw_actions_are_for_own_units_and_targets_are_any() -> None:
-    codec = action_codec(RAW)
+    codec = FunctionCodec(RAW)
     legal = legal_of(codec, {}, [1, 4, 1, 3])
     assert np.flatnonzero(legal["unit_tags"]).tolist() == [0, 2]
     assert np.flatnonzero(legal["target_unit_tag"]).tolist() == [0, 1, 2, 3]
@@ -175,7 +175,7 @@ def test_raw_actions_are_for_own_units_and_targets_are_any() -> None:
 
 
 def test_units_beyond_the_picks_are_left_out() -> None:
-    codec = action_codec(RAW)
+    codec = FunctionCodec(RAW)
     assert isinstance(codec.spec.heads["unit_tags"], Pointer)
     call = actions.RAW_FUNCTIONS.Stop_quick("now", [3, 5, 3, 99, 7, 9, 11, 13])
     assert codec.encode(call, ROW_OF_UNIT)["unit_tags"] == [ROW_OF_UNIT[unit] for unit in (3, 5, 7, 9, 11)]

@@ -13,8 +13,15 @@ from ludus.data.specs import Entities
 from ludus.data.trees import Array, allocate
 from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
 from ludus.games.adapters.pysc2_library import features
-from ludus.games.adapters.pysc2_observations import NUM_TYPES, UNIT_TYPES, Layers, SeenUnits, Unit, write_units
-from ludus.games.adapters.pysc2_tables import observation_codec
+from ludus.games.adapters.pysc2_observations import (
+    NUM_TYPES,
+    UNIT_TYPES,
+    Layers,
+    ObservationCodec,
+    SeenUnits,
+    Unit,
+    write_units,
+)
 from ludus.games.seat_rows import GameError
 
 
@@ -114,7 +121,7 @@ def test_observations_of_the_mock_fill_every_array() -> None:
 
 def test_rows_behind_the_last_unit_are_zero() -> None:
     source = PySC2(map_name="Simple64", screen=16, minimap=16, max_units=4, mock=True, builtin_bots=False)
-    codec, kind = observation_codec(source), source.spec.kinds[0]
+    codec, kind = ObservationCodec(source), source.spec.kinds[0]
     rows = allocate(kind.observation.arrays, ())
     rows["units"][:] = 7
     observation = {

@@ -21,7 +21,6 @@ from ludus.games.check import check_game
 from ludus.games.game import HasPicture, HasStrategy, allocate_actions, lost_tables
 from ludus.games.isolation import isolated as isolated_batch
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
-from ludus.games.isolation.shared import named_arrays
 from ludus.games.lift import Lifted
 from ludus.games.seat_rows import GameError
 
@@ -39,8 +38,8 @@ def test_episodes_are_those_of_the_game_itself(address: str) -> None:
             ended = np.flatnonzero(here.view.over | here.view.truncated)
             for batch in (here, there):
                 batch.reset(ended, seeds(len(ended), step))
-            for name, array in named_arrays(here.view).items():
-                np.testing.assert_array_equal(named_arrays(there.view)[name], array, err_msg=name)
+            for name, array in here.view.named().items():
+                np.testing.assert_array_equal(there.view.named()[name], array, err_msg=name)
     finally:
         there.close()
 

@@ -7,9 +7,13 @@ from hypothesis import given, strategies as st
 
 from ludus.games.catalog import resolve
 from ludus.games.game import TableView, allocate_actions
-from ludus.games.remote.frames import (
+from ludus.games.remote.messages import (
+    AnyAnswer,
+    AnyRequest,
+    Reset,
     SharedActions,
     SharedView,
+    View,
     action_parts,
     array_parts,
     pack,
@@ -19,7 +23,6 @@ from ludus.games.remote.frames import (
     unpack,
     view_parts,
 )
-from ludus.games.remote.messages import AnyAnswer, AnyRequest, Reset, View
 from ludus.system.arrays import WireError
 
 

@@ -14,13 +14,10 @@ import numpy as np
 import pytest
 from game_servers import eventually, serving
 
-from ludus.data.trees import put
-from ludus.games.bots import RandomBot
+from ludus.games.bots import RandomBot, act_among
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
-from ludus.games.checked_play import rows_to_act
 from ludus.games.game import CanLoseTables, GameBatch, HasPicture, HostsBots, allocate_actions
-from ludus.games.isolation.shared import named_arrays
 from ludus.games.remote.client import GameClient
 from ludus.games.remote.source import Remote, from_address
 from ludus.games.seat_rows import GameError
@@ -42,13 +39,10 @@ def play_beside(one: GameBatch, other: GameBatch, steps: int, seed: int = 0) -> 
             one.reset(fresh, seeds)
             other.reset(fresh, seeds)
         actions = allocate_actions(spec, num_tables)
-        for kind in range(len(spec.kinds)):
-            tables, columns, seats = rows_to_act(spec, one.view, kind, np.ones(num_tables, np.bool_))
-            if len(tables):
-                put(actions[kind], (tables, columns), RandomBot().act(one, tables, seats, rng))
+        act_among(RandomBot(), one, np.ones((num_tables, 1), np.bool_), rng, actions)
         one.step(actions)
         other.step(actions)
-        shown, expected = named_arrays(one.view), named_arrays(other.view)
+        shown, expected = one.view.named(), other.view.named()
         for name, array in expected.items():
             assert np.array_equal(shown[name], array, equal_nan=array.dtype.kind == "f"), name
         fresh = np.flatnonzero(one.view.over | one.view.truncated)

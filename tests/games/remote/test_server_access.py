@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from game_servers import serving
 
-from ludus.games.remote.client import GameClient
-from ludus.games.remote.connection import ServerAccess, read_token
+from ludus.games.remote.client import GameClient, ServerAccess, read_token
 from ludus.games.remote.source import Remote
 from ludus.games.seat_rows import GameError
 

@@ -18,11 +18,9 @@ from ludus.games.bots import RandomBot
 from ludus.games.catalog import resolve
 from ludus.games.game import Action, Turn, allocate_actions
 from ludus.games.lift import Lifted
-from ludus.games.remote import Camp, GameClient, MatchConfig
-from ludus.games.remote.client import CampSeats
-from ludus.games.remote.connection import ServerLost
+from ludus.games.remote.client import CampSeats, GameClient, ServerLost
 from ludus.games.remote.matches import ServerMatches
-from ludus.games.remote.messages import MatchResult
+from ludus.games.remote.messages import Camp, MatchConfig, MatchResult
 from ludus.games.seat_rows import GameError
 
 TWO_BOTS = MatchConfig(camps=(Camp(bot="random"), Camp(bot="random")), episodes=3, evaluation=True)
@@ -309,13 +307,13 @@ def test_only_the_latest_results_are_kept_and_only_so_many_are_played() -> None:
     book = ServerMatches(lambda name, options: resolve("kuhn"), most_at_once=1, kept=3)
     for number in range(5):
         book.start(str(number), TWO_BOTS)
-        book.wait(str(number), 30.0)
+        book.table(str(number)).wait(30.0)
     assert [result.match for result in book.all()] == ["2", "3", "4"]
     book.start("waits", MatchConfig(camps=(Camp(), Camp())))
     with pytest.raises(ValueError, match="1 matches are going on"):
         book.start("more", TWO_BOTS)
     book.close()
-    ended: MatchResult = book.result("waits")
+    ended: MatchResult = book.table("waits").result
     assert (ended.state, ended.reason) == ("stopped", "the server ends")
 
 
@@ -350,7 +348,7 @@ def test_a_game_that_hangs_keeps_no_player_and_no_other_match() -> None:
     book.table("waits").ask_to_stop("enough")
     assert book.table("waits").wait_stopped(20.0).state == "stopped"
     trouble.going_on.set()
-    assert book.wait("hangs", 20.0).state == "stopped"
+    assert book.table("hangs").wait(20.0).state == "stopped"
 
 
 def test_what_the_page_shows_is_what_happens(capsys: pytest.CaptureFixture[str]) -> None:

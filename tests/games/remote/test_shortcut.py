@@ -24,10 +24,7 @@ from troubled_games import Trouble, TroubledKuhn
 from ludus.games.catalog import resolve
 from ludus.games.game import allocate_actions
 from ludus.games.remote import shortcut
-from ludus.games.remote.batch import RemoteBatch, greet
-from ludus.games.remote.client import GameClient
-from ludus.games.remote.connection import PlayStream, ServerAccess, ServerLost, ServerRefused
-from ludus.games.remote.frames import TooLongError, pack, read_header, unpack
+from ludus.games.remote.client import GameClient, PlayStream, ServerAccess, ServerLost, ServerRefused, greet
 from ludus.games.remote.messages import (
     PROTOCOL,
     SERVICE,
@@ -37,10 +34,15 @@ from ludus.games.remote.messages import (
     Reset,
     Shortcut,
     Switch,
+    TooLongError,
     View,
+    pack,
+    read_header,
+    unpack,
 )
 from ludus.games.remote.served_tables import ServedTables
 from ludus.games.remote.shortcut import FrameSocket, Shortcuts, reach
+from ludus.games.remote.source import RemoteBatch
 from ludus.system.arrays import WireError
 
 pytestmark = pytest.mark.skipif(not shortcut.SUPPORTED, reason="there is no such way on this system")

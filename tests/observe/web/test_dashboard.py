@@ -13,19 +13,16 @@ from typing import Any
 import pytest
 from page_requests import ask, served
 
+from ludus.observe.view import RunView, ViewError
 from ludus.observe.web import dashboard as dashboard_module
 from ludus.observe.web.dashboard import STATIC, Dashboard
 from ludus.observe.web.page_server import PageServer
 
 
-class NoDocumentError(Exception):
-    """As `RunView` has one."""
-
-
-class MadeUpDocuments:
+class MadeUpDocuments(RunView):
     """Documents that change when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # without a run folder
         self.looks = 0
         self.versions: dict[str, int] = {"overview": 0, "league": 0, "player/<b>x</b>": 0}
         self.told: dict[str, int] = {}
@@ -40,7 +37,7 @@ class MadeUpDocuments:
 
     def encoded(self, name: str) -> tuple[bytes, str]:
         if name not in self.versions:
-            raise NoDocumentError(f"there is no document {name!r}")
+            raise ViewError(f"there is no document {name!r}")
         self.told[name] = self.versions[name]
         version = self.versions[name]
         return json.dumps({"name": name, "version": version, "looks": self.looks}).encode(), str(version)
@@ -62,7 +59,7 @@ def read_replay(name: str) -> dict[str, Any]:
 
 @contextmanager
 def page(documents: MadeUpDocuments) -> Iterator[PageServer]:
-    dashboard = Dashboard(documents, NoDocumentError, read_replay)
+    dashboard = Dashboard(documents, read_replay)
     with served(dashboard.app) as server:
         try:
             yield server

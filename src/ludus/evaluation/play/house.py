@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ludus.data.records import ModelId
 from ludus.data.specs import Choice
@@ -19,39 +19,24 @@ from ludus.games.recording import innermost
 from ludus.games.seat_rows import GameError
 from ludus.league.league import League
 from ludus.runtime.assemble import load_players
-from ludus.store.model_pool import UnknownModel
+from ludus.store.model_pool import UnknownModel, Variant
 from ludus.store.run_folder import RunFolder
 from ludus.workers.player_cache import SeatedPlayer, is_model_name
 
 BEST = "@best"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opponent:
-    name: str
-    """As it was asked for."""
-    listed: str
-    """As the ledger calls it: the player whose model it is."""
-    seated: SeatedPlayer
-
-
 class Opponents:
     """The opponents in a run, which may be training: every game uses the newest weights."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        folder: RunFolder,
-        league: League,
-        *,
-        weights: Literal["live", "average"],
-        greedy: bool,
+        self, experiment: Experiment, folder: RunFolder, league: League, *, weights: Variant, greedy: bool
     ) -> None:
         """`league` has folded the ledger up to some row; it is brought up to date here."""
         self._experiment = experiment
         self._folder = folder
         self._league = league
-        self._weights: Literal["live", "average"] = weights
+        self._weights = weights
         self._greedy = greedy
         self._lock = threading.Lock()
 
@@ -64,14 +49,14 @@ class Opponents:
             frozen = list(reversed(self._league.candidates.frozen()))
             return [*best, *learning, *frozen, *self._experiment.grouped_game.bots()]
 
-    def seat(self, name: str) -> Opponent:
-        """Raises ConfigError with the nearest name if there is none such."""
+    def seat(self, name: str) -> tuple[str, SeatedPlayer]:
+        """A player, and what the ledger calls it. Raises ConfigError with the nearest name if there is none such."""
         with self._lock:
             self._follow()
             [seated] = load_players(
                 self._experiment, self._folder, self._league, [name], weights=self._weights, greedy=self._greedy
             ).values()
-            return Opponent(name=name, listed=self._listed(name, seated.model), seated=seated)
+            return self._listed(name, seated.model), seated
 
     def is_taken(self, name: str) -> bool:
         """Whether a player or a bot has this name."""
@@ -132,11 +117,11 @@ class PlayHost:
         num_seats = self.source.spec.num_seats
         if seat is not None and not 0 <= seat < num_seats:
             raise WrongMove(f"{self.source.spec.name} has seats 0 to {num_seats - 1}, not {seat}")
-        opponent = self.opponents.seat(player)
-        agent = SeatedOpponent(opponent.seated, seed=secrets.randbits(63))
+        listed, seated = self.opponents.seat(player)
+        agent = SeatedOpponent(seated, seed=secrets.randbits(63))
         chosen = secrets.randbelow(num_seats) if seat is None else seat
         session = PlaySession(self.source, self.view, agent, chosen, seed=secrets.randbits(63))
-        line = GameSeats(person=self.person, opponent=opponent.listed, model=agent.model, seat=chosen)
+        line = GameSeats(person=self.person, opponent=listed, model=agent.model, seat=chosen)
         return PersonsGame(session, line, self._keep, shown_name=player)
 
 

@@ -19,7 +19,7 @@ from ludus.games.catalog import list_games
 from ludus.games.game import GameBatch, GameSource, Seat, allocate_actions
 from ludus.games.pictures import pictured, written_score
 from ludus.games.recording import innermost
-from ludus.replays.playback import PlaybackError, decisions_of_seat, require_same_game
+from ludus.replays.playback import PlaybackError, ReplayedTable, require_same_game
 from ludus.replays.replay_games import make_recorded_game
 
 if TYPE_CHECKING:
@@ -33,11 +33,8 @@ MOST_PICTURES = 200
 
 
 def replay_document(replay: Replay, source: GameSource, drawing: FindDrawing | None = None) -> dict[str, Any]:
-    """The game step by step, with everything that there is to see, as plain values. `source` is the game
-    itself; `drawing` finds what makes pictures of a game that has no view of its own.
-
-    Raises `PlaybackError` if the game no longer plays as it was recorded.
-    """
+    """The game step by step, with everything that there is to see, as plain values. Raises `PlaybackError` if the game
+    no longer plays as it was recorded."""
     require_same_game(source.spec, replay)
     view = find_view(source, drawing)
     most = MOST_PICTURES if isinstance(view, PlainView) and view.is_picture else MOST_STEPS
@@ -61,10 +58,7 @@ def replay_document(replay: Replay, source: GameSource, drawing: FindDrawing | N
 
 def _steps(replay: Replay, tables: GameBatch, view: GameView, every: int) -> list[dict[str, Any]]:
     spec = tables.spec
-    actions = allocate_actions(spec, 1)
-    step_of, seat_of = replay.decisions()
-    chosen = {seat: decisions_of_seat(spec, replay, seat) for seat in range(spec.num_seats)}
-    place = [0] * spec.num_seats
+    playing, actions = ReplayedTable(spec, replay, ()), allocate_actions(spec, 1)
     tables.reset(np.array([0]), np.array([replay.seed], np.uint64))
     latest: int | None = None
     steps: list[dict[str, Any]] = [{"view": view.show(tables, None, None), "done": []}]
@@ -72,18 +66,12 @@ def _steps(replay: Replay, tables: GameBatch, view: GameView, every: int) -> lis
     for step in range(replay.num_steps):
         if tables.view.over[0] or tables.view.truncated[0]:
             raise PlaybackError(f"it ends after {step} steps, not {replay.num_steps}")
-        acting = seat_of[step_of == step].tolist()
-        if sorted(acting) != np.flatnonzero(tables.view.to_act[0]).tolist():
-            raise PlaybackError(f"other seats must act at step {step} than did")
-        for seat in acting:
-            kind, column = spec.seats[seat], spec.column_of_seat[seat]
-            for head, rows in chosen[seat].items():
-                actions[kind][head][0, column] = rows[place[seat]]
-            place[seat] += 1
-            option = int(next(iter(actions[kind].values()))[0, column].flat[0])
-            if not view.real_time:  # there most decisions are to let things go on
-                latest = option
-                done.append({"seat": seat, "name": view.options(tables, seat)[option]})
+        playing.decide(0, tables, actions)
+        acting = [] if view.real_time else np.flatnonzero(tables.view.to_act[0]).tolist()
+        for seat in acting:  # in real time most decisions are to let things go on
+            heads = actions[spec.seats[seat]]
+            latest = int(next(iter(heads.values()))[0, spec.column_of_seat[seat]].flat[0])
+            done.append({"seat": seat, "name": view.options(tables, seat)[latest]})
         try:
             tables.step(actions)
         except ValueError as error:

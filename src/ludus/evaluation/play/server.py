@@ -1,8 +1,5 @@
-"""The page on which a person plays: its files and its requests.
-
-Every open page has a key of its own, so that two tabs play two games. The page keeps the time: a real-time game
-stands still until the page asks for its next tick.
-"""
+"""The page on which a person plays: its files and its requests. Every open page has a key of its own, so that two tabs
+play two games. A real-time game stands still until the page asks for its next tick."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,7 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
     def in_time(tree: Tree) -> Tree:
         return {name: array.reshape(*leading, *array.shape[1:]) for name, array in tree.items()}
 
-    never, always = np.zeros(leading, np.bool_), np.ones(leading, np.bool_)
-    nothing = np.zeros(leading, np.float32)
+    never, nothing = np.zeros(leading, np.bool_), np.zeros(leading, np.float32)
     batch = Batch(
         observation=in_time(observation),
         legal=in_time(legal),
@@ -56,7 +55,7 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
         reward=nothing,
         elapsed=np.ones(leading, np.int64),
         over=never,
-        valid=always,
+        valid=~never,
         follows=never,
         first=never,
         version=np.zeros(leading, np.int64),
@@ -125,25 +124,11 @@ class WrongMove(ValueError):  # noqa: N818
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The end of a game."""
-
     score: tuple[float, ...]
     """By team."""
     recording: Recording
     decisions: tuple[int, ...]
     """By seat."""
-
-
-@dataclass(kw_only=True)
-class _Thoughts:
-    """The newest of each kind."""
-
-    of_person: PolicyOutput | None = None
-    """The evaluation of the agent in the person's place."""
-    of_agent: PolicyOutput | None = None
-    agent_chose: int | None = None
-    of_options: list[str] = field(default_factory=list)
-    """Names of the agent's options."""
 
 
 class PlaySession:
@@ -160,7 +145,10 @@ class PlaySession:
         self._actions = allocate_actions(self.spec, 1)
         self._decisions = [0] * self.spec.num_seats
         self._latest: int | None = None
-        self._thoughts = _Thoughts()
+        self._yours: PolicyOutput | None = None
+        """The agent's evaluation of the person's place."""
+        self._its: dict[str, Any] | None = None
+        """The agent's evaluation of its own latest decision, as it is shown."""
         self._commander = Commander(self._plain, seat) if isinstance(view, SkirmishView) else None
         self._missed = ""
         self._ordered = False
@@ -186,8 +174,7 @@ class PlaySession:
     # --- playing ---
 
     def options(self) -> dict[int, str]:
-        """The options that are legal for the person now, and what they are called; in real time there are
-        orders instead."""
+        """The person's legal options and their names; in real time there are orders instead."""
         if self.ended is not None or self._view.real_time:
             return {}
         names = self._view.options(self._plain, self.seat)
@@ -195,8 +182,7 @@ class PlaySession:
         return {option: names[option] for option in np.flatnonzero(mask).tolist()}
 
     def move(self, option: int) -> None:
-        """In a game with one choice a turn: make the person's move, then the agent's moves until it is the
-        person's turn again."""
+        """Make the person's move, then the agent's moves until it is the person's turn again."""
         legal = self.options()
         if self.ended is not None:
             raise WrongMove("the game is over")
@@ -229,7 +215,7 @@ class PlaySession:
         while not (view.over[0] or view.truncated[0]):
             acting = np.flatnonzero(view.to_act[0]).tolist()
             if self.seat in acting and action is None:
-                self._thoughts.of_person = self._agent.look(self._tables, self.seat)
+                self._yours = self._agent.look(self._tables, self.seat)
                 return
             self._step(acting, action)
             action = None
@@ -242,10 +228,10 @@ class PlaySession:
         others = [seat for seat in acting if seat != self.seat]
         decided = self._agent.decide(self._tables, others)
         chosen: dict[Seat, Tree] = {seat: tree for seat, (tree, _) in decided.items()}
-        for seat, (tree, opinion) in decided.items():
-            self._thoughts.of_agent = opinion
-            self._thoughts.agent_chose = int(next(iter(tree.values())).flat[0])
-            self._thoughts.of_options = self._view.options(self._plain, seat)
+        for seat, (tree, output) in decided.items():
+            names = self._view.options(self._plain, seat)
+            told = None if output is None else _told(output, names, with_value=True)
+            self._its = None if told is None else told | {"chose": _first_choice(tree)}
         if action is not None:
             chosen[self.seat] = action
         for seat, tree in chosen.items():
@@ -257,8 +243,7 @@ class PlaySession:
         if reason := lost_tables(self._tables).get(0):
             raise GameError(f"{self.spec.name}: the table was lost: {reason}")
         if len(chosen) == 1:
-            (tree,) = chosen.values()
-            self._latest = int(next(iter(tree.values())).flat[0])
+            self._latest = _first_choice(*chosen.values())
 
     # --- what is shown ---
 
@@ -292,17 +277,13 @@ class PlaySession:
     def _told_thoughts(self) -> dict[str, Any]:
         """The evaluations of the agent, without hidden information: its evaluation of its own position waits for
         the end if seats see different things, and so does the value of a critic that sees more than its seat."""
-        told: dict[str, Any] = {"thinks": self._agent.thinks, "yours": None, "its": None}
-        mine, its = self._thoughts.of_person, self._thoughts
-        if mine is not None and self.ended is None:
+        yours = None
+        if self._yours is not None and self.ended is None:
+            critic_sees_more = bool(self.spec.kinds[self.spec.seats[self.seat]].observation.critic)
             names = self._view.options(self._plain, self.seat)
-            told["yours"] = _told(mine, names, with_value=not self._critic_sees_more(self.seat))
-        if its.of_agent is not None and (self.ended is not None or not self._view.hides):
-            told["its"] = _told(its.of_agent, its.of_options, with_value=True) | {"chose": its.agent_chose}
-        return told
-
-    def _critic_sees_more(self, seat: Seat) -> bool:
-        return bool(self.spec.kinds[self.spec.seats[seat]].observation.critic)
+            yours = _told(self._yours, names, with_value=not critic_sees_more)
+        shows_its = self.ended is not None or not self._view.hides
+        return {"thinks": self._agent.thinks, "yours": yours, "its": self._its if shows_its else None}
 
     # --- details ---
 
@@ -318,12 +299,16 @@ class PlaySession:
         self._recording = recording
 
 
-def _told(opinion: PolicyOutput, names: Sequence[str], *, with_value: bool) -> dict[str, Any]:
+def _first_choice(action: Tree) -> int:
+    return int(next(iter(action.values())).flat[0])
+
+
+def _told(output: PolicyOutput, names: Sequence[str], *, with_value: bool) -> dict[str, Any]:
     return {
-        "value": round(opinion.value, 4) if with_value else None,
+        "value": round(output.value, 4) if with_value else None,
         "options": [
             {"option": option, "name": names[option] if option < len(names) else str(option), "p": round(p, 4)}
-            for option, p in enumerate(opinion.probabilities)
+            for option, p in enumerate(output.probabilities)
         ],
     }
 

@@ -163,7 +163,7 @@ class Commander:
         number = ORDERS[order["order"]]
         if number >= len(legal["action"]):
             raise ValueError(f"a hero cannot {order['order']}")
-        things = self._things()
+        things = self._tables.things(0, self._seat)  # the unit of each row of the entity list that the seat saw
         action["action"][0] = number
         if "units" in action:
             rows = _rows(things, [unit for unit in order["units"] if 0 < unit < SLOTS])
@@ -181,10 +181,6 @@ class Commander:
         if not legal["action"][number]:
             raise ValueError(f"nobody can {order['order']} now")
         return action
-
-    def _things(self) -> IntArray:
-        """The unit of each row of the entity list in the seat's latest observation."""
-        return self._tables.things(0, self._seat)
 
 
 def _rows(things: IntArray, wanted: Sequence[int]) -> IntArray:

@@ -1,12 +1,11 @@
-"""Views of a table for a person: plain values that the page draws and the terminal writes.
-
-A view shows what one seat may know. It shows everything when no seat is named, as after the end.
-"""
+"""Views of a table for a person: plain values that the page draws and the terminal writes. A view shows what one seat
+may know, or everything when no seat is named, as after the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -125,16 +124,6 @@ class _BoardView:
         return row * self._shape[1] + latest
 
 
-class ConnectFourView(_BoardView):
-    def __init__(self) -> None:
-        super().__init__(connect_four.ROWS, connect_four.COLUMNS, in_line=4, falls=True)
-
-
-class TicTacToeView(_BoardView):
-    def __init__(self) -> None:
-        super().__init__(3, 3, in_line=3, falls=False)
-
-
 def _line(stones: Array, length: int) -> list[int]:
     """The cells of lines that are complete, top row first."""
     rows, columns = stones.shape
@@ -151,18 +140,30 @@ def _line(stones: Array, length: int) -> list[int]:
     return sorted(found)
 
 
+TreeState = TypeVar("TreeState", KuhnState, LeducState)
 RANKS = "JQK"
 SUITS = "♠♥"
 
 
-class KuhnView:
-    """Everybody has one card; one bet."""
+class _CardView:
+    """Everybody has one card, and bets in turn."""
 
     hides = True
     real_time = False
 
+    def written(self, shown: dict[str, Any]) -> str:
+        lines = []
+        for seat, hand in enumerate(shown["hands"]):
+            done = [move["name"] for move in shown["moves"] if move["seat"] == seat]
+            lines.append(f"seat {seat}: {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}")
+        if shown["public"] is not None:
+            lines.append(f"on the table: {shown['public'] or '?'}")
+        return "\n".join(line.rstrip() for line in lines)
+
+
+class KuhnView(_CardView):
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> dict[str, Any]:
-        state = _kuhn(tables)
+        state = _state(tables, KuhnState)
         bettors = {turn % state.seats for turn, move in enumerate(state.moves) if move == BET}
         moves = [
             {"seat": turn % state.seats, "round": 0, "name": _kuhn_names(state.moves[:turn])[move]}
@@ -173,48 +174,31 @@ class KuhnView:
         return _shown(cards, None, [2.0 if one in bettors else 1.0 for one in range(state.seats)], moves, seat)
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
-        return _kuhn_names(_kuhn(tables).moves)
-
-    def written(self, shown: dict[str, Any]) -> str:
-        return _written(shown)
+        return _kuhn_names(_state(tables, KuhnState).moves)
 
 
-class LeducView:
-    """A card each, two rounds, and a public card before the second."""
-
-    hides = True
-    real_time = False
+class LeducView(_CardView):
+    """Two rounds, and a public card before the second."""
 
     def show(self, tables: GameBatch, seat: Seat | None, latest: int | None) -> dict[str, Any]:
-        state = _leduc(tables)
+        state = _state(tables, LeducState)
         moves = [
             {"seat": turn % 2, "round": number, "name": _leduc_names(played[:turn])[move]}
             for number, played in enumerate(state.rounds)
             for turn, move in enumerate(played)
         ]
         cards = [f"{RANKS[rank(card)]}{SUITS[card % 2]}" for card in state.cards]
-        public = cards[2] if len(cards) > 2 else ""
-        return _shown(cards[:2], public, state.stakes(), moves, seat)
+        return _shown(cards[:2], cards[2] if len(cards) > 2 else "", state.stakes(), moves, seat)
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
-        state = _leduc(tables)
+        state = _state(tables, LeducState)
         return _leduc_names(state.rounds[len(state.cards) - 2])
 
-    def written(self, shown: dict[str, Any]) -> str:
-        return _written(shown)
 
-
-def _kuhn(tables: GameBatch) -> KuhnState:
+def _state(tables: GameBatch, kind: type[TreeState]) -> TreeState:
     assert isinstance(tables, HasTrees)
     state = tables.tree_state(0)
-    assert isinstance(state, KuhnState)
-    return state
-
-
-def _leduc(tables: GameBatch) -> LeducState:
-    assert isinstance(tables, HasTrees)
-    state = tables.tree_state(0)
-    assert isinstance(state, LeducState)
+    assert isinstance(state, kind)
     return state
 
 
@@ -240,16 +224,6 @@ def _shown(
         "public": public,
         "moves": moves,
     }
-
-
-def _written(shown: dict[str, Any]) -> str:
-    lines = []
-    for seat, hand in enumerate(shown["hands"]):
-        done = [move["name"] for move in shown["moves"] if move["seat"] == seat]
-        lines.append(f"seat {seat}: {hand['card'] or '?':3} in the pot {hand['stake']:g}  {', '.join(done)}")
-    if shown["public"] is not None:
-        lines.append(f"on the table: {shown['public'] or '?'}")
-    return "\n".join(line.rstrip() for line in lines)
 
 
 Shown = dict[str, Any]
@@ -279,8 +253,8 @@ FindDrawing = Callable[[GameSource], Draw | None]
 """Finds the drawing function for the tables of a game; None if there is none."""
 
 _VIEWS: Mapping[type, Callable[[], GameView]] = {
-    ConnectFour: ConnectFourView,
-    TicTacToe: TicTacToeView,
+    ConnectFour: partial(_BoardView, connect_four.ROWS, connect_four.COLUMNS, in_line=4, falls=True),
+    TicTacToe: partial(_BoardView, 3, 3, in_line=3, falls=False),
     Kuhn: KuhnView,
     Leduc: LeducView,
     Skirmish: SkirmishView,

@@ -12,6 +12,7 @@ import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 from numpy.typing import NDArray
 
+from ludus.data.checks import require_in
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Planes
 from ludus.data.trees import IntArray
 from ludus.games.game import Actions, GameBatch
@@ -52,15 +53,10 @@ class Atari(GameDefaults):
     """Variants of the game, as on the console."""
 
     def __post_init__(self) -> None:
-        for name in ("frame_skip", "size", "stack"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Atari.{name} must be at least 1, got {getattr(self, name)}")
-        if self.most_no_ops < 0:
-            raise ValueError(f"Atari.most_no_ops must be at least 0, got {self.most_no_ops}")
-        if not 0.0 <= self.sticky < 1.0:
-            raise ValueError(f"Atari.sticky must be a probability below 1, got {self.sticky}")
-        if self.max_frames < self.frame_skip:
-            raise ValueError(f"Atari.max_frames must be at least {self.frame_skip}, got {self.max_frames}")
+        require_in(self, "[1, inf]", frame_skip=self.frame_skip, size=self.size, stack=self.stack)
+        require_in(self, "[0, inf]", most_no_ops=self.most_no_ops)
+        require_in(self, "[0, 1)", sticky=self.sticky)
+        require_in(self, f"[{self.frame_skip}, inf]", max_frames=self.max_frames)
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -82,8 +78,7 @@ class Atari(GameDefaults):
     @cached_property
     def _actions(self) -> list[Any]:
         console = self._console()
-        actions: list[Any] = console.getLegalActionSet() if self.all_actions else console.getMinimalActionSet()
-        return actions
+        return list(console.getLegalActionSet() if self.all_actions else console.getMinimalActionSet())
 
     def _console(self) -> Any:
         known = roms.get_all_rom_ids()
@@ -153,8 +148,7 @@ class AtariTables(ArrayTables):
             self._end_if_over(table)
 
     def render(self, table: int, seat: int | None = None) -> NDArray[np.uint8]:
-        picture: NDArray[np.uint8] = self._consoles[table].getScreenRGB()
-        return picture
+        return np.asarray(self._consoles[table].getScreenRGB())
 
     def _start_game(self, table: int) -> None:
         console = self._consoles[table]

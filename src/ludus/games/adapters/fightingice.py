@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -328,7 +328,7 @@ class GameConnection:
         self._place = f"FightingICE at {host}:{port}"
         self._address = (host, port)
         self._limit_s = time_limit_s
-        self._open: list[socket.socket] = []
+        self._open = ExitStack()
         try:
             self._start(characters)
             self._sides = [self._join(side) for side in range(2)]
@@ -341,19 +341,14 @@ class GameConnection:
         connection = self._sides[side]
         if self._read(connection, 1) != _FOLLOWS:
             return None
-        state = self._service.PlayerGameState()
-        state.ParseFromString(self._read_message(connection))
-        return state
+        return self._service.PlayerGameState.FromString(self._read_message(connection))
 
     def press(self, side: int, keys: str) -> None:
         """Hold these keys (letters of ABCULDR) for a frame."""
         self._write(self._sides[side], self._messages.GrpcKey(**dict.fromkeys(keys, True)))
 
     def close(self) -> None:
-        for connection in self._open:
-            with suppress(OSError):
-                connection.close()
-        self._open = []
+        self._open.close()
 
     def _start(self, characters: tuple[str, str]) -> None:
         """Retry for a while: the game refuses until it has cleaned up the previous match."""
@@ -365,11 +360,9 @@ class GameConnection:
             connection = self._connect()
             connection.sendall(_RUN)
             self._write(connection, request)
-            answer = self._service.RunGameResponse()
-            answer.ParseFromString(self._read_message(connection))
+            answer = self._service.RunGameResponse.FromString(self._read_message(connection))
             if answer.status_code == _SUCCESS:
                 return
-            self._open.remove(connection)
             connection.close()
             if time.monotonic() > deadline:
                 raise GameError(f"{self._place} does not start a game: {answer.response_message}")
@@ -383,9 +376,8 @@ class GameConnection:
         return connection
 
     def _connect(self) -> socket.socket:
-        connection = _connect(*self._address, self._limit_s)
+        connection = self._open.enter_context(_connect(*self._address, self._limit_s))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._open.append(connection)
         return connection
 
     def _write(self, connection: socket.socket, message: Any) -> None:

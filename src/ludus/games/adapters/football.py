@@ -1,8 +1,4 @@
-"""Google Research Football: academy scenarios against the game's own players, and matches of two teams.
-
-Every table is an engine of its own. The library is imported when the game is used, so that recipes can be read
-without it.
-"""
+"""Google Research Football: academy scenarios against the game's own players, and matches of two teams."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import ActionSpec, Choice, GameSpec, Head, ObservationSpec, Planes, SeatKind, Vector, When
+from ludus.data.specs import ActionSpec, Choice, GameSpec, Head, ObservationSpec, Part, Planes, SeatKind, Vector, When
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch, Observation, Seat, Turn
@@ -97,26 +93,21 @@ class Football(GameDefaults):
         action: dict[str, Head] = {"action": Choice(num=NUM_ACTIONS, masked=False)}
         if self.builtin_bot:
             action[AUTOPILOT] = Choice(num=1, when=When(head="action", values=()), masked=False)
-        seats = self.left + self.right
+        channels, height, width = MINIMAP
+        pitch: Part = Vector(size=NUM_SIMPLE)
+        if self.view == "extracted":
+            pitch = Planes(channels=channels, height=height, width=width, dtype="uint8")
+        observation = ObservationSpec(parts={"pitch": pitch, "own": Vector(size=NUM_OWN)})
         both = bool(self.left and self.right)
         return GameSpec(
             name=f"football:{self.scenario}",
-            kinds=(SeatKind(name="player", observation=self._observation, action=ActionSpec(heads=action)),),
-            seats=(0,) * seats,
+            kinds=(SeatKind(name="player", observation=observation, action=ActionSpec(heads=action)),),
+            seats=(0,) * (self.left + self.right),
             teams=(0,) * self.left + (int(both),) * self.right,
             max_length=min(own_limit, self.max_length or own_limit),
             zero_sum=both and not self.checkpoints,
             reward_is_score=not self.checkpoints,
         )
-
-    @property
-    def _observation(self) -> ObservationSpec:
-        channels, height, width = MINIMAP
-        own = Vector(size=NUM_OWN)
-        if self.view == "simple115v2":
-            return ObservationSpec(parts={"pitch": Vector(size=NUM_SIMPLE), "own": own})
-        planes = Planes(channels=channels, height=height, width=width, dtype="uint8")
-        return ObservationSpec(parts={"pitch": planes, "own": own})
 
     def tables(self, num_tables: int) -> GameBatch:
         return LiftedBatch(self.spec, [FootballTable(self) for _ in range(num_tables)])
@@ -323,6 +314,7 @@ def _config(source: Football) -> Any:
 
 
 def _library(module: str) -> Any:
+    """A module of the library, imported when the game is used, so that recipes can be read without it."""
     if importlib.util.find_spec("gfootball") is None:
         raise GameError(f"football needs the library gfootball, which is not installed; {INSTALL} adds it")
     return importlib.import_module(f"gfootball.env.{module}")

@@ -31,7 +31,33 @@ FLOOR = 1e-4
 if the chosen one is illegal."""
 
 
-class Camps1v1:
+class Camps:
+    """The camps of a battle, each at its address."""
+
+    def __init__(self, library: Any, codes: Any) -> None:
+        self.library = library
+        self.codes = codes
+        self.games: dict[str, str] = {}
+        self.listening: set[str] = set()
+
+    def listen(self, addresses: list[str]) -> None:
+        self.games = {}
+        for address in addresses:
+            if address not in self.listening:
+                server = self.library.server_manager.Add(address)
+                if not server or server.Reset(address) < 0:
+                    raise RuntimeError(f"cannot listen at {address}")
+                self.listening.add(address)
+
+    def send(self, address: str, heroes: Any) -> None:
+        """Let the library carry out the actions of all heroes of a camp."""
+        code, answer = self.library.ResultProcess(heroes, self.games[address])
+        if code != int(self.codes.PROCESS_ACTION_SUCCESS):
+            raise RuntimeError(f"ResultProcess answered {code}")
+        self.library.SendResp(address, self.games[address], answer)
+
+
+class Camps1v1(Camps):
     """One hero per camp. The library gives masks and carries out the given action."""
 
     frames_per_decision = 3
@@ -40,17 +66,14 @@ class Camps1v1:
         import hok.hok1v1
         from hok.hok1v1.lib import interface
 
-        self.codes = interface
-        self.library = interface.Interface()
+        super().__init__(interface.Interface(), interface)
         self.library.Init(os.path.join(os.path.dirname(hok.hok1v1.__file__), "config.dat"))
-        self.games: dict[str, str] = {}
         self.first: dict[str, int] = {}
 
     def open(self, addresses: list[str], eval_mode: bool) -> None:
         self.library.Reset(eval_mode, list(self.games.values()))
-        self.games, self.first = {}, {}
-        for address in addresses:
-            listen(self.library, address)
+        self.first = {}
+        self.listen(addresses)
 
     def receive(self, address: str) -> dict[str, Any] | None:
         """The frame, if the camp has to decide in it or the game is over; else None."""
@@ -68,16 +91,12 @@ class Camps1v1:
         if found[0] == 2:
             hero = found[1]
             rewards = hero["reward"]
-            return described(
-                frame,
-                [
-                    {
-                        "observation": [float(one) for one in hero["observation"]],
-                        "legal": [int(one) for one in hero["legal_action"]],
-                        "reward": float(rewards[-1] if isinstance(rewards, tuple) else rewards or 0.0),
-                    }
-                ],
-            )
+            seen = {
+                "observation": [float(one) for one in hero["observation"]],
+                "legal": [int(one) for one in hero["legal_action"]],
+                "reward": float(rewards[-1] if isinstance(rewards, tuple) else rewards or 0.0),
+            }
+            return described(frame, [seen])
         if frame.gameover:
             return described(frame, [])
         if found[0] == 3:
@@ -92,17 +111,13 @@ class Camps1v1:
 
     def act(self, address: str, actions: list[list[int]]) -> None:
         blank = tuple((0,) * size for size in HEADS_1V1)
-        heroes = tuple((*blank, *((value,) for value in action), (0,)) for action in actions)
-        code, answer = self.library.ResultProcess(heroes, self.games[address])
-        if code != self.codes.PROCESS_ACTION_SUCCESS:
-            raise RuntimeError(f"ResultProcess answered {code}")
-        self.library.SendResp(address, self.games[address], answer)
+        self.send(address, tuple((*blank, *((value,) for value in action), (0,)) for action in actions))
 
     def end(self, address: str) -> None:
         self.library.SendGameoverResp(address, self.games[address])
 
 
-class Camps3v3:
+class Camps3v3(Camps):
     """Three heroes per camp. The library selects the frames for decisions itself."""
 
     def __init__(self) -> None:
@@ -110,18 +125,14 @@ class Camps3v3:
         from hok.hok3v3.lib import lib3v3
         from hok.hok3v3.reward import update_reward_config
 
-        self.codes = lib3v3.ReturnCode
-        self.library = lib3v3.Interface()
+        super().__init__(lib3v3.Interface(), lib3v3.ReturnCode)
         self.library.Init(interface_default_config)
         update_reward_config(self.library, None)
-        self.games: dict[str, str] = {}
 
     def open(self, addresses: list[str], eval_mode: bool) -> None:
         self.library.Reset(list(self.games.values()))
         self.library.SetEvalMode(eval_mode)
-        self.games = {}
-        for address in addresses:
-            listen(self.library, address)
+        self.listen(addresses)
 
     def receive(self, address: str) -> dict[str, Any] | None:
         state, game = self.library.RecvAIFrameState(address)
@@ -151,25 +162,10 @@ class Camps3v3:
                 row[chosen] = 1.0 - FLOOR * (size - 1)
                 rows.append(tuple(row))
             heroes.append((*rows, (0.0,)))
-        code, answer = self.library.ResultProcess((tuple(heroes),), self.games[address])
-        if code != int(self.codes.PROCESS_ACTION_SUCCESS):
-            raise RuntimeError(f"ResultProcess answered {code}")
-        self.library.SendResp(address, self.games[address], answer)
+        self.send(address, (tuple(heroes),))
 
     def end(self, address: str) -> None:
         self.library.SendEmptyResp(address)
-
-
-LISTENING: set[str] = set()
-
-
-def listen(library: Any, address: str) -> None:
-    if address in LISTENING:
-        return
-    server = library.server_manager.Add(address)
-    if not server or server.Reset(address) < 0:
-        raise RuntimeError(f"cannot listen at {address}")
-    LISTENING.add(address)
 
 
 def described(frame: Any, heroes: list[dict[str, Any]]) -> dict[str, Any]:

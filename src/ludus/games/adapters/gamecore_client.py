@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ludus.games.seat_rows import GameError
@@ -14,7 +15,6 @@ from ludus.games.seat_rows import GameError
 Mode = Literal["1v1", "3v3"]
 SimulatorType = Literal["remote", "repeat", "repeat_only", "remote_repeat"]
 """A new battle, one that continues a saved scene, or a random one of the two; see docs/games/gamecore.md."""
-
 
 REQUEST_TIMEOUT_MS = 30_000
 """Time limit of a simulator for the answer to a frame."""
@@ -49,12 +49,8 @@ class GamecoreClient:
 
     def reach(self) -> None:
         """Open and close a connection."""
-        try:
-            connection = http.client.HTTPConnection(self._server, timeout=self._limit_s)
-            connection.connect()
-            connection.close()
-        except (OSError, http.client.HTTPException) as error:
-            raise self._not_there(error) from None
+        with self._connection():
+            pass
 
     def start_game(
         self,
@@ -72,13 +68,8 @@ class GamecoreClient:
         entries: list[dict[str, Any]] = []
         for camp, (members, address) in enumerate(zip(heroes, camps, strict=True)):
             for place, hero in enumerate(members):
-                entry: dict[str, Any] = {"hero_id": hero.hero_id}
-                if hero.skill_id is not None:
-                    entry["skill_id"] = hero.skill_id
-                if hero.symbol:
-                    entry["symbol"] = list(hero.symbol)
-                entry["request_info"] = _request_info(address, place, camp * len(members))
-                entries.append(entry)
+                chosen = {name: value for name, value in asdict(hero).items() if value not in (None, ())}
+                entries.append({**chosen, "request_info": _request_info(address, place, camp * len(members))})
         config: dict[str, Any] = {"game_mode": mode, "hero_conf": entries}
         if max_frames > 0:
             config["max_frame_num"] = max_frames
@@ -115,10 +106,17 @@ class GamecoreClient:
     def task_clear(self) -> None:
         self._post("taskClear", {})
 
-    def _not_there(self, error: Exception) -> GameError:
-        return GameError(
-            f"no gamecore server at {self._server} ({error}); set the option server, or GAMECORE_SERVER_ADDR=HOST:PORT"
-        )
+    @contextmanager
+    def _connection(self) -> Iterator[http.client.HTTPConnection]:
+        try:
+            with closing(http.client.HTTPConnection(self._server, timeout=self._limit_s)) as connection:
+                connection.connect()
+                yield connection
+        except (OSError, http.client.HTTPException) as error:
+            raise GameError(
+                f"no gamecore server at {self._server} ({error}); set the option server, or "
+                "GAMECORE_SERVER_ADDR=HOST:PORT"
+            ) from None
 
     def _data(self, call: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
         data = self._post(call, content).get("data")
@@ -126,17 +124,10 @@ class GamecoreClient:
 
     def _post(self, call: str, content: Mapping[str, Any], *, wants_json: bool = True) -> dict[str, Any]:
         where = f"gamecore server at {self._server}"
-        try:
-            connection = http.client.HTTPConnection(self._server, timeout=self._limit_s)
-            try:
-                body = json.dumps(content)
-                connection.request("POST", f"/v2/{call}", body, {"Content-Type": "application/json"})
-                response = connection.getresponse()
-                answer = response.read()
-            finally:
-                connection.close()
-        except (OSError, http.client.HTTPException) as error:
-            raise self._not_there(error) from None
+        with self._connection() as connection:
+            connection.request("POST", f"/v2/{call}", json.dumps(content), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            answer = response.read()
         if response.status >= 400:
             said = answer[:200].decode(errors="replace")
             raise GameError(f"{where} answered {call} with {response.status} {response.reason}: {said}")

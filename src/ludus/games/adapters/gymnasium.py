@@ -62,14 +62,9 @@ class Gymnasium(GameDefaults):
     @cached_property
     def spec(self) -> GameSpec:
         env = self._single() if self._vector_class is None else self._vector(1)
-        if self._vector_class is not None:
-            repeatable = resets_of(env) == "mask"
-        else:
-            repeatable = not isinstance(env, OldEnvironment) or env.takes_seeds
-        limits = [self.max_length, _own_limit(env)]
-        spec = spec_of(env, self.env_id, bins=self.bins, limits=limits, repeatable=repeatable)
-        env.close()
-        return spec
+        vector = self._vector_class is not None
+        repeatable = resets_of(env) == "mask" if vector else getattr(env, "takes_seeds", True)
+        return spec_of(env, self.env_id, bins=self.bins, max_length=self.max_length, repeatable=repeatable)
 
     def tables(self, num_tables: int) -> GameBatch:
         if self._vector_class is None:
@@ -112,10 +107,9 @@ class Gymnasium(GameDefaults):
             if native is None:
                 raise ValueError(f"{self.env_id}: there is no VectorEnv of its own; use vectorization='single'")
             return _with_single_resets(native)
-        if native is CartPoleVectorEnv:
-            return PartialResetCartPole
-        mode = getattr(native, "metadata", {}).get("autoreset_mode")
-        return _with_single_resets(native) if mode == AutoresetMode.DISABLED else None
+        made = _with_single_resets(native)
+        mode = getattr(made, "metadata", {}).get("autoreset_mode")
+        return made if mode == AutoresetMode.DISABLED else None
 
     def _single(self) -> Any:
         if self._class is None:
@@ -153,15 +147,6 @@ def _with_single_resets(native: Any) -> Callable[..., Any]:
         return partial(PartialResetAtari, native)
     made: Callable[..., Any] = native
     return made
-
-
-def _own_limit(env: Any) -> int | None:
-    if isinstance(env, OldEnvironment):
-        return env.limit
-    limit: int | None = getattr(env, "max_episode_steps", None)
-    if limit is None:
-        limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
-    return limit
 
 
 def _bare(env: Any) -> Any:

@@ -1,12 +1,11 @@
-"""Spaces of Gymnasium as specs: observation spaces as parts, action spaces as heads.
+"""Observation spaces as parts, action spaces as heads: of Gymnasium, the old gym, and copies of them.
 
-Spaces are recognised by the names of their classes, which works for Gymnasium, the old gym and copies of them, and
-needs none of these libraries.
+Spaces are recognised by the names of their classes, which needs none of these libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,26 +41,19 @@ class Leaf:
         return self.encode(np.array(observations))
 
 
-def observation_leaves(space: Any) -> list[Leaf]:
-    return list(_leaves(space, ()))
+def observation_leaves(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
+    """The parts of an observation space to which `path` leads."""
+    kind = space_kind(space)
+    if kind in ("Dict", "Tuple"):
+        inner = space.spaces.items() if kind == "Dict" else enumerate(space.spaces)
+        return [leaf for key, one in inner for leaf in observation_leaves(one, (*path, key))]
+    part, encode = _part(space)
+    name = "_".join(str(key) if isinstance(key, str) else f"part{key}" for key in path)
+    return [Leaf(name or "observation", part, path, encode)]
 
 
 def observation_spec(leaves: list[Leaf]) -> ObservationSpec:
     return ObservationSpec(parts={leaf.name: leaf.part for leaf in leaves})
-
-
-def _leaves(space: Any, path: tuple[Any, ...]) -> Iterator[Leaf]:
-    kind = space_kind(space)
-    if kind == "Dict":
-        for key, inner in space.spaces.items():
-            yield from _leaves(inner, (*path, key))
-    elif kind == "Tuple":
-        for index, inner in enumerate(space.spaces):
-            yield from _leaves(inner, (*path, index))
-    else:
-        part, encode = _part(space)
-        name = "_".join(str(key) if isinstance(key, str) else f"part{key}" for key in path)
-        yield Leaf(name or "observation", part, path, encode)
 
 
 def _part(space: Any) -> tuple[Part, Encode]:

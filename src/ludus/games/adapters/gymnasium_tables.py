@@ -1,22 +1,27 @@
-"""Tables of environments with one seat: an environment per table, or a vector environment for all tables.
+"""Tables of environments with one seat: an environment per table, or a vector environment for all tables; `OldGym`.
 
 This module works with Gymnasium, the old gym and classes with the same methods, and imports none of them.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.addresses import load_address
 from ludus.data.specs import GameSpec
 from ludus.data.trees import Array, IntArray
 from ludus.games.adapters.gymnasium_spaces import ActionCodec, observation_leaves, observation_spec
-from ludus.games.game import Actions
-from ludus.games.tables import ArrayTables
+from ludus.games.game import Actions, GameBatch
+from ludus.games.tables import ArrayTables, GameDefaults
 
 DEFAULT_MAX_LENGTH = 10_000
 """Steps after which episodes are cut off if the environment has no limit of its own."""
@@ -28,11 +33,46 @@ Resets = Literal["mask", "ids", "same_step", "next_step"]
 """How a vector environment resets tables: by a mask, by ids, or itself in the same or the next step."""
 
 
-def spec_of(env: Any, name: str, *, bins: int | None, limits: list[int | None], repeatable: bool = True) -> GameSpec:
-    """The spec of a single or vector environment; `max_length` is the lowest of the known limits."""
+@dataclass(frozen=True, kw_only=True)
+class OldGym(GameDefaults):
+    """An environment of the old `gym` by its id (`CartPole-v1`), or by the address of its class
+    (`my_file.py:MyEnv`), whose `step` may return four values."""
+
+    env_id: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the environment."""
+    max_length: int | None = None
+    """Steps after which an episode is cut off; default: the environment's own limit."""
+    bins: int | None = None
+    """Options per number of a Box of actions, evenly spread between its bounds."""
+
+    @cached_property
+    def spec(self) -> GameSpec:
+        env = self._env()
+        return spec_of(env, self.env_id, bins=self.bins, max_length=self.max_length, repeatable=env.takes_seeds)
+
+    def tables(self, num_tables: int) -> GameBatch:
+        return SingleTables(self.spec, [self._env() for _ in range(num_tables)], self.bins)
+
+    def _env(self) -> OldEnvironment:
+        if is_address(self.env_id):
+            return OldEnvironment(load_address(self.env_id)(**self.options))
+        make = importlib.import_module("gym").make
+        # The checker of gym's last release uses types that numpy no longer has.
+        unchecked = "disable_env_checker" in inspect.signature(make).parameters
+        options = {"disable_env_checker": True, **self.options} if unchecked else self.options
+        return OldEnvironment(make(self.env_id, **options))
+
+
+def spec_of(env: Any, name: str, *, bins: int | None, max_length: int | None, repeatable: bool) -> GameSpec:
+    """The spec of a single or vector environment, which is closed. The lower limit of steps counts: `max_length` or
+    the environment's own."""
     observation, action = spaces_of(env)
-    known = [limit for limit in limits if limit is not None]
-    return GameSpec.symmetric(
+    own: int | None = getattr(env, "max_episode_steps", None)
+    if own is None:
+        own = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    known = [limit for limit in (max_length, own) if limit is not None]
+    spec = GameSpec.symmetric(
         name=name,
         num_seats=1,
         observation=observation_spec(observation_leaves(observation)),
@@ -41,6 +81,8 @@ def spec_of(env: Any, name: str, *, bins: int | None, limits: list[int | None], 
         zero_sum=False,
         repeatable=repeatable,
     )
+    env.close()
+    return spec
 
 
 def spaces_of(env: Any) -> tuple[Any, Any]:
@@ -222,7 +264,11 @@ class SelfResettingTables(EnvironmentTables):
         for (array, _), now in zip(self._parts, self._now, strict=True):
             array[running] = now[running]
         if self._same_step:
-            self._show_last(np.intersect1d(running, np.flatnonzero(terminated | truncated)), info)
+            for table in np.intersect1d(running, np.flatnonzero(terminated | truncated)).tolist():
+                last = _last_observation(info, table)
+                if last is not None:
+                    for array, read in self._parts:
+                        array[table] = read(last)
         else:
             self._asleep = terminated | truncated
         self._advance(running, reward[running], terminated[running], truncated[running])
@@ -231,19 +277,13 @@ class SelfResettingTables(EnvironmentTables):
         for now, (_, read) in zip(self._now, self._parts, strict=True):
             now[:] = read(observation)
 
-    def _show_last(self, ended: IntArray, info: Any) -> None:
-        for table in ended.tolist():
-            last = _last_observation(info, table)
-            if last is not None:
-                for array, read in self._parts:
-                    array[table] = read(last)
-
 
 class OldEnvironment:
     """Gives an environment with the old or the new interface the `reset` and `step` of Gymnasium."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
+        self.spec = getattr(env, "spec", None)
         self.observation_space, self.action_space = env.observation_space, env.action_space
         parameters = inspect.signature(env.reset).parameters
         keywords = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -254,18 +294,10 @@ class OldEnvironment:
     def takes_seeds(self) -> bool:
         return self._seeded_reset or self._seed is not None
 
-    @property
-    def limit(self) -> int | None:
-        """Steps after which the environment cuts an episode off."""
-        limit: int | None = getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
-        return limit
-
     def reset(self, *, seed: int) -> tuple[Any, Any]:
         if self._seed is not None:
             self._seed(seed)
-        shown = self.env.reset(seed=seed) if self._seeded_reset else self.env.reset()
-        with_info = isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
-        return shown if with_info else (shown, {})
+        return _reset_values(self.env.reset(seed=seed) if self._seeded_reset else self.env.reset())
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
         observation, reward, done, *more = self.env.step(action)
@@ -291,7 +323,8 @@ def small_seeds(seeds: NDArray[np.uint64]) -> list[int]:
 
 def _reset_values(reset: Any) -> tuple[Any, Any]:
     """Observation and info from a reset of the old or the new interface."""
-    return reset if isinstance(reset, tuple) and len(reset) == 2 else (reset, {})
+    with_info = isinstance(reset, tuple) and len(reset) == 2 and isinstance(reset[1], dict)
+    return reset if with_info else (reset, {})
 
 
 def _step_values(step: Any) -> tuple[Any, Array, NDArray[np.bool_], NDArray[np.bool_], Any]:
@@ -301,15 +334,11 @@ def _step_values(step: Any) -> tuple[Any, Array, NDArray[np.bool_], NDArray[np.b
     else:
         observation, reward, done, info = step
         done = np.asarray(done, np.bool_)
-        cut = done & _flags(info, "TimeLimit.truncated", len(done))
+        name = "TimeLimit.truncated"
+        cut = info.get(name, False) if isinstance(info, dict) else [one.get(name, False) for one in info]
+        cut = done & np.asarray(cut, np.bool_)
         over = done & ~cut
     return observation, np.asarray(reward), np.asarray(over, np.bool_), np.asarray(cut, np.bool_), info
-
-
-def _flags(info: Any, name: str, num: int) -> NDArray[np.bool_]:
-    if isinstance(info, dict):
-        return np.asarray(info.get(name, np.zeros(num)), np.bool_)
-    return np.array([one.get(name, False) for one in info], np.bool_)
 
 
 def _last_observation(info: Any, table: int) -> Any:

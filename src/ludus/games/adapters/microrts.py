@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.checks import require_in
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Planes, Vector
 from ludus.data.trees import IntArray, Tree
 from ludus.games.adapters.microrts_java import (
@@ -57,11 +58,8 @@ class MicroRTS(GameDefaults):
     """Time limit per tick of bots that search; some of them ignore it."""
 
     def __post_init__(self) -> None:
-        for name in ("max_ticks", "bot_milliseconds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"MicroRTS.{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.shaping <= 1:
-            raise ValueError(f"MicroRTS.shaping must be from 0 to 1, got {self.shaping}")
+        require_in(self, "[1, inf]", max_ticks=self.max_ticks, bot_milliseconds=self.bot_milliseconds)
+        require_in(self, "[0, 1]", shaping=self.shaping)
 
     @cached_property
     def spec(self) -> GameSpec:

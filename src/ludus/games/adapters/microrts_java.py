@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,9 +122,6 @@ REACH = 7
 WAIT_TICKS = 10
 """Duration of waiting, as the game's own bots use it."""
 
-_FIRST = {WAIT: 0, MOVE: 1, HARVEST: 5, RETURN: 9, PRODUCE: 13, ATTACK: 13 + 4 * len(UNIT_TYPES)}
-NUM_ORDERS = _FIRST[ATTACK] + REACH * REACH
-
 
 class Order(NamedTuple):
     """An option of the action head, on the map as the game has it."""
@@ -137,24 +134,15 @@ class Order(NamedTuple):
     """Rows and columns from the unit to the cell that it enters, builds on or attacks."""
 
 
-def _list_orders() -> list[Order]:
-    orders = [Order(WAIT)]
-    orders += [
-        Order(action, direction, offset=DIRECTIONS[direction])
-        for action in (MOVE, HARVEST, RETURN)
-        for direction in range(4)
-    ]
-    orders += [
-        Order(PRODUCE, direction, unit_type, DIRECTIONS[direction])
-        for direction in range(4)
-        for unit_type in range(len(UNIT_TYPES))
-    ]
-    middle = REACH // 2
-    orders += [Order(ATTACK, offset=(row - middle, column - middle)) for row in range(REACH) for column in range(REACH)]
-    return orders
-
-
-ORDERS = _list_orders()
+_WAYS = range(len(DIRECTIONS))
+_CELLS = range(-(REACH // 2), REACH // 2 + 1)
+ORDERS = [
+    Order(WAIT),
+    *(Order(action, way, offset=DIRECTIONS[way]) for action in (MOVE, HARVEST, RETURN) for way in _WAYS),
+    *(Order(PRODUCE, way, unit_type, DIRECTIONS[way]) for way in _WAYS for unit_type in range(len(UNIT_TYPES))),
+    *(Order(ATTACK, offset=(row, column)) for row in _CELLS for column in _CELLS),
+]
+NUM_ORDERS = len(ORDERS)
 _NUMBERS = {order: number for number, order in enumerate(ORDERS)}
 
 
@@ -179,7 +167,7 @@ def _places_in_masks() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np
     details, types = kinds.copy(), kinds.copy()
     for number, order in enumerate(ORDERS):
         if order.action == ATTACK:
-            details[number] = MASK_SIZE - REACH * REACH + number - _FIRST[ATTACK]
+            details[number] = MASK_SIZE - NUM_ORDERS + number
         elif order.action != WAIT:
             details[number] = 7 + 4 * (order.action - 1) + order.direction
         if order.action == PRODUCE:
@@ -202,15 +190,14 @@ def legal_orders(mask: NDArray[np.int32], free: NDArray[np.bool_], affordable: N
 
 def number_of(action: Any, row: int, column: int) -> int:
     """The order of a `rts.UnitAction` for a unit at this cell; waiting if there is none."""
-    kind = WAIT if action is None else action.getType()
-    if kind in (MOVE, HARVEST, RETURN):
-        return _FIRST[kind] + int(action.getDirection())
-    if kind == PRODUCE:
-        return _FIRST[kind] + int(action.getDirection()) * len(UNIT_TYPES) + int(action.getUnitType().ID)
+    kind = WAIT if action is None else int(action.getType())
+    order = Order(WAIT)
     if kind == ATTACK:
-        offset = (int(action.getLocationY()) - row, int(action.getLocationX()) - column)
-        return _NUMBERS.get(Order(ATTACK, offset=offset), 0)
-    return 0
+        order = Order(ATTACK, offset=(int(action.getLocationY()) - row, int(action.getLocationX()) - column))
+    elif kind != WAIT:
+        way, unit_type = int(action.getDirection()), int(action.getUnitType().ID) if kind == PRODUCE else -1
+        order = Order(kind, way, unit_type, DIRECTIONS[way])
+    return _NUMBERS.get(order, 0)
 
 
 _AROUND = np.array(DIRECTIONS).T + 1
@@ -225,22 +212,22 @@ class Idle(NamedTuple):
     column: int
 
 
+@dataclass(slots=True)
 class SeatOrders:
     """The orders of a seat in one tick."""
 
-    def __init__(self) -> None:
-        self.waiting: list[Idle] = []
-        """Units that need an order; the next one is last."""
-        self.orders: Any = None
-        """The `rts.PlayerAction` under construction."""
-        self.free: NDArray[np.bool_] = np.zeros((0, 0), np.bool_)
-        """[rows, columns], with an edge: cells that no unit occupies or is about to enter."""
-        self.budget = 0
-        """Resources not yet reserved for a production."""
-        self.legal: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        """Mask of orders for the next unit."""
-        self.given: list[tuple[int, int]] = []
-        """Flat cell and action of the units that have their order."""
+    orders: Any
+    """The `rts.PlayerAction` under construction."""
+    free: NDArray[np.bool_]
+    """[rows, columns], with an edge: cells that no unit occupies or is about to enter."""
+    budget: int
+    """Resources not yet reserved for a production."""
+    waiting: list[Idle] = field(default_factory=list)
+    """Units that need an order; the next one is last."""
+    legal: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Mask of orders for the next unit."""
+    given: list[tuple[int, int]] = field(default_factory=list)
+    """Flat cell and action of the units that have their order."""
 
 
 class Table:
@@ -257,7 +244,7 @@ class Table:
         self._types = list(java.unit_types.getUnitTypes())
         self._bots: dict[tuple[str, int], Any] = {}
         self._bot_orders: dict[tuple[str, int], Any] = {}
-        self.sides = (SeatOrders(), SeatOrders())
+        self.sides: tuple[SeatOrders, ...] = ()
         self.over = True
         self.winner = -1
         self.matrix: NDArray[np.int32] = np.zeros((5, map_.height, map_.width), np.int32)
@@ -325,11 +312,8 @@ class Table:
         # The game indexes by column and row.
         free = np.zeros((self._map.height + 2, self._map.width + 2), np.bool_)
         free[1:-1, 1:-1] = np.array(game.getAllFree()).T
-        for seat, side in enumerate(self.sides):
-            side.waiting, side.given = [], []
-            side.orders = self._java.player_action()
-            side.free = free.copy()
-            side.budget = self.resources[seat]
+        new_orders = self._java.player_action
+        self.sides = tuple(SeatOrders(new_orders(), free.copy(), budget) for budget in self.resources)
         for unit in game.getUnits():
             seat = unit.getPlayer()
             if seat < 0:

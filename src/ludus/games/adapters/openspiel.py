@@ -1,7 +1,4 @@
-"""OpenSpiel's games: turn-based, simultaneous, with chance, for any number of seats.
-
-Chance outcomes are drawn from the seed of the table, so that an episode depends only on its seed and actions.
-"""
+"""OpenSpiel's games: turn-based, simultaneous, with chance that is drawn from the seed of the table."""
 
 from __future__ import annotations
 
@@ -91,7 +88,19 @@ class OpenSpiel:
 
     @cached_property
     def _is_small(self) -> bool:
-        return is_small(self._root, self.largest_tree)
+        """Whether the tree has at most `largest_tree` histories."""
+        found, waiting = 0, [self._root]
+        while waiting:
+            state = waiting.pop()
+            found += 1
+            if found + len(waiting) > self.largest_tree:
+                return False
+            seat = state.seat()
+            if seat == CHANCE:
+                waiting += [state.child(outcome) for outcome, _ in state.chance_outcomes()]
+            elif seat != OVER:
+                waiting += [state.child(action) for action in state.legal_actions()]
+        return True
 
     @property
     def _root(self) -> OpenSpielState:
@@ -342,22 +351,6 @@ class MctsBot(SearchBot):
             verbose=False,
         )
         return [int(bot.step(state.state))]
-
-
-def is_small(root: OpenSpielState, most: int) -> bool:
-    """Whether the tree has at most this many histories."""
-    found, waiting = 0, [root]
-    while waiting:
-        state = waiting.pop()
-        found += 1
-        if found + len(waiting) > most:
-            return False
-        seat = state.seat()
-        if seat == CHANCE:
-            waiting += [state.child(outcome) for outcome, _ in state.chance_outcomes()]
-        elif seat != OVER:
-            waiting += [state.child(action) for action in state.legal_actions()]
-    return True
 
 
 def _drawn(outcomes: list[tuple[int, float]], draw: float) -> int:

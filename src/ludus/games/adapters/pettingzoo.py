@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -103,10 +104,12 @@ class PettingZoo(GameDefaults):
             infos = started[1] if isinstance(env, ParallelEnv) else env.infos
             in_info = any(MASK in info for info in infos.values())
             forms: dict[str, AgentForm] = {}
+            made: list[tuple[AgentForm, Any]] = []
             for agent in env.possible_agents:
-                alike = (other for other in forms if _same_spaces(env, agent, other))
-                other = next(alike, None)
-                forms[agent] = forms[other] if other else AgentForm.of(env, agent, in_info, self.bins)
+                spaces = env.observation_space(agent), env.action_space(agent)
+                alike = (form for form, known in made if known == spaces)
+                forms[agent] = next(alike, None) or AgentForm.of(env, agent, in_info, self.bins)
+                made.append((forms[agent], spaces))
             return forms
 
     def _limit(self, env: Any) -> int:
@@ -117,30 +120,19 @@ class PettingZoo(GameDefaults):
         return min(limits, default=DEFAULT_MAX_LENGTH)
 
 
-def _same_spaces(env: Any, one: str, other: str) -> bool:
-    same_view: bool = env.observation_space(one) == env.observation_space(other)
-    return same_view and bool(env.action_space(one) == env.action_space(other))
-
-
 def _kinds(forms: Mapping[str, AgentForm]) -> tuple[tuple[SeatKind, ...], tuple[int, ...]]:
     """One kind for all agents of the same specs, and the kind of each agent."""
-    shapes: list[tuple[ObservationSpec, ActionSpec]] = []
-    first: list[str] = []
-    kind_of_seat: list[int] = []
-    for agent, form in forms.items():
-        shape = form.observation_spec, form.action_spec
-        if shape not in shapes:
-            shapes.append(shape)
-            first.append(agent)
-        kind_of_seat.append(shapes.index(shape))
-    names = ["player"] if len(first) == 1 else [group_name(agent) for agent in first]
+    agents, shapes = list(forms), [(form.observation_spec, form.action_spec) for form in forms.values()]
+    alike = [shapes.index(shape) for shape in shapes]
+    first = sorted(set(alike))
+    names = ["player"] if len(first) == 1 else [group_name(agents[place]) for place in first]
     if len(set(names)) < len(names):
-        names = first
+        names = [agents[place] for place in first]
     kinds = [
-        SeatKind(name=name, observation=observation, action=action)
-        for name, (observation, action) in zip(names, shapes, strict=True)
+        SeatKind(name=name, observation=shapes[place][0], action=shapes[place][1])
+        for name, place in zip(names, first, strict=True)
     ]
-    return tuple(kinds), tuple(kind_of_seat)
+    return tuple(kinds), tuple(first.index(place) for place in alike)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,10 +209,7 @@ class Agents:
 
     def keep(self, agent: str, observation: Any) -> Observation:
         """A copy of the last observation of an agent, for tables that are cut off later."""
-        seen = self.observe(agent, observation)
-        if isinstance(seen, Mapping):
-            return {name: np.array(part) for name, part in seen.items()}
-        return np.array(seen)
+        return deepcopy(self.observe(agent, observation))
 
 
 class ParallelTable:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ludus.data.checks import require_in
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
 from ludus.games.adapters.pettingzoo_library import ZERO_SUM, base_name, make_env, team_of_each
 from ludus.games.game import Action, GameBatch, Observation, Turn
@@ -52,13 +53,9 @@ class MultiAtari(GameDefaults):
     """Actions after which an episode is cut off."""
 
     def __post_init__(self) -> None:
-        for name in ("size", "stack", "frame_skip"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.sticky < 1:
-            raise ValueError(f"sticky must be at least 0 and below 1, got {self.sticky}")
-        if self.no_ops < 0:
-            raise ValueError(f"no_ops must be at least 0, got {self.no_ops}")
+        require_in(self, "[1, inf]", size=self.size, stack=self.stack, frame_skip=self.frame_skip)
+        require_in(self, "[0, 1)", sticky=self.sticky)
+        require_in(self, "[0, inf]", no_ops=self.no_ops)
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -158,8 +155,7 @@ class AtariTable:
         return Turn(observations=self._seen(self._here), reward=paid)
 
     def render(self, seat: int | None) -> NDArray[np.uint8]:
-        picture: NDArray[np.uint8] = self._console.getScreenRGB()
-        return picture
+        return np.asarray(self._console.getScreenRGB())
 
     def close(self) -> None:
         self._console.deleteState(self._start)

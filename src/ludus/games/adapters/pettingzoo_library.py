@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from ludus.data.addresses import load_address
-from ludus.games.seat_rows import GameError
+from ludus.games.seat_rows import GameError, nearest
 from ludus.system.machine import install_command
 
 # No window is opened; pictures are drawn into memory.
@@ -45,8 +45,6 @@ Api = Literal["auto", "aec", "parallel"]
 
 _DONE_HERE = (TerminateIllegalWrapper, AssertOutOfBoundsWrapper, OrderEnforcingWrapper)
 """Wrappers whose checks our masks and our order of calls already satisfy."""
-
-_ATARI = "pettingzoo.atari."
 
 _EXTRAS = {
     "atari": install_command("multi-atari"),
@@ -101,7 +99,8 @@ def own_spelling(name: str) -> str:
     for place in [family] if dot else _EXTRAS:
         exact = [known for known in _environments(place) if wanted in (known, base_name(known))]
         if exact:
-            return f"{place}.{wanted if wanted in exact else max(exact, key=_version)}"
+            latest = max(exact, key=lambda known: int(known.rpartition("_v")[2]))
+            return f"{place}.{wanted if wanted in exact else latest}"
     return f"{family}{dot}{wanted}"
 
 
@@ -112,15 +111,16 @@ def atari_spelling(game: str) -> str:
 
 def _environments(family: str) -> list[str]:
     """The modules of a family that are environments; none where the family is not installed."""
-    package = family if family == "mpe2" or _missing(f"pettingzoo.{family}") else f"pettingzoo.{family}"
+    package = _package(family)
     if _missing(package):
         return []
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return [module.name for module in found if re.search(r"_v\d+$", module.name)]
 
 
-def _version(name: str) -> int:
-    return int(name.rpartition("_v")[2])
+def _package(family: str) -> str:
+    """The package of a family: part of PettingZoo, or a library of its own."""
+    return family if family == "mpe2" or _missing(f"pettingzoo.{family}") else f"pettingzoo.{family}"
 
 
 def _maker(name: str, api: Api) -> tuple[Callable[..., Any], Mapping[str, Any]]:
@@ -131,7 +131,7 @@ def _maker(name: str, api: Api) -> tuple[Callable[..., Any], Mapping[str, Any]]:
     entry = "parallel_env" if api != "aec" and hasattr(module, "parallel_env") else "env"
     if not hasattr(module, entry):
         raise ValueError(f"{module.__name__} is no environment: it has neither env nor parallel_env")
-    atari = module.__name__.startswith(_ATARI)
+    atari = module.__name__.startswith("pettingzoo.atari.")
     return getattr(module, entry), {"auto_rom_install_path": str(rom_folder())} if atari else {}
 
 
@@ -151,7 +151,7 @@ def _module(name: str) -> ModuleType:
         raise ValueError(f"{name!r} names no environment: write FAMILY.NAME, such as {example}")
     if family == "mpe":
         family, name = "mpe2", name.replace("mpe", "mpe2", 1)
-    place = name if family == "mpe2" or _missing(f"pettingzoo.{family}") else f"pettingzoo.{name}"
+    place = f"{_package(family)}{name.removeprefix(family)}"
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
@@ -163,7 +163,8 @@ def _module(name: str) -> ModuleType:
             raise ModuleNotFoundError(
                 f"no module {error.name!r} for pettingzoo:{name}; {_install(family)}", name=error.name
             ) from None
-        raise ValueError(f"no environment {name!r}{_nearest(name)}") from None
+        known = [f"{family}.{one}" for one in _environments(family)]
+        raise ValueError(f"no environment {name!r}{nearest(name, known)}") from None
 
 
 def _missing(module: str) -> bool:
@@ -177,15 +178,6 @@ def _install(family: str) -> str:
     if family in _EXTRAS:
         return f"{_EXTRAS[family]} adds it"
     return f"the families are {', '.join(_EXTRAS)}, not {family!r}"
-
-
-def _nearest(name: str) -> str:
-    family, _, wrong = name.rpartition(".")
-    known = _environments(family)
-    close = difflib.get_close_matches(wrong, known, n=1)
-    if close:
-        return f"; did you mean '{family}.{close[0]}'?"
-    return f"; {family} has {', '.join(known)}" if known else ""
 
 
 def _bare(env: Any) -> Any:
@@ -207,14 +199,13 @@ _COOPERATIVE = (
     "pistonball", "pursuit", "simple_formation", "simple_line", "simple_reference", "simple_speaker_listener",
     "simple_spread",
 )  # fmt: skip
-TOGETHER: Teams = (("*",),)
-PAIRS: Teams = (("first_0", "third_0"), ("second_0", "fourth_0"))
+_PAIRED = ("basketball_pong", "foozpong", "pong", "quadrapong", "volleyball_pong")
 
 KNOWN_TEAMS: Mapping[str, Teams] = {
     "simple_crypto": (("eve_*",), ("alice_*", "bob_*")),
     "simple_world_comm": (("leadadversary_*", "adversary_*"), ("agent_*",)),
-    **dict.fromkeys(_COOPERATIVE, TOGETHER),
-    **dict.fromkeys(("basketball_pong", "foozpong", "pong", "quadrapong", "volleyball_pong"), PAIRS),
+    **dict.fromkeys(_COOPERATIVE, (("*",),)),
+    **dict.fromkeys(_PAIRED, (("first_0", "third_0"), ("second_0", "fourth_0"))),
 }
 """Games whose agents' names do not tell their teams. With two players, pairs are one against one."""
 

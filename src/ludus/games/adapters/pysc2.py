@@ -1,14 +1,10 @@
-"""StarCraft II through PySC2: mini-games with one seat, full games with one or two.
-
-This module holds what describes an experiment. PySC2 is imported when the game is used, so that recipes can be read
-without it.
-"""
+"""StarCraft II through PySC2, as an experiment describes it: mini-games with one seat, full games with one or two."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -38,6 +34,8 @@ INSTALL = install_command("sc2")
 
 Interface = Literal["features", "raw"]
 
+UNMARKED = {"function", "delay", "unit_tags"}
+"""Heads that cannot mark a computer player, because they count for no-op or pick several units."""
 UNIT_X, UNIT_Y = 7, 8
 """Columns of the list of units with their position, as shares of the side of the map or screen."""
 
@@ -81,25 +79,19 @@ class ComputerBot:
             several = isinstance(head, Pointer) and head.picks > 1
             shape = (len(tables), *action.arrays[name].shape)
             chosen[name] = np.full(shape, -1 if several else 0, np.int32)
-        chosen[_marked(list(action.heads))][:] = -1 - COMPUTERS.index(self.computer)
+        chosen[_marked(action.heads)][:] = -1 - COMPUTERS.index(self.computer)
         return chosen
-
-
-def bots_of(builds: Sequence[Build]) -> Mapping[str, Bot]:
-    """One bot for each race, difficulty and one of these builds."""
-    return {computer.name: ComputerBot(computer=computer) for computer in COMPUTERS if computer.build in builds}
 
 
 def computer_on_seat(heads: Mapping[str, NDArray[np.int32]]) -> Computer | None:
     """The computer player that takes the seat, by the seat's action in the lobby; None: the seat plays itself."""
-    value = int(heads[_marked(list(heads))])
+    value = int(heads[_marked(heads)])
     return COMPUTERS[-1 - value] if value < 0 else None
 
 
-def _marked(heads: Sequence[str]) -> str:
-    """The head that marks a computer player: the first argument that does not count for no-op, the only choice in the
-    lobby."""
-    return next(name for name in heads if name not in ("function", "delay", "unit_tags"))
+def _marked(heads: Iterable[str]) -> str:
+    """The head that marks a computer player in the lobby, where only no-op can be chosen."""
+    return next(name for name in heads if name not in UNMARKED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +176,11 @@ class PySC2(GameDefaults):
         return tables
 
     def bots(self) -> Mapping[str, Bot]:
-        builtin = bots_of(self.builtin_builds) if self.builtin_bots and self.spec.num_seats == 2 else {}
-        return {"random": RandomBot(), **builtin}
+        bots: dict[str, Bot] = {"random": RandomBot()}
+        if self.builtin_bots and self.spec.num_seats == 2:
+            offered = [computer for computer in COMPUTERS if computer.build in self.builtin_builds]
+            bots |= {computer.name: ComputerBot(computer=computer) for computer in offered}
+        return bots
 
     replay_suffix: ClassVar[str] = ".SC2Replay"
 
@@ -196,7 +191,7 @@ class PySC2(GameDefaults):
 
 
 def _part(name: str) -> Any:
-    """A module that imports PySC2."""
+    """A module that imports PySC2, loaded when the game is used, so that recipes can be read without PySC2."""
     if importlib.util.find_spec("pysc2") is None:
         raise GameError(f"StarCraft II needs PySC2, which is not installed; {INSTALL} adds it")
     return importlib.import_module(f"ludus.games.adapters.{name}")

@@ -1,7 +1,4 @@
-"""PySC2 4.0.0, imported without output and made to work with a current Python, and its game processes.
-
-All other modules import PySC2 from here.
-"""
+"""PySC2 4.0.0, which all other modules import from here: made to work with a current Python; and its processes."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from typing import Any
 
 from absl import flags, logging
 
-from ludus.games.seat_rows import GameError
+from ludus.games.seat_rows import GameError, nearest
 from ludus.system.guard import ended_with_this_process
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -59,20 +56,9 @@ if not flags.FLAGS.is_parsed():
 logging.set_verbosity(logging.FATAL)
 
 __all__ = [
-    "actions",
-    "features",
-    "flags",
-    "maps",
-    "messages",
-    "mock_sc2_env",
-    "platforms",
-    "protocol",
-    "remote_controller",
-    "run_configs",
-    "sc2_env",
-    "sc_process",
-    "static_data",
-]
+    "actions", "features", "flags", "messages", "mock_sc2_env", "protocol", "remote_controller", "run_configs",
+    "sc2_env", "sc_process", "static_data",
+]  # fmt: skip
 
 OUTPUT = "output.txt"
 _LAST_LINES = 5
@@ -82,8 +68,6 @@ WHERE_TO_GET_IT = (
     "SC2PATH to its folder; on Windows and macOS install it with Battle.net, and start it once"
 )
 
-_local = threading.local()
-
 
 class EndedWithUsProcess(sc_process.StarcraftProcess):  # type: ignore[misc]
     """A game process that the kernel ends with this one. Its output goes into a file."""
@@ -91,7 +75,7 @@ class EndedWithUsProcess(sc_process.StarcraftProcess):  # type: ignore[misc]
     last_words = ""
 
     def _launch(self, run_config: Any, args: list[str], **_: Any) -> Any:
-        _started_here().append(self)
+        _started.processes.append(self)
         with open(Path(self._tmp_dir, OUTPUT), "wb") as output:
             return subprocess.Popen(
                 ended_with_this_process(args),
@@ -123,29 +107,31 @@ class LinuxEndedWithUs(platforms.Linux):  # type: ignore[misc]
         return EndedWithUsProcess(self, exec_path=str(program), version=self.version, **options)
 
 
-def _started_here() -> list[EndedWithUsProcess]:
+class _Started(threading.local):
     """Processes started by this thread inside `closing_on_error`."""
-    if not hasattr(_local, "started"):
-        _local.started = []
-    started: list[EndedWithUsProcess] = _local.started
-    return started
+
+    def __init__(self) -> None:
+        self.processes: list[EndedWithUsProcess] = []
+
+
+_started = _Started()
 
 
 @contextmanager
 def closing_on_error() -> Iterator[None]:
     """On an error, end the processes started inside and add their last output to the error."""
-    _started_here().clear()
+    _started.processes.clear()
     try:
         yield
     except BaseException as error:
-        for process in _started_here():
+        for process in _started.processes:
             with suppress(Exception):
                 process.close()
             if process.last_words:
                 error.add_note(f"StarCraft II said last:\n{process.last_words}")
         raise
     finally:
-        _started_here().clear()
+        _started.processes.clear()
 
 
 def require_installed() -> None:
@@ -160,6 +146,13 @@ def installed_versions() -> dict[str, Any]:
     require_installed()
     versions: dict[str, Any] = run_configs.get().get_versions()
     return versions
+
+
+def find_map(name: str) -> Any:
+    known = maps.lib.get_maps()
+    if name not in known:
+        raise GameError(f"PySC2 knows no map {name!r}{nearest(name, known, cutoff=0.0)}")
+    return known[name]()
 
 
 def _folder() -> str:

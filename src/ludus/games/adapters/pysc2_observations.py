@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.specs import ActionSpec, Choice, Entities, Head, Part, Planes, Point, Pointer, Vector, When, length_name
 from ludus.data.trees import Array
-from ludus.games.adapters.pysc2_library import actions, features, static_data
+from ludus.games.adapters.pysc2 import PySC2
+from ludus.games.adapters.pysc2_library import actions, features, find_map, static_data
 from ludus.games.seat_rows import GameError, nearest
 
 FEW = 8
@@ -24,7 +25,6 @@ FUNCTION, DELAY, UNITS = "function", "delay", "units"
 NO_OP = 0
 """The option of the head `function`, and PySC2's number."""
 
-_POINTS = ("screen", "screen2", "minimap", "world")
 _COUNTED = {
     "select_unit_id": ("multi_select",),
     "build_queue_id": ("build_queue", "production_queue"),
@@ -48,39 +48,17 @@ NUM_TYPES = len(UNIT_TYPES) + 1
 """Type 0 is for types that PySC2 does not know."""
 UPGRADES = sorted(static_data.UPGRADES)
 
-_SHARES: tuple[tuple[Any, float], ...] = (
-    (Unit.health_ratio, 255),
-    (Unit.shield_ratio, 255),
-    (Unit.energy_ratio, 255),
-    (Unit.health, 500),
-    (Unit.shield, 500),
-    (Unit.energy, 200),
-    (Unit.build_progress, 100),
-    (Unit.facing, 2 * math.pi),
-    (Unit.radius, 10),
-    (Unit.is_selected, 1),
-    (Unit.is_blip, 1),
-    (Unit.is_powered, 1),
-    (Unit.is_on_screen, 1),
-    (Unit.is_in_cargo, 1),
-    (Unit.hallucination, 1),
-    (Unit.active, 1),
-    (Unit.mineral_contents, 1800),
-    (Unit.vespene_contents, 2250),
-    (Unit.cargo_space_taken, 8),
-    (Unit.cargo_space_max, 8),
-    (Unit.assigned_harvesters, 16),
-    (Unit.ideal_harvesters, 16),
-    (Unit.weapon_cooldown, 32),
-    (Unit.order_length, 5),
-    (Unit.order_progress_0, 100),
-    (Unit.attack_upgrade_level, 3),
-    (Unit.armor_upgrade_level, 3),
-    (Unit.shield_upgrade_level, 3),
-)
+_SHARES = {
+    "health_ratio": 255, "shield_ratio": 255, "energy_ratio": 255, "health": 500, "shield": 500, "energy": 200,
+    "build_progress": 100, "facing": 2 * math.pi, "radius": 10, "is_selected": 1, "is_blip": 1, "is_powered": 1,
+    "is_on_screen": 1, "is_in_cargo": 1, "hallucination": 1, "active": 1, "mineral_contents": 1800,
+    "vespene_contents": 2250, "cargo_space_taken": 8, "cargo_space_max": 8, "assigned_harvesters": 16,
+    "ideal_harvesters": 16, "weapon_cooldown": 32, "order_length": 5, "order_progress_0": 100,
+    "attack_upgrade_level": 3, "armor_upgrade_level": 3, "shield_upgrade_level": 3,
+}  # fmt: skip
 """Features of a unit, each divided by a usual largest value."""
-_COLUMNS = np.array([int(column) for column, _ in _SHARES])
-_LARGEST = np.array([largest for _, largest in _SHARES])
+_COLUMNS = np.array([int(Unit[name]) for name in _SHARES])
+_LARGEST = np.array([*_SHARES.values()])
 _ALLIANCES = np.array([OWN, 2, 3, 4])
 """Own, allied, neutral, hostile."""
 _CLOAKS = np.array([1, 2])
@@ -101,37 +79,29 @@ _RANK = np.array([4, 0, 2, 3, 1])
 class ObservationCodec:
     """Writes the observation of a seat into its rows."""
 
-    def __init__(
-        self,
-        *,
-        screen: Layers | None,
-        minimap: Layers | None,
-        sizes: Mapping[str, int],
-        max_units: int,
-        raw: bool,
-        upgrades: bool,
-    ) -> None:
-        self._planes = {
-            name: (layers, sizes[name])
-            for name, layers in (("screen", screen), ("minimap", minimap))
-            if layers is not None and layers.names
-        }
+    def __init__(self, source: PySC2) -> None:
+        raw = source.interface == "raw"
+        self._layers: dict[str, Layers] = {}
         self._units = "raw_units" if raw else "feature_units"
-        self._place_scale = sizes["world" if raw else "screen"]
-        self._max_units = max_units
-        self._upgrades = upgrades
-        self.parts: dict[str, Part] = {
-            name: Planes(channels=len(layers.names), height=size, width=size, dtype="uint8")
-            for name, (layers, size) in self._planes.items()
-        }
+        self._place_scale = source.raw_resolution if raw else source.screen
+        self._max_units = source.max_units
+        self._upgrades = find_map(source.map_name).players != 1
+        self.parts: dict[str, Part] = {}
+        for name, size, known, chosen in (
+            ("screen", source.screen, features.SCREEN_FEATURES, source.screen_layers),
+            ("minimap", source.minimap, features.MINIMAP_FEATURES, source.minimap_layers),
+        ):
+            if size and chosen:
+                layers = self._layers[name] = Layers(known, chosen, f"the {name}")
+                self.parts[name] = Planes(channels=len(layers.names), height=size, width=size, dtype="uint8")
         self.parts["scalars"] = Vector(size=SCALARS)
-        if upgrades:
+        if self._upgrades:
             self.parts["upgrades"] = Vector(size=len(UPGRADES), dtype="bool")
-        if max_units:
-            self.parts[UNITS] = Entities(maximum=max_units, features=UNIT_FEATURES, types=NUM_TYPES)
+        if source.max_units:
+            self.parts[UNITS] = Entities(maximum=source.max_units, features=UNIT_FEATURES, types=NUM_TYPES)
 
     def write(self, rows: Mapping[str, Array], observation: Any) -> SeenUnits:
-        for name, (layers, _) in self._planes.items():
+        for name, layers in self._layers.items():
             layers.write(observation[f"feature_{name}"], rows[name])
         rows["scalars"][:] = scalars(observation)
         if self._upgrades:
@@ -147,14 +117,13 @@ class ObservationCodec:
         return seen
 
 
-class SeenUnits:
+class SeenUnits(NamedTuple):
     """The units in the rows of the list."""
 
-    def __init__(self, unit_of_row: NDArray[np.int64], alliance: NDArray[np.int64], dropped: int) -> None:
-        self.unit_of_row = unit_of_row
-        self.alliance = alliance
-        self.dropped = dropped
-        """Number of units without a row."""
+    unit_of_row: NDArray[np.int64]
+    alliance: NDArray[np.int64]
+    dropped: int
+    """Number of units without a row."""
 
     @classmethod
     def of(cls, units: Array, maximum: int) -> SeenUnits:
@@ -251,44 +220,32 @@ class _Encoder:
 class FunctionCodec:
     """Converts the actions of a seat to PySC2's function calls and back."""
 
-    def __init__(
-        self,
-        *,
-        raw: bool,
-        names: Sequence[str] = (),
-        specific: bool = False,
-        max_delay: int = 0,
-        sizes: Mapping[str, int],
-        picks: int = 1,
-    ) -> None:
-        """`sizes`: lengths of the sides of `screen`, `minimap` and `world`, where these exist."""
-        table = actions.RAW_FUNCTIONS if raw else actions.FUNCTIONS
-        self.raw = raw
-        self.functions = _choose(table, names, specific)
+    def __init__(self, source: PySC2) -> None:
+        self.raw = source.interface == "raw"
+        self._table = actions.RAW_FUNCTIONS if self.raw else actions.FUNCTIONS
+        self.functions = _choose(self._table, source.functions, source.specific_functions)
         """Functions by option of the head `function`."""
         self.option_of = {int(function.id): option for option, function in enumerate(self.functions)}
-        self._sizes = {**sizes, "screen2": sizes.get("screen", 0)}
-        self._picks = picks
+        self._sizes = {"screen": source.screen, "minimap": source.minimap, "world": source.raw_resolution}
+        self._sizes["screen2"] = source.screen
+        """Length of the sides of what an argument points at."""
+        self._picks = source.max_selected
         heads: dict[str, Head] = {FUNCTION: Choice(num=len(self.functions))}
-        if max_delay:
-            heads[DELAY] = Choice(num=max_delay, masked=False)
-        takes = {
-            name: tuple(
-                option
-                for option, function in enumerate(self.functions)
-                if name in [argument.name for argument in function.args]
-            )
-            for name in _ORDER
-        }
-        types = actions.RAW_TYPES if raw else actions.TYPES
-        for name, options in takes.items():
+        if source.max_delay:
+            heads[DELAY] = Choice(num=source.max_delay, masked=False)
+        types = actions.RAW_TYPES if self.raw else actions.TYPES
+        arguments = [{argument.name for argument in function.args} for function in self.functions]
+        self._takes: dict[str, list[int]] = {}
+        """Argument -> the options of the functions that take it."""
+        for name in _ORDER:
+            options = [option for option, taken in enumerate(arguments) if name in taken]
             if options:
-                heads[name] = self._head(getattr(types, name), When(head=FUNCTION, values=options))
+                self._takes[name] = options
+                heads[name] = self._head(getattr(types, name), When(head=FUNCTION, values=tuple(options)))
         self.spec = ActionSpec(heads=heads)
-        self._takes = {name: list(options) for name, options in takes.items() if options}
 
     def _head(self, argument: Any, when: When) -> Head:
-        if argument.name in _POINTS:
+        if argument.name in self._sizes:
             size = self._sizes[argument.name]
             return Point(height=size, width=size, when=when)
         if argument.name == "unit_tags":
@@ -308,8 +265,9 @@ class FunctionCodec:
         arguments = []
         for argument in function.args:
             value = action[argument.name]
-            if argument.name in _POINTS:
-                arguments.append([int(value) % self._sizes[argument.name], int(value) // self._sizes[argument.name]])
+            if argument.name in self._sizes:
+                y, x = divmod(int(value), self._sizes[argument.name])
+                arguments.append([x, y])
             elif argument.name == "unit_tags":
                 arguments.append([int(unit_of_row[row]) for row in np.atleast_1d(value) if row >= 0])
             elif argument.name == "target_unit_tag":
@@ -322,14 +280,13 @@ class FunctionCodec:
         """Our action for a PySC2 call, with delay 0; units beyond the number of picks are left out."""
         function = int(call.function)
         if function not in self.option_of:
-            table = actions.RAW_FUNCTIONS if self.raw else actions.FUNCTIONS
-            raise UnknownFunctionError(f"{table[function].name} is not among the functions of this game")
+            raise UnknownFunctionError(f"{self._table[function].name} is not among the functions of this game")
         action = self.blank()
         action[FUNCTION] = self.option_of[function]
         rows = row_of_unit or {}
         for argument, values in zip(self.functions[action[FUNCTION]].args, call.arguments, strict=True):
             name = argument.name
-            if name in _POINTS:
+            if name in self._sizes:
                 size = self._sizes[name]
                 x, y = (min(max(int(value), 0), size - 1) for value in values)
                 action[name] = y * size + x

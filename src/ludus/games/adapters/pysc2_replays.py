@@ -10,12 +10,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import mpyq
 import numpy as np
+from s2protocol.decoders import VersionedDecoder
 
 from ludus.data.replay import (
     OUTCOMES,
@@ -48,28 +49,30 @@ from ludus.games.adapters.pysc2_observations import (
     ObservationCodec,
     UnknownFunctionError,
 )
-from ludus.games.adapters.pysc2_tables import LOST, action_codec, interface_options, observation_codec
-
-SUFFIX = ".SC2Replay"
+from ludus.games.adapters.pysc2_tables import LOST, interface_options
 
 _RACES = {"Terr": "terran", "Zerg": "zerg", "Prot": "protoss"}
 _OUTCOMES: dict[str, Outcome] = {"Win": "win", "Loss": "loss", "Tie": "draw", "Undecided": "draw"}
 _METADATA = "replay.gamemetadata.json"
-_VERSION, _GAME_STEPS = 1, 3
+_NUMBER, _FILE_VERSION, _HEADER = range(3)
+_HEADER_TYPES = (
+    ("_int", [(0, 64)]),
+    ("_struct", [[("major", _NUMBER, 1), ("minor", _NUMBER, 2), ("revision", _NUMBER, 3), ("build", _NUMBER, 5)]]),
+    ("_struct", [[("version", _FILE_VERSION, 1), ("game_steps", _NUMBER, 3)]]),
+)
+"""The used fields of a header, as types of s2protocol: name, type and number. The decoder skips all others."""
 
 
 class DamagedReplayError(ValueError):
     """The file is no replay of StarCraft II, or an incomplete one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayPlayer:
+class ReplayPlayer(NamedTuple):
     race: str
     outcome: Outcome
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayHeader:
+class ReplayHeader(NamedTuple):
     version: str
     """Version of the game, such as `4.10.0`."""
     build: int
@@ -84,13 +87,13 @@ class ReplayHeader:
 def read_header(content: bytes) -> ReplayHeader:
     try:
         archive = mpyq.MPQArchive(io.BytesIO(content), listfile=False)
-        header = _Decoder(archive.header["user_data_header"]["content"]).value()
-        version, game_steps = header[_VERSION], header[_GAME_STEPS]
+        header = VersionedDecoder(archive.header["user_data_header"]["content"], _HEADER_TYPES).instance(_HEADER)
+        version = header["version"]
         metadata = json.loads(archive.read_file(_METADATA) or b"{}")
         return ReplayHeader(
-            version=".".join(str(version[field]) for field in (1, 2, 3)),
-            build=int(version[5]),
-            game_steps=int(game_steps),
+            version=".".join(str(version[name]) for name in ("major", "minor", "revision")),
+            build=version["build"],
+            game_steps=header["game_steps"],
             map=str(metadata.get("Title", "")),
             players=tuple(_player(player) for player in metadata.get("Players", ())),
         )
@@ -103,82 +106,23 @@ def _player(facts: dict[str, Any]) -> ReplayPlayer:
     return ReplayPlayer(race=_RACES.get(race, race.lower()), outcome=_OUTCOMES.get(facts.get("Result", ""), "draw"))
 
 
-class _Decoder:
-    """Decoder of the game's own self-describing format; structures become field -> value."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def value(self) -> Any:
-        kind = self._bytes(1)[0]
-        if kind == 0:
-            return [self.value() for _ in range(self._number())]
-        if kind == 1:
-            return self._bytes((self._number() + 7) // 8)
-        if kind == 2:
-            return self._bytes(self._number())
-        if kind == 3:
-            return {self._number(): self.value()}
-        if kind == 4:
-            return self.value() if self._bytes(1)[0] else None
-        if kind == 5:
-            return {self._number(): self.value() for _ in range(self._number())}
-        if kind in (6, 7, 8):
-            return int.from_bytes(self._bytes({6: 1, 7: 4, 8: 8}[kind]), "little")
-        if kind == 9:
-            return self._number()
-        raise ValueError(f"its header has a value of kind {kind}")
-
-    def _number(self) -> int:
-        """A number with seven bits per byte, lowest first; the very first bit is the sign."""
-        byte = self._bytes(1)[0]
-        sign, number, shift = byte & 1, byte >> 1 & 0x3F, 6
-        while byte & 0x80:
-            byte = self._bytes(1)[0]
-            number |= (byte & 0x7F) << shift
-            shift += 7
-        return -number if sign else number
-
-    def _bytes(self, count: int) -> bytes:
-        taken = self._data[self._at : self._at + count]
-        if len(taken) < count:
-            raise ValueError("its header ends too soon")
-        self._at += count
-        return taken
-
-
-class ReplayController(Protocol):
-    """The used part of PySC2's `RemoteController`."""
-
-    def replay_info(self, replay_data: bytes) -> Any: ...
-    def start_replay(self, request: Any) -> Any: ...
-    def game_info(self) -> Any: ...
-    def observe(self) -> Any: ...
-    def step(self, count: int = 1) -> Any: ...
-
-
 class SC2Replays:
     """An `EpisodeSource` from .SC2Replay files of games between two players."""
 
+    strategy = None
+    """Build orders are not known."""
+
     def __init__(self, source: PySC2, files: Mapping[str, Path], no_op: NoOp | None = None) -> None:
         self._source = source
-        self._codecs = action_codec(source), observation_codec(source)
+        self._codecs = FunctionCodec(source), ObservationCodec(source)
         self._files = files
         self._no_op = no_op
+        self.game = source.spec.name
         self.kind: SeatKind = source.spec.kinds[0]
         self._versions: Mapping[str, Any] | None = None
         self._process: Any = None
         self._playing = ""
         """Version of the running process."""
-
-    @property
-    def game(self) -> str:
-        return self._source.spec.name
-
-    @property
-    def strategy(self) -> None:
-        """None: build orders are not known."""
 
     def replays(self) -> Sequence[str]:
         return list(self._files)
@@ -273,15 +217,15 @@ class SC2Replays:
         stream.watch(controller, self._source.step_mul, self._source.max_delay)
         return stream.episode(facts, self._no_op, timed=self._source.spec.timed)
 
-    def _controller(self, version: str) -> ReplayController:
+    def _controller(self, version: str) -> Any:
+        """PySC2's `RemoteController` of a process of this version."""
         if self._process is None or self._playing != version:
             self.close()
             flags.FLAGS["sc2_timeout"].value = self._source.time_limit_s
             with closing_on_error():
                 self._process = run_configs.get(version=version).start(want_rgb=False)
             self._playing = version
-        controller: ReplayController = self._process.controller
-        return controller
+        return self._process.controller
 
 
 class _Stream:
@@ -299,7 +243,7 @@ class _Stream:
         self._clock: list[int] = []
         self._end = 0
 
-    def watch(self, controller: ReplayController, step_mul: int, max_delay: int) -> None:
+    def watch(self, controller: Any, step_mul: int, max_delay: int) -> None:
         """Watch to the end. With delays, a decision is made where the player acts, or after `max_delay` steps."""
         controller.step()
         before = controller.observe()
@@ -335,15 +279,11 @@ class _Stream:
 
     def _action(self, acted: Sequence[Any], observation: Any, row_of_unit: Mapping[int, int]) -> dict[str, Any]:
         """The first of the actions that has a place in our heads."""
-        codec = self._actions
+        codec, shown = self._actions, self._shown
         found: dict[str, Any] | None = None
         for action in acted:
             try:
-                call = (
-                    self._shown.reverse_raw_action(action, observation)
-                    if codec.raw
-                    else self._shown.reverse_action(action)
-                )
+                call = shown.reverse_raw_action(action, observation) if codec.raw else shown.reverse_action(action)
             except ValueError as error:
                 self._left_out[f"PySC2 does not know it: {error}"] += 1
                 continue

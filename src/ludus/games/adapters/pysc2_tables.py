@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec
+from ludus.data.specs import GameSpec, ObservationSpec
 from ludus.data.trees import IntArray, Tree, take
-from ludus.games.adapters.pysc2 import Computer, PySC2, computer_on_seat
+from ludus.games.adapters.pysc2 import UNMARKED, Computer, PySC2, computer_on_seat
 from ludus.games.adapters.pysc2_library import (
     actions as pysc2_actions,
     closing_on_error,
     features,
+    find_map,
     flags,
-    maps,
     mock_sc2_env,
     protocol,
     remote_controller,
@@ -36,11 +36,10 @@ from ludus.games.adapters.pysc2_observations import (
     NO_OP,
     NOTHING_SEEN,
     FunctionCodec,
-    Layers,
     ObservationCodec,
 )
 from ludus.games.game import Actions, TableView
-from ludus.games.seat_rows import GameError, nearest
+from ludus.games.seat_rows import GameError
 from ludus.games.tables import ArrayTables
 
 STARTS = 3
@@ -75,14 +74,14 @@ _STEPS_A_SECOND = 16
 
 def spec_of(source: PySC2) -> GameSpec:
     seats = num_seats(source)
-    actions = action_codec(source)
-    if has_lobby(source) and not _has_mark(actions.spec):
+    actions = FunctionCodec(source)
+    if has_lobby(source) and set(actions.spec.heads) <= UNMARKED:
         raise GameError("built-in bots need a function that takes an argument; or set builtin_bots=false")
     loops = game_steps(source)
     return GameSpec.symmetric(
         name=f"pysc2:{source.map_name}",
         num_seats=seats,
-        observation=ObservationSpec(parts=observation_codec(source).parts),
+        observation=ObservationSpec(parts=ObservationCodec(source).parts),
         action=actions.spec,
         max_length=(loops if source.max_delay else -(-loops // source.step_mul)) + 2,
         zero_sum=seats == 2,
@@ -117,35 +116,6 @@ def game_steps(source: PySC2) -> int:
     return min(chosen, most) if chosen > 0 else most
 
 
-def find_map(name: str) -> Any:
-    known = maps.lib.get_maps()
-    if name not in known:
-        raise GameError(f"PySC2 knows no map {name!r}{nearest(name, known, cutoff=0.0)}")
-    return known[name]()
-
-
-def action_codec(source: PySC2) -> FunctionCodec:
-    return FunctionCodec(
-        raw=source.interface == "raw",
-        names=source.functions,
-        specific=source.specific_functions,
-        max_delay=source.max_delay,
-        sizes=_sizes(source),
-        picks=source.max_selected,
-    )
-
-
-def observation_codec(source: PySC2) -> ObservationCodec:
-    return ObservationCodec(
-        screen=Layers(features.SCREEN_FEATURES, source.screen_layers, "the screen") if source.screen else None,
-        minimap=Layers(features.MINIMAP_FEATURES, source.minimap_layers, "the minimap") if source.minimap else None,
-        sizes=_sizes(source),
-        max_units=source.max_units,
-        raw=source.interface == "raw",
-        upgrades=find_map(source.map_name).players != 1,
-    )
-
-
 def interface_options(source: PySC2) -> dict[str, Any]:
     """Arguments of PySC2's `parse_agent_interface_format`."""
     raw = source.interface == "raw"
@@ -164,21 +134,12 @@ def interface_options(source: PySC2) -> dict[str, Any]:
     return options
 
 
-def _sizes(source: PySC2) -> dict[str, int]:
-    return {"screen": source.screen, "minimap": source.minimap, "world": source.raw_resolution}
-
-
-def _has_mark(action: ActionSpec) -> bool:
-    """Whether a head can mark that the computer takes a seat."""
-    return any(name not in (FUNCTION, DELAY, "unit_tags") for name in action.heads)
-
-
 class SC2Tables(ArrayTables):
     """Tables whose games run in threads of their own."""
 
     def __init__(self, source: PySC2, num_tables: int) -> None:
         super().__init__(source.spec, num_tables)
-        codecs = action_codec(source), observation_codec(source)
+        codecs = FunctionCodec(source), ObservationCodec(source)
         self._tables = [_Table(source, *codecs, self.view, table) for table in range(num_tables)]
         # Threads mostly wait for their games. They are kept, since a game ends with the thread that started it.
         self._threads = ThreadPoolExecutor(num_tables, thread_name_prefix="starcraft")

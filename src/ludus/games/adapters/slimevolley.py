@@ -1,7 +1,4 @@
-"""SlimeVolley (slimevolleygym 0.1): volleyball of two slimes, one a side.
-
-The game's `Game` object is stepped directly, because its environment class computes every observation four times.
-"""
+"""SlimeVolley (slimevolleygym 0.1): volleyball of two slimes, one a side."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ class SlimeVolley(GameDefaults):
 
 
 class SlimeVolleyTables(ArrayTables):
-    """One game object per table."""
+    """One `Game` object per table; the library's environment class would compute every observation four times."""
 
     def __init__(self, spec: GameSpec, num_tables: int) -> None:
         super().__init__(spec, num_tables)

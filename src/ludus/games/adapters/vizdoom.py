@@ -1,7 +1,6 @@
 """Doom through ViZDoom: duels of two players, and its scenarios for one.
 
-Every engine is a process of its own, which ends with this one and has a time limit for its answers. ViZDoom is
-imported when the game is used, so that recipes can be read without it.
+Every engine is a process of its own, which ends with this one and has a time limit for its answers.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class ViZDoom(GameDefaults):
             name=f"vizdoom:{self.scenario}",
             num_seats=2 if self.is_duel else 1,
             observation=observation_spec(self),
-            action=ActionSpec(heads=buttons_of(engine).heads),
+            action=ActionSpec(heads=Buttons(engine).heads),
             max_length=math.ceil(tics_of(self, engine) / self.frame_skip) + 1,
             zero_sum=self.is_duel,
             repeatable=not self.is_duel,
@@ -137,7 +136,7 @@ class DoomTable:
         self._engine = open_scenario(self._source)
         self._tics = tics_of(self._source, self._engine)
         self._engine.set_episode_timeout(self._tics)
-        self._buttons = buttons_of(self._engine)
+        self._buttons = Buttons(self._engine)
         start(self._engine)
         self._steps = 0
         self._seen: dict[str, NDArray[Any]] = {}
@@ -186,9 +185,11 @@ class DuelTables(ArrayTables):
         places = []
         for table, seed in zip(tables.tolist(), seeds.tolist(), strict=True):
             if table not in self._ports:
-                self._ports[table] = _free_port()
-            port = self._ports[table]
-            places += [DuelPlace(port, hosts).in_seed(seed) for hosts in (True, False)]
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                    probe.bind(("127.0.0.1", 0))
+                    self._ports[table] = probe.getsockname()[1]
+            # The seed of a player holds the port at which they meet, and whether this one hosts.
+            places += [(seed % 2**31) << 17 | self._ports[table] << 1 | hosts for hosts in (1, 0)]
         players = (tables[:, None] * _SEATS + np.arange(_SEATS)).reshape(-1)
         self._players.reset(players, np.array(places, np.uint64))
         self._start_episodes(tables)
@@ -258,16 +259,17 @@ class DuelPlayer:
             max_length=2**31,
             zero_sum=False,
         )
-        self._place: DuelPlace | None = None
+        self._place = 0
         self._engine: Any = None
         self._frags = 0.0
         self._seen: dict[str, NDArray[Any]] = {}
 
     def reset(self, seed: int) -> Turn:
-        place = DuelPlace.of_seed(seed)
+        place = seed & 0x1FFFF
         if place != self._place:  # the first duel of this player, or the other player was lost
             self.close()
-            self._start(place, seed >> 17)
+            self._start(port=place >> 1, hosts=bool(place & 1), seed=seed >> 17)
+            self._place = place
         self._engine.new_episode()
         self._frags = self._count_frags()
         self._seen = see(self._source, self._engine.get_state(), 1.0)
@@ -293,37 +295,23 @@ class DuelPlayer:
     def _count_frags(self) -> float:
         return float(self._engine.get_game_variable(_library().GameVariable.FRAGCOUNT))
 
-    def _start(self, place: DuelPlace, seed: int) -> None:
+    def _start(self, *, port: int, hosts: bool, seed: int) -> None:
         engine = open_scenario(self._source)
         engine.set_episode_timeout(0)
         engine.set_seed(seed)
-        engine.add_game_args(_HOST if place.hosts else "-join 127.0.0.1")
-        engine.add_game_args(f"-port {place.port} +viz_connect_timeout {_CONNECT_S}")
-        engine.add_game_args(f"+name {'Host' if place.hosts else 'Guest'} +colorset {int(place.hosts)}")
-        self._buttons = buttons_of(engine)
+        engine.add_game_args(_HOST if hosts else "-join 127.0.0.1")
+        engine.add_game_args(f"-port {port} +viz_connect_timeout {_CONNECT_S}")
+        engine.add_game_args(f"+name {'Host' if hosts else 'Guest'} +colorset {int(hosts)}")
+        self._buttons = Buttons(engine)
         start(engine)
-        self._engine, self._place = engine, place
-
-
-@dataclass(frozen=True, slots=True)
-class DuelPlace:
-    """The port at which the players of a duel meet, and whether this one hosts. It is passed in the seed of a reset."""
-
-    port: int
-    hosts: bool
-
-    def in_seed(self, seed: int) -> int:
-        return (seed % 2**31) << 17 | self.port << 1 | self.hosts
-
-    @classmethod
-    def of_seed(cls, seed: int) -> DuelPlace:
-        return cls(seed >> 1 & 0xFFFF, bool(seed & 1))
+        self._engine = engine
 
 
 class Buttons:
     """The buttons of a scenario as heads, and the way back."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, engine: Any) -> None:
+        names = [button.name for button in engine.get_available_buttons()]
         # Delta buttons take a number of any size; other buttons do the same in steps.
         pressed = [name for name in names if not name.endswith("_DELTA")]
         weapons = [name for name in pressed if name.startswith("SELECT_")]
@@ -346,6 +334,7 @@ class Buttons:
 
 
 def _library() -> Any:
+    """ViZDoom, imported when the game is used, so that recipes can be read without it."""
     if importlib.util.find_spec("vizdoom") is None:
         raise GameError(f"Doom needs ViZDoom, which is not installed; {INSTALL} adds it")
     return importlib.import_module("vizdoom")
@@ -382,10 +371,6 @@ def start(engine: Any) -> None:
         engine.init()
 
 
-def buttons_of(engine: Any) -> Buttons:
-    return Buttons([button.name for button in engine.get_available_buttons()])
-
-
 def tics_of(source: ViZDoom, engine: Any) -> int:
     """Tics per episode; the engine does not count those before the player can act."""
     if source.seconds is not None:
@@ -416,10 +401,3 @@ def _file_of(scenario: str) -> Path:
         known = [*DUELS, *(path.stem for path in folder.glob("*.cfg"))]
         raise GameError(f"ViZDoom has no scenario {scenario!r}{nearest(scenario, known)}")
     return folder / f"{name}.cfg"
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -24,27 +24,20 @@ from ludus.games.seeding import randbelow
 from ludus.games.tables import ArrayTables, GameDefaults
 
 WIDTH = 64
-GAME_STEPS = 8
-"""Game steps per decision."""
-SPEED = 0.375
-"""Cells that the unit walks per game step."""
+GAME_STEPS = 8  # game steps per decision
+SPEED = 0.375  # cells that the unit walks per game step
 BEACON_RADIUS = 4.0
-UNIT_RADIUS = 1.5
-"""For drawing only: a beacon is reached by the middle of the unit."""
-LEAST_DISTANCE = 16.0
-"""Least distance between the unit and a new beacon, middle to middle."""
-MARGIN = 9
-"""Cells along the edge in which no beacon has its middle."""
-PICTURE = 512
-"""Width of a picture of a table, in pixels."""
+UNIT_RADIUS = 1.5  # for drawing only: a beacon is reached by the middle of the unit
+LEAST_DISTANCE = 16.0  # least distance between the unit and a new beacon, middle to middle
+MARGIN = 9  # cells along the edge in which no beacon has its middle
+PICTURE = 512  # width of a picture of a table, in pixels
 
 NO_OP, MOVE = range(2)
 UNIT, BEACON, DESTINATION = range(3)
 
 _WALKED = SPEED * np.arange(1, GAME_STEPS + 1)
 _SPAN = np.arange(MARGIN, WIDTH - MARGIN) + 0.5
-_PLACES = np.stack(np.meshgrid(_SPAN, _SPAN), axis=-1).reshape(-1, 2)
-"""[places, (x, y)]: possible middles of a beacon."""
+_PLACES = np.stack(np.meshgrid(_SPAN, _SPAN), axis=-1).reshape(-1, 2)  # [places, (x, y)]: possible middles of a beacon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +100,12 @@ class BeaconTables(ArrayTables):
     def step(self, actions: Actions) -> None:
         view = self.view
         tables = np.flatnonzero(view.to_act[:, 0])
-        self._order(tables, actions[0]["order"][tables, 0], actions[0]["target"][tables, 0])
+        orders, targets = actions[0]["order"][tables, 0], actions[0]["target"][tables, 0]
+        moved = orders == MOVE
+        self._require_legal("order", tables, np.array(0), orders)
+        self._require_legal("target", tables, np.array(0), targets, counts=moved)
+        cells = targets[moved]
+        self._destination[tables[moved]] = np.stack([cells % WIDTH, cells // WIDTH], axis=1) + 0.5
         start, way = self._unit[tables], self._destination[tables] - self._unit[tables]
         length = _length(way)
         # [tables, game steps]: the share of the way that the unit has covered after each game step.
@@ -125,13 +123,6 @@ class BeaconTables(ArrayTables):
         view.to_act[tables, 0] = ~ended
         self._place_beacons(tables[reached])
         self._show(tables)
-
-    def _order(self, tables: IntArray, orders: Array, targets: Array) -> None:
-        moved = orders == MOVE
-        self._require_legal("order", tables, np.array(0), orders)
-        self._require_legal("target", tables, np.array(0), targets, counts=moved)
-        cells = targets[moved]
-        self._destination[tables[moved]] = np.stack([cells % WIDTH, cells // WIDTH], axis=1) + 0.5
 
     def _show(self, tables: IntArray) -> None:
         self._draw(tables, UNIT, self._unit, UNIT_RADIUS)

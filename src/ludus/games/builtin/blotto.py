@@ -7,31 +7,28 @@ another one, so the game is not transitive. An action is the number of a placeme
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import OVER, TreeState
+from ludus.data.game_tree import TreeState
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
-from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import AlwaysBot, RandomBot
-from ludus.games.game import Actions, Bot, GameBatch
-from ludus.games.tables import ArrayTables, GameDefaults
+from ludus.games.builtin.matrix_game import Matrix, MatrixState, MatrixTables
+from ludus.games.game import Bot, GameBatch
 
-MOST_PLACEMENTS = 2_000
-"""The payoff matrix has this many rows and columns at most."""
+MOST_PLACEMENTS = 2_000  # the payoff matrix has this many rows and columns at most
 
-WALKABLE_PLACEMENTS = 300
-"""The tree has placements ** 2 leaves; it is not offered for more placements."""
+WALKABLE_PLACEMENTS = 300  # the tree has placements ** 2 leaves; it is not offered for more placements
 
 Placement = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blotto(GameDefaults):
+class Blotto:
     """Options: `soldiers` of each seat and `fields` to put them on."""
 
     soldiers: int = 6
@@ -66,10 +63,10 @@ class Blotto(GameDefaults):
     @property
     def payoff(self) -> NDArray[np.float32]:
         """[placements, placements]: reward of the row's placement against the column's."""
-        return _payoff(self.soldiers, self.fields)
+        return _matrix(self.soldiers, self.fields).payoff
 
     def tables(self, num_tables: int) -> GameBatch:
-        return BlottoTables(self.spec, self.payoff, num_tables)
+        return MatrixTables(self.spec, _matrix(self.soldiers, self.fields), num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
         """`left` beats `right` beats `middle` beats `left`: the same numbers, shifted by one field."""
@@ -93,7 +90,7 @@ class Blotto(GameDefaults):
     def tree(self) -> TreeState | None:
         if len(self.placements) > WALKABLE_PLACEMENTS:
             return None
-        return BlottoState(self.soldiers, self.fields)
+        return MatrixState(_matrix(self.soldiers, self.fields), rounds=1)
 
 
 @cache
@@ -107,64 +104,11 @@ def _placements(soldiers: int, fields: int) -> tuple[Placement, ...]:
 
 
 @cache
-def _payoff(soldiers: int, fields: int) -> NDArray[np.float32]:
+def _matrix(soldiers: int, fields: int) -> Matrix:
     placed = np.array(_placements(soldiers, fields))
     won = np.zeros((len(placed), len(placed)), np.int64)
     for field in placed.T:
         won += np.sign(field[:, None] - field[None, :])
     payoff = np.sign(won).astype(np.float32)
     payoff.flags.writeable = False
-    return payoff
-
-
-class BlottoTables(ArrayTables):
-    def __init__(self, spec: GameSpec, payoff: NDArray[np.float32], num_tables: int) -> None:
-        super().__init__(spec, num_tables)
-        self._payoff = payoff
-        self.view.legal[0]["placement"][:] = True
-        self.view.observation[0]["start"][:] = 1.0
-
-    def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        self._start_episodes(tables)
-
-    def step(self, actions: Actions) -> None:
-        view = self.view
-        chosen = actions[0]["placement"]
-        playing = np.flatnonzero(~view.over)
-        self._require_legal("placement", playing[:, None], np.arange(2), chosen[playing])
-        won = self._payoff[chosen[playing, 0], chosen[playing, 1]]
-        view.reward[playing] = np.stack([won, -won], axis=1)
-        view.score[playing] = view.reward[playing]
-        view.over[playing] = True
-        view.to_act[playing] = False
-
-
-@dataclass(frozen=True, slots=True)
-class BlottoState:
-    """Seat 0 chooses first; seat 1 does not see its placement."""
-
-    soldiers: int
-    fields: int
-    chosen: tuple[int, ...] = ()
-
-    def seat(self) -> int:
-        return OVER if len(self.chosen) == 2 else len(self.chosen)
-
-    def legal_actions(self) -> Sequence[int]:
-        return range(len(_placements(self.soldiers, self.fields)))
-
-    def chance_outcomes(self) -> Sequence[tuple[int, float]]:
-        return ()
-
-    def child(self, action: int) -> BlottoState:
-        return replace(self, chosen=(*self.chosen, action))
-
-    def returns(self) -> Sequence[float]:
-        won = float(_payoff(self.soldiers, self.fields)[self.chosen])
-        return [won, -won]
-
-    def information_state(self) -> int:
-        return self.seat()
-
-    def observation(self) -> Tree:
-        return {"start": np.ones(1, np.float32)}
+    return Matrix(payoff, "start", np.ones((1, 2, 1), np.float32))

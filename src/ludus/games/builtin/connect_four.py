@@ -6,8 +6,7 @@ columns where it wins at once (7) and where the other seat would (7).
 
 Positions are bitboards: the cell in column c and row r (0 at the bottom) is bit 7 * c + r. Bit 7 * c + 6 stays
 empty, so that no line runs from one column into the next. `winning_cells` and `playable_cells` take Python ints
-(search) and numpy uint64 arrays (many tables) alike; numpy's stubs believe that uint64 & int is signed, hence
-their ignores.
+(search) and uint64 arrays (many tables) alike; numpy's stubs believe that uint64 & int is signed, hence their ignores.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ _THREATS = (np.arange(1 << 2 * COLUMNS)[:, None] >> np.arange(2 * COLUMNS) & 1).
 """The threats part for every 14-bit code: own winning columns, then the other's."""
 
 _CENTRALITY = np.array([0, 1, 2, 3, 2, 1, 0])
-_POSITIONS_AT_ONCE = 1 << 15
-"""Bounds the memory of a deep search and keeps its arrays in the cache."""
+_POSITIONS_AT_ONCE = 1 << 15  # bounds the memory of a deep search and keeps its arrays in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +132,11 @@ class ConnectFourTables(ArrayTables):
         self._end(tables, mover, won, over)
         full = height == ROWS - 1
         self.view.legal[0]["move"][tables[full], :, column[full]] = False
-        if "threats" in self.view.observation[0]:
-            self._show_threats()
+        if "threats" in self.view.observation[0]:  # at all tables: selecting those that changed would cost more
+            stones = self._stones.reshape(-1, 2)
+            reach = playable_cells(stones[:, 0] | stones[:, 1])
+            wins = column_codes(self._winning.reshape(-1, 2) & reach[:, None])
+            np.take(_THREATS, wins | wins[:, ::-1] << COLUMNS, axis=0, out=self.view.observation[0]["threats"])
 
     def _place(self, mover: IntArray, column: IntArray, height: IntArray) -> NDArray[np.bool_]:
         """Place the stones; returns whether each mover has won."""
@@ -161,13 +162,6 @@ class ConnectFourTables(ArrayTables):
         self._reward[mover ^ 1] = -won.astype(np.float32)
         ended = tables[over]
         view.score[ended] = view.reward[ended]
-
-    def _show_threats(self) -> None:
-        """Update all tables: selecting those that changed would cost more."""
-        stones = self._stones.reshape(-1, 2)
-        reach = playable_cells(stones[:, 0] | stones[:, 1])
-        wins = column_codes(self._winning.reshape(-1, 2) & reach[:, None])
-        np.take(_THREATS, wins | wins[:, ::-1] << COLUMNS, axis=0, out=self.view.observation[0]["threats"])
 
     def tree_state(self, table: int) -> ConnectFourState:
         mover = int(self._ply[table]) & 1
@@ -265,9 +259,7 @@ class ConnectFourRules(GreedyBot):
 class ConnectFourAlphaBeta(GreedyBot):
     """Plays one of the moves that `AlphaBetaBot(depth=depth)` plays, for all rows at once.
 
-    The leaf score is 0, quick wins and slow losses are preferred, and ties are broken at random. At depth 2 it
-    wins at once if it can and never lets the other seat win next. Full width on arrays needs no cut-offs: each
-    further ply costs a factor of seven (some tens of microseconds a row at depth 4).
+    It searches in full width: each further ply costs a factor of seven (some tens of microseconds a row at depth 4).
     """
 
     depth: int
@@ -289,8 +281,7 @@ class ConnectFourAlphaBeta(GreedyBot):
 def column_values(own: Bitboards, other: Bitboards, depth: int) -> Array:
     """[positions, COLUMNS]: the outcome of each move within `depth` plies, for the seat to move.
 
-    A win with k plies of the depth left counts k + 1, a loss -(k + 1), anything else 0. Full columns
-    count 0; no position may hold a line already.
+    A win with k plies of the depth left counts k + 1, a loss -(k + 1), anything else and full columns 0.
     """
     stones = own | other
     reach = playable_cells(stones)

@@ -1,12 +1,10 @@
 """Goofspiel for three: bid cards for prizes at the same time, highest bid takes the prize.
 
-Each seat holds the cards 1 .. num_cards; the prizes 1 .. num_cards are turned up one by one in an order drawn
-by the seed. In every round all three seats bid one card of their hand at the same time. A single highest bid
-takes the prize; if two or three seats bid the highest card, no seat takes it. Bids are spent and public. A prize
-adds its share of all prizes to the score of the seat that takes it and subtracts half of that from each other
-seat, so scores add up to zero and rank the three seats.
-A seat sees hands and points (its own, then those of the next two seats), the current prize and the prizes to
-come.
+Each seat holds the cards 1 .. num_cards; the prizes 1 .. num_cards are turned up one by one in an order drawn by the
+seed. In every round all three seats bid one card. A single highest bid takes the prize; if two or three seats bid the
+highest card, no seat takes it. Bids are spent and public. A prize adds its share of all prizes to the score of the seat
+that takes it and subtracts half of that from each other seat, so scores add up to zero and rank the three seats.
+A seat sees hands and points (its own, then those of the next two seats), the current prize and the prizes to come.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ from ludus.games.seeding import shuffle
 from ludus.games.tables import ArrayTables, GameDefaults
 
 SEATS = 3
-LARGEST_TREE = 3
-"""The tree has some thousand histories for this many cards, and half a million for one more."""
+LARGEST_TREE = 3  # the tree has some thousand histories for this many cards, and half a million for one more
 
 _ROTATED = (np.arange(SEATS)[:, None] + np.arange(SEATS)) % SEATS
 """[seat, offset]: the seats in the order in which a seat sees them."""

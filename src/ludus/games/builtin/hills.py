@@ -1,10 +1,9 @@
 """Hills, a small team game: two teams of two seats fight over two hills on a grid of five by five cells.
 
-Seats 0 and 1 are team 0, seats 2 and 3 team 1. They start on four different cells drawn by the seed. In each
-of 24 rounds all four seats stay or step to a neighbouring cell at the same time; a cell holds any number of
-seats. Then each hill pays 1/48 to both seats of the team with more seats on it and takes as much from the other
-team, so holding both hills throughout scores 1. After every eighth round the two hills move to different cells
-drawn by the seed.
+Seats 0 and 1 are team 0, seats 2 and 3 team 1. They start on four different cells drawn by the seed. In each of 24
+rounds all four seats stay or step to a neighbouring cell at once; a cell holds any number of seats. Then each hill pays
+1/48 to both seats of the team with more seats on it and takes as much from the other team, so holding both hills
+throughout scores 1. After every eighth round the two hills move to different cells drawn by the seed.
 A seat sees itself, its mate and the hills, but rivals only up to two cells away (also diagonally); the critic
 sees all rivals. Two seats win a hill against one, but then leave the other hill open.
 """
@@ -32,16 +31,14 @@ SEATS = 4
 ROUNDS = 24
 ROUNDS_PER_HILL = 8
 SIGHT = 2
-MOVES = ((0, 0), (0, -1), (0, 1), (-1, 0), (1, 0))
-"""Stay, up, down, left, right, as steps in (x, y)."""
+MOVES = ((0, 0), (0, -1), (0, 1), (-1, 0), (1, 0))  # stay, up, down, left, right, as steps in (x, y)
 
 _MATE = np.array([1, 0, 3, 2])
 _RIVALS = np.array([[2, 3], [2, 3], [0, 1], [0, 1]])
 _SIGN = np.array([1, 1, -1, -1], np.float32)
 _X, _Y = np.arange(CELLS) % WIDTH, np.arange(CELLS) // WIDTH
 _DX, _DY = np.abs(_X[:, None] - _X), np.abs(_Y[:, None] - _Y)
-_STEPS = _DX + _DY
-"""[cell, cell]: steps between two cells."""
+_STEPS = _DX + _DY  # [cell, cell]: steps between two cells
 _IN_SIGHT = np.maximum(_DX, _DY) <= SIGHT
 
 

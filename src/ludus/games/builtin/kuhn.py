@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import CHANCE, OVER, FlatTree
+from ludus.data.game_tree import CHANCE, OVER
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.trees import Tree
 from ludus.games.bots import RandomBot, StrategyBot
@@ -42,7 +42,7 @@ class Kuhn:
         )
 
     def tables(self, num_tables: int) -> GameBatch:
-        return TreeBatch(self.spec, _flat_tree(self.seats), self.tree(), num_tables)
+        return TreeBatch(self.spec, self.tree(), num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
         bots: dict[str, Bot] = {"random": RandomBot()}
@@ -105,16 +105,8 @@ def _information_size(seats: int) -> int:
     return seats + (seats + 1) + 2 * (2 * seats - 1)
 
 
-@cache
-def _flat_tree(seats: int) -> FlatTree:
-    return FlatTree.build(KuhnState(seats))
-
-
 class _TwoSeatBot(StrategyBot):
-    """Bets with a probability from a table [4 situations, 3 cards].
-
-    Situations: first to move, answering a pass, answering a bet, and answering a bet after an own pass.
-    """
+    """Bets by a table [situation, card]: first to move, after a pass, after a bet, after a bet that answers a pass."""
 
     @abstractmethod
     def bets(self) -> NDArray[np.float64]: ...

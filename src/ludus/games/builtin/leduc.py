@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.game_tree import CHANCE, OVER, FlatTree
+from ludus.data.game_tree import CHANCE, OVER
 from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Vector
 from ludus.data.trees import Tree
 from ludus.games.bots import RandomBot, StrategyBot
@@ -21,8 +21,7 @@ NUM_CARDS = 6
 ANTE = 1.0
 RAISE_SIZES = (2.0, 4.0)
 MAX_RAISES = 2
-MAX_MOVES = 4
-"""Most moves per round: check, raise, raise, call."""
+MAX_MOVES = 4  # most moves per round: check, raise, raise, call
 
 _PRIVATE, _PUBLIC, _MOVES = 2, 2 + NUM_CARDS, 2 + 2 * NUM_CARDS
 INFORMATION_SIZE = _MOVES + 2 * 2 * MAX_MOVES
@@ -43,7 +42,7 @@ class Leduc:
         )
 
     def tables(self, num_tables: int) -> GameBatch:
-        return TreeBatch(self.spec, _flat_tree(), LeducState(), num_tables)
+        return TreeBatch(self.spec, self.tree(), num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
         return {"random": RandomBot(), "rules": LeducRules()}
@@ -102,7 +101,8 @@ class LeducState:
         if moves[-1] == FOLD:
             winner = len(moves) % 2  # the seat that would have moved next
         else:
-            first, second = (self._strength(seat) for seat in (0, 1))
+            # A pair with the public card beats any other hand; else the higher rank wins.
+            first, second = ((rank(card) == rank(self.cards[2]), rank(card)) for card in self.cards[:2])
             if first == second:
                 return [0.0, 0.0]
             winner = 0 if first > second else 1
@@ -116,11 +116,6 @@ class LeducState:
                 if move != FOLD:
                     stakes[turn % 2] = max(stakes) + (size if move == RAISE else 0.0)
         return stakes
-
-    def _strength(self, seat: int) -> tuple[bool, int]:
-        """A pair with the public card beats any other hand; else the higher rank wins."""
-        own = rank(self.cards[seat])
-        return own == rank(self.cards[2]), own
 
     def information_state(self) -> tuple[int, tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]:
         return self.cards[self.seat()], self.cards[2:], self.rounds
@@ -137,11 +132,6 @@ class LeducState:
             for turn, move in enumerate(moves):
                 information[_MOVES + 2 * (number * MAX_MOVES + turn) + move - CALL] = 1.0
         return {"information": information}
-
-
-@cache
-def _flat_tree() -> FlatTree:
-    return FlatTree.build(LeducState())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,9 @@ Both seats act at tick 0, and again whenever their order is done:
 * defender (seat 1): `hold` the guard where it is for 2 ticks; or `march` it to a standing town, where it
   arrives after 3 ticks. A marching guard protects no town.
 
-An attack on the guard's town is repelled (a guard that arrives in the same tick is in time) and costs the
-attacker 2 points. Any other attack breaks walls; a town without walls falls and pays the attacker its value. The
-defender gets the opposite. A point is worth one tenth. The game is over when every town has fallen, and is cut
-off at tick 40.
+An attack on the guard's town is repelled (a guard that arrives in the same tick is in time) and costs the attacker 2
+points. Any other attack breaks walls; a town without walls falls and pays the attacker its value. The defender gets the
+opposite. A point is worth one tenth. The game is over when every town has fallen, and is cut off at tick 40.
 Both seats see the towns, the guard's town and the time; the defender also sees a storm coming, but never a raid.
 All other plans are visible to the critic only.
 """
@@ -25,31 +24,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import (
-    CRITIC_PREFIX,
-    ActionSpec,
-    Choice,
-    Entities,
-    GameSpec,
-    ObservationSpec,
-    Pointer,
-    SeatKind,
-    Vector,
-    When,
-    length_name,
-)
+from ludus.data import specs
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot, Rows
 from ludus.games.game import Actions, Bot, GameBatch
 from ludus.games.seeding import randbelow
 from ludus.games.tables import ArrayTables, GameDefaults
 
-WAIT, RAID, STORM = range(3)
-"""Orders of the attacker."""
-HOLD, MARCH = range(2)
-"""Orders of the defender."""
-PAUSES = (1, 2, 4)
-"""Ticks that the attacker may wait."""
+WAIT, RAID, STORM = range(3)  # orders of the attacker
+HOLD, MARCH = range(2)  # orders of the defender
+PAUSES = (1, 2, 4)  # ticks that the attacker may wait
 
 ATTACKER, DEFENDER = 0, 1
 FEWEST_TOWNS, MOST_TOWNS = 4, 6
@@ -60,8 +44,7 @@ REPELLED_COST = 2
 POINT = 0.1
 NOWHERE = -1
 
-_VALUE, _WALLS, _STANDS, _GUARDED, _STORMED = range(5)
-"""Features of a town; only the defender sees the last one."""
+_VALUE, _WALLS, _STANDS, _GUARDED, _STORMED = range(5)  # features of a town; only the defender sees the last one
 _ONE_WALL = 1 / 3
 
 _ATTACK_TICKS = np.array([0, 4, 7])
@@ -76,21 +59,21 @@ class Siege(GameDefaults):
     """No options."""
 
     @cached_property
-    def spec(self) -> GameSpec:
-        attack = ActionSpec(
+    def spec(self) -> specs.GameSpec:
+        attack = specs.ActionSpec(
             heads={
-                "order": Choice(num=STORM + 1),
-                "target": Pointer(into="towns", when=When(head="order", values=(RAID, STORM))),
-                "pause": Choice(num=len(PAUSES), when=When(head="order", values=(WAIT,))),
+                "order": specs.Choice(num=STORM + 1),
+                "target": specs.Pointer(into="towns", when=specs.When(head="order", values=(RAID, STORM))),
+                "pause": specs.Choice(num=len(PAUSES), when=specs.When(head="order", values=(WAIT,))),
             }
         )
-        defence = ActionSpec(
+        defence = specs.ActionSpec(
             heads={
-                "order": Choice(num=MARCH + 1),
-                "target": Pointer(into="towns", when=When(head="order", values=(MARCH,))),
+                "order": specs.Choice(num=MARCH + 1),
+                "target": specs.Pointer(into="towns", when=specs.When(head="order", values=(MARCH,))),
             }
         )
-        return GameSpec(
+        return specs.GameSpec(
             name="siege",
             kinds=(_kind("attacker", 4, 1, attack), _kind("defender", 5, 2, defence)),
             seats=(0, 1),
@@ -106,18 +89,18 @@ class Siege(GameDefaults):
         return {"random": RandomBot(), "rules": SiegeRules(), "storming": SiegeRules(storms=True)}
 
 
-def _kind(name: str, town_features: int, times: int, action: ActionSpec) -> SeatKind:
-    observation = ObservationSpec(
-        parts={"towns": Entities(maximum=MOST_TOWNS, features=town_features), "time": Vector(size=times)},
-        critic={"plans": Vector(size=2 * MOST_TOWNS + 2)},
+def _kind(name: str, town_features: int, times: int, action: specs.ActionSpec) -> specs.SeatKind:
+    observation = specs.ObservationSpec(
+        parts={"towns": specs.Entities(maximum=MOST_TOWNS, features=town_features), "time": specs.Vector(size=times)},
+        critic={"plans": specs.Vector(size=2 * MOST_TOWNS + 2)},
     )
-    return SeatKind(name=name, observation=observation, action=action)
+    return specs.SeatKind(name=name, observation=observation, action=action)
 
 
 class SiegeTables(ArrayTables):
     """A step advances to the next tick at which an order is done, so at least one seat acts after it."""
 
-    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+    def __init__(self, spec: specs.GameSpec, num_tables: int) -> None:
         super().__init__(spec, num_tables)
         self._num_towns = np.zeros(num_tables, np.int64)
         self._values = np.zeros((num_tables, MOST_TOWNS), np.int64)
@@ -174,9 +157,9 @@ class SiegeTables(ArrayTables):
 
     def _order_defender(self, tables: IntArray, actions: Actions) -> None:
         order, target = (actions[DEFENDER][name][tables, 0] for name in ("order", "target"))
-        marches = order == MARCH
-        self._require_legal("order", tables, np.array(0), order, kind=DEFENDER)
-        self._require_legal("target", tables, np.array(0), target, kind=DEFENDER, counts=marches)
+        marches, column = order == MARCH, np.array(0)
+        self._require_legal("order", tables, column, order, kind=DEFENDER)
+        self._require_legal("target", tables, column, target, kind=DEFENDER, counts=marches)
         self._give_order(DEFENDER, tables, order, np.where(marches, target, NOWHERE), _DEFENCE_TICKS[order])
         self._guard[tables[marches]] = NOWHERE
 
@@ -219,9 +202,9 @@ class SiegeTables(ArrayTables):
         for seat in (ATTACKER, DEFENDER):
             shown = self.view.observation[seat]
             shown["towns"][tables, 0, :, : common.shape[2]] = common
-            shown[length_name("towns")][tables, 0] = self._num_towns[tables]
+            shown[specs.length_name("towns")][tables, 0] = self._num_towns[tables]
             shown["time"][tables, 0, 0] = time_left
-            shown[CRITIC_PREFIX + "plans"][tables, 0] = plans
+            shown[specs.CRITIC_PREFIX + "plans"][tables, 0] = plans
             self.view.legal[seat]["target"][tables, 0] = walls > 0
             for head in self.view.legal[seat].keys() - {"target"}:
                 self.view.legal[seat][head][tables] = True
@@ -233,8 +216,7 @@ class SiegeTables(ArrayTables):
 class SiegeRules:
     """As attacker: raids the unguarded town with the most value per wall; with `storms`, storms two walls or more.
 
-    As defender: marches to a stormed town, else to the town with the most value per wall, and holds there. Ties
-    are broken at random.
+    As defender: marches to a stormed town, else to the town with the most value per wall. Ties are broken at random.
     """
 
     storms: bool = False

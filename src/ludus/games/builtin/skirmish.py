@@ -19,21 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import (
-    CRITIC_PREFIX,
-    ActionSpec,
-    Choice,
-    Entities,
-    GameSpec,
-    Head,
-    ObservationSpec,
-    Planes,
-    Point,
-    Pointer,
-    Vector,
-    When,
-    length_name,
-)
+from ludus.data import specs
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.builtin import skirmish_rules as rules
@@ -67,19 +53,19 @@ class Skirmish(GameDefaults):
             raise ValueError(f"Skirmish.mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
 
     @cached_property
-    def spec(self) -> GameSpec:
+    def spec(self) -> specs.GameSpec:
         heroes = HEROES[self.mode]
         places = max(1, len(heroes))
-        observation = ObservationSpec(
+        observation = specs.ObservationSpec(
             parts={
-                "scalars": Vector(size=SCALARS + HERO_SCALARS * bool(heroes)),
-                "entities": Entities(maximum=rules.ENTITIES, features=FEATURES, types=rules.NUM_KINDS),
+                "scalars": specs.Vector(size=SCALARS + HERO_SCALARS * bool(heroes)),
+                "entities": specs.Entities(maximum=rules.ENTITIES, features=FEATURES, types=rules.NUM_KINDS),
                 # Not uint8, which networks scale by 1 / 255.
-                "minimap": Planes(channels=PLANES, height=rules.CELLS, width=rules.CELLS, dtype="int8"),
+                "minimap": specs.Planes(channels=PLANES, height=rules.CELLS, width=rules.CELLS, dtype="int8"),
             },
-            critic={"whole": Vector(size=WHOLE)},
+            critic={"whole": specs.Vector(size=WHOLE)},
         )
-        return GameSpec.symmetric(
+        return specs.GameSpec.symmetric(
             name="skirmish" if self.mode == "1v1" else f"skirmish {self.mode}",
             num_seats=2 * places,
             teams=(0,) * places + (1,) * places,
@@ -100,24 +86,24 @@ class Skirmish(GameDefaults):
         return {"random": RandomBot(), **strategies}
 
 
-def _action(hero: bool) -> ActionSpec:
-    heads: dict[str, Head] = {
-        "action": Choice(num=rules.NUM_HERO_ACTIONS if hero else rules.NUM_ACTIONS),
-        "delay": Choice(num=rules.LONGEST_DELAY, masked=False),
+def _action(hero: bool) -> specs.ActionSpec:
+    heads: dict[str, specs.Head] = {
+        "action": specs.Choice(num=rules.NUM_HERO_ACTIONS if hero else rules.NUM_ACTIONS),
+        "delay": specs.Choice(num=rules.LONGEST_DELAY, masked=False),
     }
     if not hero:
-        ordered = When(head="action", values=(rules.MOVE, rules.ADVANCE, rules.ATTACK, rules.GATHER))
-        heads["units"] = Pointer(into="entities", picks=rules.PICKS, when=ordered)
-    moved = When(head="action", values=(rules.MOVE, rules.ADVANCE))
-    heads["target_unit"] = Pointer(into="entities", when=When(head="action", values=(rules.ATTACK,)))
-    heads["target_point"] = Point(height=rules.CELLS, width=rules.CELLS, when=moved)
-    return ActionSpec(heads=heads)
+        ordered = specs.When(head="action", values=(rules.MOVE, rules.ADVANCE, rules.ATTACK, rules.GATHER))
+        heads["units"] = specs.Pointer(into="entities", picks=rules.PICKS, when=ordered)
+    moved = specs.When(head="action", values=(rules.MOVE, rules.ADVANCE))
+    heads["target_unit"] = specs.Pointer(into="entities", when=specs.When(head="action", values=(rules.ATTACK,)))
+    heads["target_point"] = specs.Point(height=rules.CELLS, width=rules.CELLS, when=moved)
+    return specs.ActionSpec(heads=heads)
 
 
 class SkirmishTables(ArrayTables):
     """The first half of the seats is side 0. With `heroes`, place i of a side is the unit in slot 1 + i."""
 
-    def __init__(self, spec: GameSpec, num_tables: int, heroes: tuple[int, ...]) -> None:
+    def __init__(self, spec: specs.GameSpec, num_tables: int, heroes: tuple[int, ...]) -> None:
         super().__init__(spec, num_tables)
         self.heroes = heroes
         self.state = State.allocate(num_tables)
@@ -198,7 +184,10 @@ class SkirmishTables(ArrayTables):
         slots = self._things[tables[row], seats[row], chosen["units"][row, pick]].astype(np.int64)
         self._order(tables[row], seats[row], slots, chosen, row)
         for kind, number in rules.TRAIN.items():
-            self._train(tables[action == number], seats[action == number], kind)
+            base = (tables[action == number], self._side[seats[action == number]])
+            waiting = (self.state.queue[base] > 0).sum(axis=1)
+            self.state.queue[(*base, waiting)] = kind
+            self.state.resources[base] -= rules.COST[kind]
 
     def _order(self, tables: IntArray, seats: IntArray, slots: IntArray, chosen: Tree, row: IntArray) -> None:
         """Give unit i the order of its seat, chosen[row[i]]."""
@@ -218,12 +207,6 @@ class SkirmishTables(ArrayTables):
         attacks = action == rules.ATTACK
         enemy = self._things[tables, seats, np.where(attacks, chosen["target_unit"][row], 0)] - rules.SLOTS
         state.target[at] = np.where(attacks, enemy, sides * half + slots % half)
-
-    def _train(self, tables: IntArray, seats: IntArray, kind: int) -> None:
-        sides = self._side[seats]
-        waiting = (self.state.queue[tables, sides] > 0).sum(axis=1)
-        self.state.queue[tables, sides, waiting] = kind
-        self.state.resources[tables, sides] -= rules.COST[kind]
 
     def _check(self, tables: IntArray, seats: IntArray, chosen: Tree) -> None:
         action = chosen["action"]
@@ -260,10 +243,10 @@ class SkirmishTables(ArrayTables):
             scalars = np.concatenate([seen.scalars[pair], scalars], axis=1)
             entities[:, :, SELF] = self_row
         observation["entities"][at] = entities
-        observation[length_name("entities")][at] = seen.length[pair]
+        observation[specs.length_name("entities")][at] = seen.length[pair]
         observation["minimap"][at] = seen.minimap[pair]
         observation["scalars"][at] = scalars
-        observation[CRITIC_PREFIX + "whole"][at] = seen.whole[pair]
+        observation[specs.CRITIC_PREFIX + "whole"][at] = seen.whole[pair]
         self._allow(at, sides, things)
 
     def _allow(self, at: tuple[IntArray, IntArray], sides: IntArray, things: Array) -> None:
@@ -304,7 +287,7 @@ class SkirmishTables(ArrayTables):
 class CommandedTables(SkirmishTables):
     """Tables at which a seat commands a side and chooses the units to train."""
 
-    def __init__(self, spec: GameSpec, num_tables: int) -> None:
+    def __init__(self, spec: specs.GameSpec, num_tables: int) -> None:
         super().__init__(spec, num_tables, ())
         facts = len(rules.TRAINED) * len(rules.BUILT)
         self.strategy = StrategyView(

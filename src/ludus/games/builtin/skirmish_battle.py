@@ -18,8 +18,7 @@ _HALF = rules.PATCHES // 2
 _PATCHES_AT = np.array([[-3.2, -2.8, -0.5, 1.8], [1.8, -0.7, -3.1, -2.9]])
 """[x and y, patch]: offsets from the base of side 0, behind and beside it."""
 
-_TRACKED = 8.0
-"""An attack ends when no unit of the attacking side is this near to its target."""
+_TRACKED = 8.0  # an attack ends when no unit of the attacking side is this near to its target
 _NOWHERE = 1e6
 
 
@@ -111,10 +110,7 @@ _FIELDS = tuple(field.name for field in fields(State))
 
 
 def set_up(state: State, tables: IntArray, seeds: NDArray[np.uint64], heroes: tuple[int, ...]) -> None:
-    """Start a new game at these tables, symmetric under a half turn of the map.
-
-    `heroes`: the kinds of a side's heroes; empty if a seat commands the whole side.
-    """
+    """Start a new game, symmetric under a half turn. `heroes`: their kinds; empty if a seat commands a whole side."""
     new = State.allocate(len(tables))
     draws = uniform(seeds[:, None], np.arange(2 + 2 * _HALF))
     home = rules.HOME + 2.0 * (draws[:, :2] - 0.5)

@@ -14,12 +14,10 @@ from ludus.games.pictures import colour_of_team
 
 KIND, OWN, ENEMY, HERO, HEALTH, X, Y, CARRIES, SELF = range(9)
 """Features of an entity; the first is the number of its kind."""
-ORDER = SELF + 1
-"""First of the flags for the order of an own unit: move, advance, attack, gather."""
+ORDER = SELF + 1  # first of the flags for the order of an own unit: move, advance, attack, gather
 FEATURES = ORDER + rules.GATHER
 
-OWN_UNITS, OWN_BASE, ENEMY_UNITS, ENEMY_BASE, PATCH_HERE, VISIBLE = range(6)
-"""Planes of the minimap."""
+OWN_UNITS, OWN_BASE, ENEMY_UNITS, ENEMY_BASE, PATCH_HERE, VISIBLE = range(6)  # planes of the minimap
 PLANES = VISIBLE + 1
 
 TIME, RESOURCES = 0, 1
@@ -28,8 +26,7 @@ QUEUED = slice(COUNTS.stop, COUNTS.stop + len(rules.TRAINED))
 USED, PROGRESS, BASE_HEALTH = range(QUEUED.stop, QUEUED.stop + 3)
 SEEN = slice(BASE_HEALTH + 1, BASE_HEALTH + 1 + len(rules.TRAINED))
 SCALARS = SEEN.stop
-HERO_SCALARS = 3
-"""A hero's x, y and health, after the other scalars."""
+HERO_SCALARS = 3  # a hero's x, y and health, after the other scalars
 RESOURCE_UNIT, COUNT_UNIT = 200.0, 10.0
 WHOLE = rules.SIDES * (len(rules.TRAINED) + 3)
 

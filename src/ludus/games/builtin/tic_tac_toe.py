@@ -30,8 +30,7 @@ _CELL = 1 << np.arange(CELLS)
 _HAS_LINE = np.array([any(marks & line == line for line in LINES) for marks in range(FULL + 1)])
 _WINNING_CELLS = _HAS_LINE[np.arange(FULL + 1)[:, None] | _CELL]
 """[marks, cells]: whether a mark there completes a line (the cell may be taken)."""
-_CENTRALITY = np.array([2, 1, 2, 1, 3, 1, 2, 1, 2])
-"""The centre before corners before sides."""
+_CENTRALITY = np.array([2, 1, 2, 1, 3, 1, 2, 1, 2])  # the centre before corners before sides
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,21 +22,7 @@ from ludus.data.specs import GameSpec, length_name, spec_to_json
 from ludus.data.trees import Array, put
 from ludus.games.catalog import resolve
 from ludus.games.game import Bot, GameBatch, GameSource, HasPicture, HasStrategy, TableView
-from ludus.games.isolation.shared import (
-    DONE,
-    MESSAGE,
-    RESET,
-    STEP,
-    DrawTable,
-    FromHost,
-    HostFailed,
-    HostHello,
-    HostLaunch,
-    SharedTables,
-    TablePicture,
-    ToHost,
-    named_arrays,
-)
+from ludus.games.isolation import protocol
 from ludus.games.seat_rows import GameError
 from ludus.system.process import ChildProcess
 from ludus.system.shared_memory import Region
@@ -74,8 +60,7 @@ def display() -> Iterator[None]:
 Seats = slice | list[int]
 """Columns of [tables, seats] that the seats of a kind have."""
 _FALSE, _TRUE = b"\x00", b"\x01"
-_any = np.logical_or.reduce
-"""The function behind `array.any`, without its detours."""
+_any = np.logical_or.reduce  # the function behind `array.any`, without its detours
 
 
 class GarbageWatch:
@@ -176,7 +161,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.pop("LUDUS_GAME_SERVER", None)  # the game runs here
     faulthandler.enable()
-    launch = trainer.hear(HostLaunch)
+    launch = trainer.hear(protocol.HostLaunch)
     try:
         with ExitStack() as resources:
             _serve(launch, trainer, resources)
@@ -185,13 +170,12 @@ def main() -> None:
         sys.stderr.flush()
         kind = "garbage" if isinstance(error, GameError) else "raised"
         with suppress(OSError):  # the trainer may be gone
-            trainer.say(HostFailed(kind, _in_one_line(error)))
+            trainer.say(protocol.HostFailed(kind, _in_one_line(error)))
         raise SystemExit(1) from None
 
 
 class HostConnection:
-    """The host's end of the connection to the trainer: messages go through a socket, single bytes through pipes once
-    there are some."""
+    """The host's end of the connection to the trainer: a socket for messages, and later pipes for single bytes."""
 
     def __init__(self, control: Connection) -> None:
         self._control = control
@@ -211,10 +195,10 @@ class HostConnection:
             return b""
 
     def done(self) -> None:
-        os.write(self._answers, DONE)
+        os.write(self._answers, protocol.DONE)
 
-    def say(self, message: FromHost) -> None:
-        os.write(self._answers, MESSAGE)
+    def say(self, message: protocol.FromHost) -> None:
+        os.write(self._answers, protocol.MESSAGE)
         self._control.send_bytes(msgspec.msgpack.encode(message))
 
     def hear(self, kind: Any) -> Any:
@@ -226,21 +210,21 @@ class HostConnection:
         return fd
 
 
-def _serve(launch: HostLaunch, trainer: HostConnection, resources: ExitStack) -> None:
+def _serve(launch: protocol.HostLaunch, trainer: HostConnection, resources: ExitStack) -> None:
     if launch.needs_display:
         resources.enter_context(display())
     source = resolve(launch.game, **{name: _tuples(value) for name, value in launch.options.items()})
     if not launch.needs_display and getattr(source, "needs_display", False):
         resources.enter_context(display())
     if launch.start == launch.stop:
-        trainer.say(HostHello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
+        trainer.say(protocol.HostHello(spec=spec_to_json(source.spec), bots=tuple(source.bots())))
         return
     batch = source.tables(launch.stop - launch.start)
     resources.callback(batch.close)
     tables = HostedTables(source, batch)
     trainer.say(tables.hello)
     region = trainer.take_memory()
-    whole = SharedTables.allocate(source.spec, launch.num_tables, tables.hello.strategy, region.new)
+    whole = protocol.SharedTables.allocate(source.spec, launch.num_tables, tables.hello.strategy, region.new)
     region.close()
     tables.share(whole.part(launch.start, launch.stop))
     tables.run(trainer)
@@ -254,7 +238,7 @@ class HostedTables:
         self._spec = source.spec
         self._bots: Mapping[str, Bot] = source.bots()
         strategy = batch.strategy if isinstance(batch, HasStrategy) else None
-        self.hello = HostHello(
+        self.hello = protocol.HostHello(
             spec=spec_to_json(source.spec),
             bots=tuple(self._bots),
             has_pictures=isinstance(batch, HasPicture),
@@ -263,9 +247,9 @@ class HostedTables:
         self._watch = GarbageWatch(source.spec, batch.view)
         self._columns = np.array(source.spec.column_of_seat)
 
-    def share(self, shared: SharedTables) -> None:
+    def share(self, shared: protocol.SharedTables) -> None:
         self._shared = shared
-        own, theirs = named_arrays(self._batch.view), named_arrays(shared.view)
+        own, theirs = self._batch.view.named(), shared.view.named()
         for name, array in theirs.items():
             given = own.get(name)
             if given is None or (given.shape, given.dtype) != (array.shape, array.dtype):
@@ -282,34 +266,30 @@ class HostedTables:
         batch, shared = self._batch, self._shared
         while True:
             command = trainer.next_command()
-            if command == STEP:
+            if command == protocol.STEP:
                 batch.step(shared.actions)
-            elif command == RESET:
+            elif command == protocol.RESET:
                 tables = np.flatnonzero(shared.fresh)
                 batch.reset(tables, shared.seeds[tables])
                 self._watch.started[tables] = True
-            elif command == MESSAGE:
-                self._answer(trainer.hear(ToHost), trainer)
+            elif command == protocol.MESSAGE:
+                self._answer(trainer.hear(protocol.ToHost), trainer)
                 continue
             else:
                 return
-            self._show()
+            if (wrong := self._watch.find()) is not None:
+                raise GameError(wrong)
+            for target, source in self._copies:
+                target[...] = source
             trainer.done()
 
-    def _show(self) -> None:
-        wrong = self._watch.find()
-        if wrong is not None:
-            raise GameError(wrong)
-        for target, source in self._copies:
-            target[...] = source
-
-    def _answer(self, request: ToHost, trainer: HostConnection) -> None:
-        if isinstance(request, DrawTable):
+    def _answer(self, request: protocol.ToHost, trainer: HostConnection) -> None:
+        if isinstance(request, protocol.DrawTable):
             assert isinstance(self._batch, HasPicture)
             picture = np.ascontiguousarray(self._batch.render(request.table, request.seat))
             if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
                 raise GameError(f"render gives {picture.dtype}{list(picture.shape)}, not uint8[height, width, 3]")
-            trainer.say(TablePicture(picture.shape[0], picture.shape[1], picture.tobytes()))
+            trainer.say(protocol.TablePicture(picture.shape[0], picture.shape[1], picture.tobytes()))
             return
         tables, seats = np.nonzero(self._shared.asked)
         kind = self._spec.seats[int(seats[0])]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,35 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.addresses import address_of
-from ludus.data.game_tree import TreeState
+from ludus.data.checks import require_in
 from ludus.data.specs import GameSpec, spec_from_json
 from ludus.data.trees import IntArray, Tree, put, take
-from ludus.games.bots import HostedBot, RandomBot
+from ludus.games.bots import hosted_bots
 from ludus.games.game import Actions, Bot, GameBatch, GameSource, Seat, StrategyView, TableView
-from ludus.games.isolation.process import HostLost, HostProcess
-from ludus.games.isolation.shared import (
-    DONE,
-    RESET,
-    STEP,
-    BotAct,
-    DrawTable,
-    FromHost,
-    HostHello,
-    HostLaunch,
-    SharedTables,
-    TablePicture,
-    silence,
-)
+from ludus.games.isolation import protocol
 from ludus.games.lift import Lifted
 from ludus.games.seat_rows import GameError
+from ludus.games.tables import GameDefaults, change_innermost
 from ludus.system.shared_memory import Region, bytes_needed
 
-MOST_LOSSES = 10
-"""Losses of a process in a row, without an episode that was finished, after which the game is given up."""
+MOST_LOSSES = 10  # losses of a process in a row, without an episode that was finished, after which the game is given up
 _BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.05, 2.0
 """Pause before the third start in a row; twice as long before each further one."""
-_LOOK_EVERY_S = 1.0
-"""How often the memory and the log of a process are checked."""
+_LOOK_EVERY_S = 1.0  # how often the memory and the log of a process are checked
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,15 +42,11 @@ class _HostSlot:
     index: int
     start: int
     stop: int
-    host: HostProcess | None = None
+    host: protocol.HostProcess | None = None
     losses: int = 0
     """In a row, without an episode that was finished."""
     reason: str = ""
     """The reason of the latest loss."""
-
-    @property
-    def tables(self) -> slice:
-        return slice(self.start, self.stop)
 
 
 class IsolatedBatch:
@@ -86,9 +67,7 @@ class IsolatedBatch:
             _HostSlot(index=index, start=start, stop=stop) for index, (start, stop) in enumerate(pairwise(edges))
         ]
         self._slot_of_table = np.repeat(np.arange(len(self._slots)), np.diff(edges))
-        self._poll = select.poll()
-        self._by_fd: dict[int, _HostSlot] = {}
-        self._lost: dict[int, str] = {}
+        self.lost: dict[int, str] = {}
         self._columns = np.array(self.spec.column_of_seat)
         self._looked = time.monotonic()
         self._region: Region | None = None
@@ -97,8 +76,8 @@ class IsolatedBatch:
         except BaseException:
             self.close()
             raise
-        if self._lost:
-            reason = next(iter(self._lost.values())).removeprefix("garbage: ")
+        if self.lost:
+            reason = next(iter(self.lost.values())).removeprefix("garbage: ")
             self.close()
             raise GameError(f"{source.game} cannot be started: {reason}")
         if hellos[0].has_pictures:
@@ -110,12 +89,8 @@ class IsolatedBatch:
     def view(self) -> TableView:
         return self._shared.view
 
-    @property
-    def lost(self) -> Mapping[int, str]:
-        return self._lost
-
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
-        asked = [self._slots[index] for index in np.unique(self._slot_of_table[tables]).tolist()]
+        asked = self._slots_of(tables)
         gone = [slot for slot in asked if slot.host is None]
         if gone:
             self._back_off(gone)
@@ -124,42 +99,42 @@ class IsolatedBatch:
         shared.fresh[:] = False
         shared.fresh[tables] = True
         shared.seeds[tables] = seeds
-        running = [slot for slot in asked if slot.host is not None]
-        self._command(running, RESET, "reset", self._source.start_seconds)
-        if self._lost:
+        self._command(asked, protocol.RESET, "reset", self._source.start_seconds)
+        if self.lost:
             for table in tables.tolist():
                 if self._slots[self._slot_of_table[table]].host is not None:
-                    self._lost.pop(table, None)
+                    self.lost.pop(table, None)
             self._quiet()
 
     def step(self, actions: Actions) -> None:
         for target, given in zip(self._shared.actions, actions, strict=True):
             put(target, ..., given)
-        running = [slot for slot in self._slots if slot.host is not None]
-        self._command(running, STEP, "step", self._source.step_seconds)
+        self._command(self._slots, protocol.STEP, "step", self._source.step_seconds)
         if time.monotonic() - self._looked >= _LOOK_EVERY_S:
             self._look_after()
         for slot in self._slots:
             if slot.losses and slot.host is not None:
-                ended = self.view.over[slot.tables] | self.view.truncated[slot.tables]
+                ended = (self.view.over | self.view.truncated)[slot.start : slot.stop]
                 slot.losses *= not ended.any()
-        if self._lost:
+        if self.lost:
             self._quiet()
 
     def bot_act(self, bot: str, tables: IntArray, seats: IntArray, seed: int) -> Tree:
         shared = self._shared
         shared.asked[:] = False
         shared.asked[tables, seats] = True
-        asked = [self._slots[index] for index in np.unique(self._slot_of_table[tables]).tolist()]
-        running = [slot for slot in asked if slot.host is not None]
-        for slot in running:
-            assert slot.host is not None
-            slot.host.send(BotAct(bot, (seed + slot.index) % 2**63))
-        self._wait_for(running, f"choice of bot {bot!r}", self._source.step_seconds)
-        if self._lost:
+        asked = self._slots_of(tables)
+        for slot in asked:
+            if slot.host is not None:
+                slot.host.send(protocol.BotAct(bot, (seed + slot.index) % 2**63))
+        self._wait_for(asked, f"choice of bot {bot!r}", self._source.step_seconds)
+        if self.lost:
             self._quiet()
         kind = self.spec.seats[int(seats[0])] if len(seats) else 0
         return take(shared.chosen[kind], (tables, self._columns[seats]))
+
+    def _slots_of(self, tables: IntArray) -> list[_HostSlot]:
+        return [self._slots[index] for index in np.unique(self._slot_of_table[tables]).tolist()]
 
     def close(self) -> None:
         for slot in self._slots:
@@ -173,23 +148,25 @@ class IsolatedBatch:
         slot = self._slots[self._slot_of_table[table]]
         if slot.host is None:
             raise GameError(f"table {table} cannot be drawn, it was lost: {slot.reason}")
-        slot.host.send(DrawTable(table - slot.start, seat))
+        slot.host.send(protocol.DrawTable(table - slot.start, seat))
         answers = self._wait_for([slot], "drawing", self._source.step_seconds)
         self._quiet()
         if not answers:
             raise GameError(f"table {table} was lost while it was drawn: {slot.reason}")
         picture = answers[0]
-        assert isinstance(picture, TablePicture)
+        assert isinstance(picture, protocol.TablePicture)
         return np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3)
 
     # --- starting and losing processes ---
 
-    def _start(self, slots: Sequence[_HostSlot]) -> list[HostHello]:
+    def _start(self, slots: Sequence[_HostSlot]) -> list[protocol.HostHello]:
         """Start the processes of these slots together; those that fail are lost."""
         source = self._source
+        if source.logs is not None:
+            Path(source.logs).mkdir(parents=True, exist_ok=True)
         for slot in slots:
-            slot.host = HostProcess(
-                HostLaunch(
+            slot.host = protocol.HostProcess(
+                protocol.HostLaunch(
                     game=source.game,
                     options=dict(source.options),
                     start=slot.start,
@@ -198,49 +175,31 @@ class IsolatedBatch:
                     needs_display=source.needs_display,
                 ),
                 source.python,
-                None if source.logs is None else _log_file(source.logs, slot.index),
+                None if source.logs is None else f"{source.logs}/game-{os.getpid()}-{slot.index}.log",
             )
-            self._listen_to(slot)
         hellos = []
         for hello in self._wait_for(slots, "start", source.start_seconds):
-            assert isinstance(hello, HostHello)
+            assert isinstance(hello, protocol.HostHello)
             if spec_from_json(hello.spec) != self.spec:
                 raise GameError(f"{source.game}: what it shows or takes changes from one start to the next")
             hellos.append(hello)
         if self._region is None and hellos:
-            self._share(hellos[0].strategy)
+            facts = (self.spec, self.num_tables, hellos[0].strategy)
+            self._region = Region.create(bytes_needed(lambda new: protocol.SharedTables.allocate(*facts, new)))
+            self._shared = protocol.SharedTables.allocate(*facts, self._region.new)
         for slot in slots:
             if slot.host is not None:
                 assert self._region is not None
-                self._listen_no_more_to(slot)
                 slot.host.share(self._region.fd)
-                self._listen_to(slot)
         return hellos
 
-    def _listen_to(self, slot: _HostSlot) -> None:
-        assert slot.host is not None
-        self._by_fd[slot.host.fd] = slot
-        self._poll.register(slot.host.fd, select.POLLIN)
-
-    def _listen_no_more_to(self, slot: _HostSlot) -> None:
-        assert slot.host is not None
-        self._poll.unregister(slot.host.fd)
-        del self._by_fd[slot.host.fd]
-
-    def _share(self, strategy: tuple[int, int] | None) -> None:
-        facts = (self.spec, self.num_tables, strategy)
-        self._region = Region.create(bytes_needed(lambda new: SharedTables.allocate(*facts, new)))
-        self._shared = SharedTables.allocate(*facts, self._region.new)
-
     def _lose(self, slot: _HostSlot, reason: str) -> None:
-        self._listen_no_more_to(slot)
         assert slot.host is not None
         slot.host.kill()
         slot.host = None
         slot.losses += 1
         slot.reason = reason
-        for table in range(slot.start, slot.stop):
-            self._lost[table] = reason
+        self.lost |= dict.fromkeys(range(slot.start, slot.stop), reason)
 
     def _back_off(self, slots: Sequence[_HostSlot]) -> None:
         worst = max(slots, key=lambda slot: slot.losses)
@@ -253,7 +212,7 @@ class IsolatedBatch:
             time.sleep(min(_BACK_OFF_S * 2 ** (worst.losses - 2), _LONGEST_BACK_OFF_S))
 
     def _quiet(self) -> None:
-        silence(self.view, [*self._lost])
+        self.view.silence([*self.lost])
 
     def _look_after(self) -> None:
         """Keep what the processes print off the disk, and their memory within bounds."""
@@ -269,58 +228,36 @@ class IsolatedBatch:
     # --- talking to them ---
 
     def _command(self, slots: Sequence[_HostSlot], command: bytes, what: str, limit_s: float) -> None:
-        """Send a command to all of them, then wait for all answers."""
-        start = time.monotonic()
+        """Send a command to all of them that run, then wait for all answers."""
         for slot in slots:
-            assert slot.host is not None
-            slot.host.command(command)
-        late = []
-        for slot in slots:
-            assert slot.host is not None
-            try:
-                told = slot.host.listen()
-            except BlockingIOError:
-                late.append(slot)
-                continue
-            if told != DONE:
-                self._hear(slot, told)
-        if late:
-            self._wait_for(late, what, limit_s, start)
+            if slot.host is not None:
+                slot.host.command(command)
+        self._wait_for(slots, what, limit_s)
 
-    def _wait_for(
-        self, slots: Sequence[_HostSlot], what: str, limit_s: float, start: float | None = None
-    ) -> list[FromHost]:
-        """Their messages. A process that does not answer within the limit, counted from `start` (None: now), or
-        cannot go on, is lost."""
-        answers: list[FromHost] = []
-        silent = set(slots)
-        deadline = limit_s + (time.monotonic() if start is None else start)
+    def _wait_for(self, slots: Sequence[_HostSlot], what: str, limit_s: float) -> list[protocol.FromHost]:
+        """Their messages. A process that does not answer within the limit, or cannot go on, is lost."""
+        answers: list[protocol.FromHost] = []
+        silent = {slot.host.fd: slot for slot in slots if slot.host is not None}
+        deadline = time.monotonic() + limit_s
         while silent:
-            ready = self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            poll = select.poll()
+            for fd in silent:
+                poll.register(fd, select.POLLIN)
+            ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
             if not ready:
-                for slot in silent:
+                for slot in silent.values():
                     self._lose(slot, f"hung: no answer to {what} within {limit_s:g} s")
                 break
             for fd, _ in ready:
-                slot = self._by_fd[fd]
-                silent.discard(slot)
-                answer = self._hear(slot)
-                if answer is not None:
-                    answers.append(answer)
+                slot = silent.pop(fd)
+                assert slot.host is not None
+                try:
+                    answer = slot.host.receive()
+                except protocol.HostLost as lost:
+                    self._lose(slot, str(lost))
+                else:
+                    answers += [] if answer is None else [answer]
         return answers
-
-    def _hear(self, slot: _HostSlot, told: bytes | None = None) -> FromHost | None:
-        assert slot.host is not None
-        try:
-            return slot.host.receive(told)
-        except HostLost as lost:
-            self._lose(slot, str(lost))
-            return None
-
-
-def _log_file(folder: str, index: int) -> str:
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return os.path.join(folder, f"game-{os.getpid()}-{index}.log")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,17 +278,13 @@ class Isolation:
     """Folder for the output of the game, a file for each process; None: only its last words are kept."""
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        if self.processes < 1:
-            raise ValueError(f"{name}.processes must be at least 1, got {self.processes}")
-        for limit in ("step_seconds", "start_seconds", "memory_mb"):
-            value = getattr(self, limit)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}.{limit} must be above 0 and finite, got {value}")
+        require_in(self, "[1, inf]", processes=self.processes)
+        limits = {"step_seconds": self.step_seconds, "start_seconds": self.start_seconds, "memory_mb": self.memory_mb}
+        require_in(self, "(0, inf)", **limits)
 
 
 @dataclass(frozen=True)
-class Isolated(Isolation):
+class Isolated(Isolation, GameDefaults):
     """A `GameSource`: the game at an address, in processes of its own. Their interpreter needs the library of the
     game, numpy and msgspec; this process never imports the game."""
 
@@ -369,30 +302,26 @@ class Isolated(Isolation):
         return IsolatedBatch(self, num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
-        hosted = {name: HostedBot(name) for name in self._described.bots if name != "random"}
-        return {"random": RandomBot(), **hosted}
-
-    def tree(self) -> TreeState | None:
-        return None
+        return hosted_bots(self._described.bots)
 
     @property
-    def _described(self) -> HostHello:
+    def _described(self) -> protocol.HostHello:
         options = msgspec.msgpack.encode(dict(self.options))
         return _describe(self.game, options, self.python, self.needs_display, self.start_seconds)
 
 
 @functools.lru_cache(maxsize=64)
-def _describe(game: str, options: bytes, python: str | None, needs_display: bool, limit_s: float) -> HostHello:
+def _describe(game: str, options: bytes, python: str | None, needs_display: bool, limit_s: float) -> protocol.HostHello:
     """Ask a process that ends at once."""
-    launch = HostLaunch(game=game, options=msgspec.msgpack.decode(options), needs_display=needs_display)
-    host = HostProcess(launch, python, None)
+    launch = protocol.HostLaunch(game=game, options=msgspec.msgpack.decode(options), needs_display=needs_display)
+    host = protocol.HostProcess(launch, python, None)
     try:
         if not host.control.poll(limit_s):
-            raise HostLost(f"hung: it did not start within {limit_s:g} s")
+            raise protocol.HostLost(f"hung: it did not start within {limit_s:g} s")
         hello = host.receive()
-        assert isinstance(hello, HostHello)
+        assert isinstance(hello, protocol.HostHello)
         return hello
-    except HostLost as lost:
+    except protocol.HostLost as lost:
         where = "" if python is None else f" with {python}"
         why = str(lost).removeprefix("garbage: ")
         raise GameError(f"{game} cannot be started in a process of its own{where}: {why}") from None
@@ -402,16 +331,12 @@ def _describe(game: str, options: bytes, python: str | None, needs_display: bool
 
 def isolate(source: GameSource, how: Isolation) -> GameSource:
     """The same game in processes of its own; wrappers around it stay in this process."""
-    made: Any = source
     limits = {limit.name: getattr(how, limit.name) for limit in fields(Isolation)}
-    if isinstance(made, Isolated):
-        changed: GameSource = replace(made, **limits)
-    elif isinstance(inner := getattr(made, "game", None), GameSource):
-        changed = replace(made, game=isolate(inner, how))
-    else:
-        game, options = _written_down(made)
-        changed = Isolated(game, options, **limits)
-    return changed
+
+    def isolated(game: GameSource) -> GameSource:
+        return replace(game, **limits) if isinstance(game, Isolated) else Isolated(*_written_down(game), **limits)
+
+    return change_innermost(source, isolated)
 
 
 def own_options(source: Any) -> dict[str, Any]:
@@ -429,7 +354,8 @@ def _written_down(source: Any) -> tuple[str, dict[str, Any]]:
     options = own_options(source)
     if isinstance(source, Lifted):
         maker = source.factory
-        kept = [part.name for part in fields(source) if part.name != "factory" and not _is_usual(source, part)]
+        usual = Lifted(source.factory)
+        kept = [part.name for part in fields(source) if getattr(source, part.name) != getattr(usual, part.name)]
         if kept:
             raise ValueError(
                 f"{source.spec.name} cannot be isolated: its {kept[0]!r} is known in this process only; "
@@ -438,19 +364,14 @@ def _written_down(source: Any) -> tuple[str, dict[str, Any]]:
         if isinstance(maker, partial):
             maker = maker.func
     for name, value in options.items():
-        if not _is_plain(value):
+        if not is_plain(value):
             raise ValueError(f"{maker.__name__} cannot be isolated: its {name!r} is no plain value: {value!r}")
     return address_of(maker), options
 
 
-def _is_usual(source: Any, part: Any) -> bool:
-    default = part.default if part.default is not MISSING else part.default_factory()
-    return bool(getattr(source, part.name) == default)
-
-
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+        return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)

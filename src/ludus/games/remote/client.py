@@ -1,33 +1,266 @@
-"""A Python client for the matches of a game server: start, wait for and join them, and read their results."""
+"""The client's side of a game server: the connection to it, streams of play, and the client for its matches."""
 
 from __future__ import annotations
 
+import math
+import os
+import queue
+import re
+import threading
 import time
-from dataclasses import replace
-from typing import Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, Self, TypeVar
+from weakref import finalize
 
+import grpc
 import msgspec
 
+from ludus.data.specs import GameSpec, spec_from_json
 from ludus.games.game import Actions, TableView
-from ludus.games.remote.batch import read_spec
-from ludus.games.remote.connection import PlayStream, ServerAccess, ServerLost, StreamEnded, call
-from ludus.games.remote.frames import SharedActions, SharedView
-from ludus.games.remote.messages import (
-    PROTOCOL,
-    Description,
-    ExistsAnswer,
-    Join,
-    MatchConfig,
-    MatchList,
-    MatchRequest,
-    MatchResult,
-    Nothing,
-    StartRequest,
-    Step,
-    View,
-    Welcome,
+from ludus.games.remote import messages
+from ludus.games.remote.shortcut import FrameSocket, reach
+from ludus.games.seat_rows import GameError
+from ludus.system.arrays import Buffer, WireError
+
+TOKEN_VARIABLE = "LUDUS_GAME_TOKEN_FILE"
+CA_VARIABLE = "LUDUS_GAME_CA_FILE"
+_LONGEST_TOKEN = 4096
+
+_REFUSALS = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.UNIMPLEMENTED,
 )
-from ludus.system.arrays import WireError
+"""The client is at fault, so trying again is of no use."""
+
+
+class ServerLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
+    """The server is gone, silent, or has ended the stream. The text says why."""
+
+
+class StreamEnded(ServerLost):
+    """The server has ended the stream in good order."""
+
+
+class ServerRefused(GameError):  # noqa: N818 - what has happened
+    """The server has rejected a request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAccess:
+    """The address of a server, and the credentials for it."""
+
+    server: str
+    """HOST:PORT."""
+    token_file: str | None = None
+    """A file with the token; None: the one that LUDUS_GAME_TOKEN_FILE names, if any."""
+    ca_file: str | None = None
+    """Certificates for a server with TLS (PEM); None: the file that LUDUS_GAME_CA_FILE names. Without either the
+    connection is not encrypted."""
+    timeout_s: float = 60.0
+    """How long an answer may take."""
+
+    def __post_init__(self) -> None:
+        host, colon, port = self.server.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
+            raise ValueError(f"a game server is HOST:PORT, such as 127.0.0.1:23432, got {self.server!r}")
+        if not 0 < self.timeout_s < math.inf:
+            raise ValueError(f"timeout_s must be above 0 and finite, got {self.timeout_s}")
+
+    def channel(self) -> grpc.Channel:
+        options = [
+            ("grpc.max_receive_message_length", messages.LONGEST_MESSAGE_BYTES),  # the server sets the limit
+            ("grpc.max_send_message_length", messages.LONGEST_MESSAGE_BYTES),
+            *messages.CHANNEL_OPTIONS,
+            ("grpc.enable_http_proxy", 0),  # a proxy for the web is not meant for games
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 5_000),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        ca_file = self._certificates()
+        if ca_file is None:
+            return grpc.insecure_channel(self.server, options)
+        certificates = Path(ca_file).read_bytes()
+        if b"-----BEGIN CERTIFICATE-----" not in certificates:
+            raise ValueError(f"{ca_file}: holds no certificate (PEM)")
+        credentials = grpc.ssl_channel_credentials(certificates)
+        return grpc.secure_channel(self.server, credentials, options)
+
+    def _certificates(self) -> str | None:
+        return self.ca_file or os.environ.get(CA_VARIABLE)
+
+    def metadata(self) -> list[tuple[str, str]]:
+        file = self.token_file or os.environ.get(TOKEN_VARIABLE)
+        return [] if file is None else [("authorization", f"Bearer {read_token(file)}")]
+
+    def require_answer(self, error: grpc.RpcError) -> NoReturn:
+        """Raises `ServerRefused` if the client is at fault, else `ServerLost`."""
+        code, details = error.code(), " ".join((error.details() or "").split())
+        if code in _REFUSALS:
+            raise ServerRefused(f"game server {self.server}: {details}") from error
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            raise ServerRefused(
+                f"game server {self.server}: {details}: use fewer tables, or serve with a larger --message-mb"
+            ) from error
+        if code == grpc.StatusCode.UNAVAILABLE:
+            why = re.sub(r" \(\d+\)$", "", details.rpartition("connect: ")[2]) or "no reason given"
+            if why.endswith("Socket closed") and self._certificates() is None:
+                why = f"it has closed the connection; if it uses TLS, name its certificate in {CA_VARIABLE}"
+            raise ServerLost(f"no game server answers at {self.server}: {why}") from error
+        raise ServerLost(f"game server {self.server}: {details or code}") from error
+
+
+def read_token(file: str | Path) -> str:
+    """The first line of the file. Raises ValueError if it is no token."""
+    text = Path(file).read_text(encoding="utf-8")[:_LONGEST_TOKEN].strip()
+    token = text.partition("\n")[0].strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f"{file}: holds no token: one line of printable ASCII without spaces")
+    return token
+
+
+class PlayStream:
+    """One stream of play. Not safe to use from several threads."""
+
+    def __init__(self, access: ServerAccess) -> None:
+        self._access = access
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._channel = access.channel()
+        self._call: Any = self._channel.stream_stream(f"/{messages.SERVICE}/Play")(
+            iter(self._requests.get, None), metadata=access.metadata()
+        )
+        self._watch = _Deadline(self._call.cancel, access.timeout_s)
+        self._shortcut: FrameSocket | None = None
+        self._ends = [
+            self._watch.close,
+            partial(self._requests.put, None),  # the thread that waits for requests ends
+            self._call.cancel,
+            self._channel.close,
+        ]
+        self.close = finalize(self, lambda ends: [end() for end in ends], self._ends)
+
+    def ask(
+        self, request: messages.ClientRequest, arrays: Sequence[Buffer] = ()
+    ) -> tuple[messages.AnyAnswer, memoryview]:
+        """The answer; raises `ServerLost`, or `ServerRefused`."""
+        frame = messages.pack(request, arrays)
+        if self._shortcut is None:
+            self._requests.put(frame)
+            return self.listen()
+        with self._watch:
+            answer = self._ask_by_shortcut(self._shortcut, frame)
+        return _read(self._access, answer, messages.AnyAnswer)
+
+    def listen(self) -> tuple[messages.AnyAnswer, memoryview]:
+        """The next message of the server."""
+        with self._watch:
+            answer = self._next()
+        return _read(self._access, answer, messages.AnyAnswer)
+
+    def switch(self, offered: messages.Shortcut | None) -> None:
+        """Use the shortcut from now on, if it can be reached."""
+        self._shortcut = reach(offered, messages.LONGEST_MESSAGE_BYTES)
+        if self._shortcut is not None:
+            self._ends.append(self._shortcut.close)
+            self._watch.cancelling.append(self._shortcut.hang_up)
+            self._requests.put(messages.pack(messages.Switch()))
+
+    def _ask_by_shortcut(self, shortcut: FrameSocket, frame: bytes) -> messages.Frame:
+        try:
+            shortcut.send(frame)
+            answer = shortcut.receive()
+        except OSError:
+            answer = None
+        except messages.TooLongError as error:
+            raise ServerRefused(f"game server {self._access.server}: {error}: use fewer tables") from error
+        except WireError as error:
+            raise ServerLost(f"game server {self._access.server} answered nonsense: {error}") from error
+        return self._next() if answer is None else answer  # the stream knows why
+
+    def _next(self) -> messages.Frame:
+        try:
+            frame: bytes = next(self._call)
+            return frame
+        except StopIteration:
+            raise StreamEnded(f"game server {self._access.server} has ended the stream") from None
+        except grpc.RpcError as error:
+            if self._watch.expired:
+                raise ServerLost(
+                    f"game server {self._access.server} gave no answer within {self._access.timeout_s:g} s"
+                ) from None
+            self._access.require_answer(error)
+
+
+class _Deadline:
+    """Cancels a request that takes too long. It is checked from a thread, which costs a step nothing."""
+
+    def __init__(self, cancel: Callable[[], object], limit_s: float) -> None:
+        self.cancelling = [cancel]
+        self._limit_s = limit_s
+        self._asked_at = math.inf
+        self._closed = threading.Event()
+        self.close = self._closed.set
+        self.expired = False
+        threading.Thread(target=self._look, name="deadline", daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._asked_at = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._asked_at = math.inf
+
+    def _look(self) -> None:
+        while not self._closed.wait(min(1.0, self._limit_s / 4)):
+            if time.monotonic() - self._asked_at > self._limit_s:
+                self.expired = True
+                for cancel in self.cancelling:
+                    cancel()
+                return
+
+
+def _read(access: ServerAccess, frame: messages.Frame, kind: Any) -> tuple[Any, memoryview]:
+    try:
+        header, body = messages.unpack(frame)
+        return messages.read_header(header, kind), body
+    except WireError as error:
+        raise ServerLost(f"game server {access.server} answered nonsense: {error}") from error
+
+
+def greet(
+    access: ServerAccess, game: str, options: Mapping[str, Any], tables: int
+) -> tuple[PlayStream, messages.Welcome]:
+    """Open a stream of play. Raises `ServerRefused` or `ServerLost`."""
+    stream = PlayStream(access)
+    try:
+        answer, _ = stream.ask(
+            messages.Hello(protocol=messages.PROTOCOL, game=game, options=dict(options), tables=tables)
+        )
+        if not isinstance(answer, messages.Welcome) or answer.protocol != messages.PROTOCOL:
+            raise ServerRefused(f"game server {access.server} does not speak protocol {messages.PROTOCOL}")
+        stream.switch(answer.shortcut)
+    except BaseException:
+        stream.close()
+        raise
+    return stream, answer
+
+
+def read_spec(welcome: messages.Welcome, server: str) -> GameSpec:
+    """The spec that the server describes. Raises `GameError` if it is none."""
+    try:
+        spec = spec_from_json(welcome.spec)
+        for kind in spec.kinds:
+            for name, array in kind.observation.arrays.items():
+                if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+                    raise ValueError(f"{name!r} holds {array.dtype}, which is no number")
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise GameError(f"game server {server} describes no game: {error}") from error
+    return spec
+
 
 _LONG_POLL_S = 20.0
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
@@ -52,47 +285,55 @@ class GameClient:
     def close(self) -> None:
         self._channel.close()
 
-    def describe(self) -> Description:
+    def describe(self) -> messages.Description:
         """The game of the server, and its load."""
-        return self._call("Describe", Nothing(), Description)
+        return self._call("Describe", messages.Nothing(), messages.Description)
 
-    def start_game(self, match: str, config: MatchConfig) -> MatchResult:
+    def start_game(self, match: str, config: messages.MatchConfig) -> messages.MatchResult:
         """Start a match under a name of the caller's. A repeated call changes nothing."""
-        return self._call("StartGame", StartRequest(match, config), MatchResult)
+        return self._call("StartGame", messages.StartRequest(match, config), messages.MatchResult)
 
-    def stop_game(self, match: str) -> MatchResult:
-        return self._call("StopGame", MatchRequest(match), MatchResult)
+    def stop_game(self, match: str) -> messages.MatchResult:
+        return self._call("StopGame", messages.MatchRequest(match), messages.MatchResult)
 
     def exists(self, match: str) -> bool:
         """Whether it is being played."""
-        return self._call("Exists", MatchRequest(match), ExistsAnswer).exists
+        return self._call("Exists", messages.MatchRequest(match), messages.ExistsAnswer).exists
 
-    def wait_game(self, match: str, timeout_s: float | None = None) -> MatchResult:
+    def wait_game(self, match: str, timeout_s: float | None = None) -> messages.MatchResult:
         """The result, once it has ended; raises TimeoutError if that takes longer."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = _LONG_POLL_S if until is None else min(_LONG_POLL_S, until - time.monotonic())
-            result = self._call("WaitGame", MatchRequest(match, max(0.0, left)), MatchResult, wait_s=_LONG_POLL_S)
+            result = self._call(
+                "WaitGame", messages.MatchRequest(match, max(0.0, left)), messages.MatchResult, wait_s=_LONG_POLL_S
+            )
             if result.ended:
                 return result
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"match {match!r} is {result.state} after {timeout_s:g} s")
 
-    def result(self, match: str) -> MatchResult:
+    def result(self, match: str) -> messages.MatchResult:
         """The result so far."""
-        return self._call("Result", MatchRequest(match), MatchResult)
+        return self._call("Result", messages.MatchRequest(match), messages.MatchResult)
 
-    def list(self) -> tuple[MatchResult, ...]:
+    def list(self) -> tuple[messages.MatchResult, ...]:
         """Every match that the server knows, the oldest first."""
-        return self._call("List", Nothing(), MatchList).matches
+        return self._call("List", messages.Nothing(), messages.MatchList).matches
 
     def join(self, match: str, camp: int, turn_seconds: float = 600.0) -> CampSeats:
-        """Play a camp that has no bot. If the other camps take longer than `turn_seconds` between two turns of this
-        one, the server counts as lost."""
+        """Play a camp that has no bot. The server is lost if two turns are more than `turn_seconds` apart."""
         return CampSeats(replace(self._access, timeout_s=turn_seconds), match, camp)
 
     def _call(self, method: str, request: msgspec.Struct, kind: type[_Answer], wait_s: float = 0.0) -> _Answer:
-        answer: _Answer = call(self._access, self._channel, method, request, kind, wait_s)
+        access = self._access
+        try:
+            frame = self._channel.unary_unary(f"/{messages.SERVICE}/{method}")(
+                messages.pack(request), timeout=access.timeout_s + wait_s, metadata=access.metadata()
+            )
+        except grpc.RpcError as error:
+            access.require_answer(error)
+        answer: _Answer = _read(access, frame, kind)[0]
         return answer
 
 
@@ -108,13 +349,13 @@ class CampSeats:
         self._stream = PlayStream(access)
         self.playing = True
         try:
-            answer, _ = self._stream.ask(Join(protocol=PROTOCOL, match=match, camp=camp))
-            if not isinstance(answer, Welcome):
-                raise ServerLost(f"game server {access.server} answered {type(answer).__name__}")
+            answer = self._expect(
+                messages.Welcome, self._stream.ask(messages.Join(protocol=messages.PROTOCOL, match=match, camp=camp))
+            )[0]
             self.spec = read_spec(answer, access.server)
             self.seats = self.spec.seats_of_team[camp]
-            self._shared = SharedView(self.spec, 1)
-            self._chosen = SharedActions(self.spec, 1)
+            self._shared = messages.SharedView(self.spec, 1)
+            self._chosen = messages.SharedActions(self.spec, 1)
             self._listen()
         except BaseException:
             self.close()
@@ -125,25 +366,25 @@ class CampSeats:
         return self._shared.view
 
     def step(self, actions: Actions) -> None:
-        """Act, and wait for the next turn of this camp or the end of the episode or match. Raises ValueError for
-        wrong actions, and then sends nothing."""
+        """Act, and wait for the next turn or the end. Raises ValueError for wrong actions, and then sends nothing."""
         self._chosen.fill(actions)
-        self._listen(Step())
+        self._listen(messages.Step())
 
     def close(self) -> None:
         self.playing = False
         self._stream.close()
 
-    def _listen(self, step: Step | None = None) -> None:
+    def _listen(self, step: messages.Step | None = None) -> None:
         try:
-            if step is None:
-                answer, body = self._stream.listen()
-            else:
-                answer, body = self._stream.ask(step, [self._chosen.content])
-            if not isinstance(answer, View):
-                raise ServerLost(f"game server {self._server} answered {type(answer).__name__}")
-            self._shared.take(body)
+            told = self._stream.listen() if step is None else self._stream.ask(step, [self._chosen.content])
+            self._shared.take(self._expect(messages.View, told)[1])
         except StreamEnded:
             self.close()
         except WireError as error:
             raise ServerLost(f"game server {self._server} answered nonsense: {error}") from error
+
+    def _expect(self, kind: type[_Answer], told: tuple[messages.AnyAnswer, memoryview]) -> tuple[_Answer, memoryview]:
+        answer, body = told
+        if not isinstance(answer, kind):
+            raise ServerLost(f"game server {self._server} answered {type(answer).__name__}")
+        return answer, body

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.trees import put, take
-from ludus.games.game import Bot, CanLoseTables, GameBatch, GameSource, TableView, allocate_actions
-from ludus.games.remote.frames import SharedActions, pack, view_parts
-from ludus.games.remote.messages import MatchConfig, MatchResult, MatchState, View
+from ludus.games.bots import act_among
+from ludus.games.game import Bot, GameBatch, GameSource, TableView, allocate_actions, lost_tables
+from ludus.games.remote.messages import MatchConfig, MatchResult, SharedActions, View, pack, view_parts
 from ludus.games.seeding import mix
 
 
@@ -84,8 +84,7 @@ class CampPlayer:
 
 
 _TABLE = np.zeros(1, np.int64)
-_MOST_EPISODES = 1_000
-"""The limit for one match, because its result holds all scores."""
+_MOST_EPISODES = 1_000  # the limit for one match, because its result holds all scores
 _LONGEST_WAIT_S = 24 * 3600.0
 
 
@@ -93,12 +92,8 @@ class MatchRefused(ValueError):  # noqa: N818 - no error of ours
     """A request about a match cannot be fulfilled."""
 
 
-class _Void(Exception):  # noqa: N818 - the end of a match
-    """The match cannot be played to its end."""
-
-
-class _Stopped(Exception):  # noqa: N818 - the end of a match
-    """A client or the server has stopped the match."""
+class _Ended(Exception):  # noqa: N818 - no error of ours
+    """The match is not played to its end: the state that it ends in, and the reason."""
 
 
 class MatchTable:
@@ -162,15 +157,12 @@ class MatchTable:
             return player
 
     def _run(self) -> None:
-        state: MatchState = "finished"
-        reason: str | None = None
+        state, reason = "finished", None
         try:
             self._wait_for_players()
             self._play()
-        except _Stopped as error:
-            state, reason = "stopped", str(error)
-        except _Void as error:
-            state, reason = "void", str(error)
+        except _Ended as ended:
+            state, reason = ended.args
         except Exception as error:
             state, reason = "void", f"raised: {type(error).__name__}: {' '.join(str(error).split())}"
         self._change(state=state, reason=reason)  # from here on nobody joins
@@ -191,7 +183,7 @@ class MatchTable:
             self._require_going_on()
             missing = [number for number in wanted if number not in self._players]
         if missing:
-            raise _Void(f"nobody joined camp {missing[0]} within {self.config.join_seconds:g} s")
+            raise _Ended("void", f"nobody joined camp {missing[0]} within {self.config.join_seconds:g} s")
         self._change(state="playing")
 
     def _play(self) -> None:
@@ -210,8 +202,8 @@ class MatchTable:
         limit, steps = self.config.frame_limit, 0
         while True:
             self._require_going_on()
-            if isinstance(batch, CanLoseTables) and batch.lost:
-                raise _Void(next(iter(batch.lost.values())))
+            if lost := lost_tables(batch):
+                raise _Ended("void", next(iter(lost.values())))
             ended = bool(view.over[0] or view.truncated[0])
             cut = not ended and limit is not None and steps >= limit
             if ended or cut:
@@ -243,12 +235,7 @@ class MatchTable:
         for player in asked:
             player.show(view)
         for camp, bot in self._bots.items():
-            for kind, seats_of_kind in enumerate(spec.seats_of_kind):
-                seats = [s for s in spec.seats_of_team[camp] if s in seats_of_kind and view.to_act[0, s]]
-                if seats:
-                    tables = np.zeros(len(seats), np.int64)
-                    chosen = bot.act(batch, tables, np.asarray(seats), self._rng)
-                    put(actions[kind], (tables, [seats_of_kind.index(seat) for seat in seats]), chosen)
+            act_among(bot, batch, np.equal(spec.teams, camp), self._rng, actions)
         for player in asked:
             told = self._answer_of(player).actions
             for kind, seats_of_kind in enumerate(spec.seats_of_kind):
@@ -261,15 +248,15 @@ class MatchTable:
         try:
             decision = player.decision(self.config.move_seconds)
         except queue.Empty:
-            raise _Void(f"camp {camp} did not decide within {self.config.move_seconds:g} s") from None
+            raise _Ended("void", f"camp {camp} did not decide within {self.config.move_seconds:g} s") from None
         self._require_going_on()
         if decision is None:
-            raise _Void(f"camp {camp} has left")
+            raise _Ended("void", f"camp {camp} has left")
         return decision
 
     def _require_going_on(self) -> None:
         if self._stop_asked is not None:
-            raise _Stopped(self._stop_asked)
+            raise _Ended("stopped", self._stop_asked)
 
 
 def _bots(config: MatchConfig, source: GameSource) -> dict[int, Bot]:
@@ -290,9 +277,7 @@ def _bots(config: MatchConfig, source: GameSource) -> dict[int, Bot]:
     return {number: bots[camp.bot] for number, camp in enumerate(config.camps) if camp.bot is not None}
 
 
-KEPT = 1_000
-"""Ended matches whose results are kept."""
-LONGEST_WAIT_S = 30.0
+KEPT = 1_000  # ended matches whose results are kept
 _LONGEST_NAME = 200
 _STOPPING_S = 5.0
 
@@ -325,7 +310,8 @@ class ServerMatches:
             if known is not None:
                 return _same(known, config)
         try:
-            source = self._game("", _options(config))
+            heroes = [list(camp.heroes) for camp in config.camps]
+            source = self._game("", {**config.options, **({"heroes": heroes} if any(heroes) else {})})
         except (ValueError, TypeError) as error:
             raise MatchRefused(str(error)) from error
         table = MatchTable(match, config, source)
@@ -350,24 +336,14 @@ class ServerMatches:
                 raise UnknownServerMatch(f"there is no match {match!r}")
             return self._tables[match]
 
-    def exists(self, match: str) -> bool:
-        """Whether it is being played."""
-        with self._lock:
-            table = self._tables.get(match)
-        return table is not None and not table.result.ended
+    def is_played(self, match: str) -> bool:
+        return any(result.match == match and not result.ended for result in self.all())
 
     def stop(self, match: str) -> MatchResult:
         """Waits a little for the end."""
         table = self.table(match)
         table.ask_to_stop("asked for by a client")
         return table.wait_stopped(_STOPPING_S)
-
-    def wait(self, match: str, seconds: float) -> MatchResult:
-        """Wait for the end of the match, at most `LONGEST_WAIT_S`."""
-        return self.table(match).wait(min(max(seconds, 0.0), LONGEST_WAIT_S))
-
-    def result(self, match: str) -> MatchResult:
-        return self.table(match).result
 
     def all(self) -> tuple[MatchResult, ...]:
         with self._lock:
@@ -387,8 +363,3 @@ def _same(known: MatchTable, config: MatchConfig) -> MatchResult:
     if known.config != config:
         raise MatchRefused(f"there is a match {known.match!r} already, with another configuration")
     return known.result
-
-
-def _options(config: MatchConfig) -> dict[str, Any]:
-    heroes = [list(camp.heroes) for camp in config.camps]
-    return {**config.options, **({"heroes": heroes} if any(heroes) else {})}

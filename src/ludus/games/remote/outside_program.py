@@ -81,13 +81,10 @@ class OutsideProgram:
         self._tell = tell
         self._closing = threading.Event()
         self._ready = threading.Event()
-        self._state = "not started"
+        self.wait_ready = self._ready.wait
+        self.state = "not started"
         self._process: GuardedProcess | None = None
         self._thread = threading.Thread(target=self._keep_running, name="outside program", daemon=True)
-
-    @property
-    def state(self) -> str:
-        return self._state
 
     @property
     def pid(self) -> int | None:
@@ -95,13 +92,10 @@ class OutsideProgram:
         return None if self._process is None else self._process.pid
 
     def why_not_ready(self) -> str | None:
-        return None if self._ready.is_set() else f"the game's program is not ready: {self._state}"
+        return None if self._ready.is_set() else f"the game's program is not ready: {self.state}"
 
     def start(self) -> None:
         self._thread.start()
-
-    def wait_ready(self, most_s: float) -> bool:
-        return self._ready.wait(most_s)
 
     def close(self) -> None:
         self._closing.set()
@@ -122,7 +116,7 @@ class OutsideProgram:
             self._say(f"{reason}; next start in {pause:g} s")
             self._closing.wait(pause)
             pause = min(2 * pause, config.restart_seconds_most)
-        self._state = "ended with the server"
+        self.state = "ended with the server"
 
     def _run(self, which: str) -> str:
         """Run it once, until it ends or has to be ended. Returns why."""
@@ -136,15 +130,16 @@ class OutsideProgram:
             )
         except OSError as error:
             return f"cannot be started: {error}"
-        log = _Log(self._config, process, self._ready)
+        output = OutputReader(process.stdout, self._take, keep=1)
         self._say(f"{which}, starting")
         began, told = time.monotonic(), False
         try:
             while not self._closing.wait(_LOOK_S):
                 code = process.exit_code
                 if code is not None:
-                    log.join()
-                    return f"ended with exit code {code}" + (f" ({log.last})" if log.last else "")
+                    output.join()
+                    last = "".join(output.last_words).strip()[:200]
+                    return f"ended with exit code {code}" + (f" ({last})" if last else "")
                 if not self._ready.is_set():
                     self._look_for_ready()
                 if self._ready.is_set():
@@ -156,7 +151,7 @@ class OutsideProgram:
             return "the server ends"
         finally:
             process.end()
-            log.join()
+            output.join()
 
     def _look_for_ready(self) -> None:
         port = self._config.ready_port
@@ -167,37 +162,20 @@ class OutsideProgram:
             self._ready.set()
 
     def _say(self, what: str) -> None:
-        self._state = what
+        self.state = what
         self._tell(f"program {self._config.command[0]}: {what}")
 
-
-class _Log:
-    """Writes the output of a program into a file of limited size."""
-
-    def __init__(self, config: ProgramConfig, process: GuardedProcess, ready: threading.Event) -> None:
-        self._file = Path(config.folder) / config.log
-        self._most = int(config.log_mb * 2**20)
-        self._awaited = None if config.ready_line is None else config.ready_line.encode()
-        self._ready = ready
-        self._reader = OutputReader(process.stdout, self._take, keep=1)
-        self.join = self._reader.join
-
-    @property
-    def last(self) -> str:
-        return "".join(self._reader.last_words).strip()[:200]
-
     def _take(self, line: bytes) -> None:
-        if self._awaited is not None and self._awaited in line:
+        """A line of its output: it may say that the program is ready, and goes into a file of limited size."""
+        if self._config.ready_line is not None and self._config.ready_line.encode() in line:
             self._ready.set()
+        file = Path(self._config.folder) / self._config.log
         with suppress(OSError):  # a full disk must not stop the program
-            self._keep(line)
-
-    def _keep(self, line: bytes) -> None:
-        with self._file.open("ab") as log:
-            log.write(line)
-            full = log.tell() > self._most
-        if full:
-            old, older = Path(f"{self._file}.1"), Path(f"{self._file}.2")
-            if old.exists():
-                old.replace(older)
-            self._file.replace(old)
+            with file.open("ab") as log:
+                log.write(line)
+                full = log.tell() > self._config.log_mb * 2**20
+            if full:
+                old, older = Path(f"{file}.1"), Path(f"{file}.2")
+                if old.exists():
+                    old.replace(older)
+                file.replace(old)

@@ -10,27 +10,17 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.trees import IntArray, put
-from ludus.games.bots import RandomBot
+from ludus.data.trees import IntArray
+from ludus.games.bots import RandomBot, act_among
 from ludus.games.game import CanLoseTables, GameBatch, GameSource, HasPicture
-from ludus.games.remote.frames import (
-    SharedActions,
-    TooLongError,
-    array_parts,
-    pack,
-    read_integers,
-    view_arrays,
-    view_parts,
-)
+from ludus.games.remote import messages
 from ludus.games.remote.matches import MatchRefused, UnknownServerMatch
-from ludus.games.remote.messages import PROTOCOL, Act, Actions, AnyRequest, Draw, Picture, Reset, Step, View
 from ludus.system.arrays import WireError
 from ludus.system.machine import installed_version
 
 
 class ServedTables:
-    """Tables from the hello of a client to the end of its stream. If the game raises, the client loses its tables and
-    gets the reason; `reset` makes new ones."""
+    """The tables of one stream. If the game raises, the client loses them with the reason; `reset` makes new ones."""
 
     def __init__(self, source: GameSource, num_tables: int, tell: Callable[[str], None] = lambda line: None) -> None:
         """`tell` gets the reasons for lost tables."""
@@ -40,7 +30,7 @@ class ServedTables:
         self._spec = source.spec
         self._num_tables = num_tables
         self._bots = source.bots()
-        self._actions = SharedActions(source.spec, num_tables)
+        self._actions = messages.SharedActions(source.spec, num_tables)
         self._rng = np.random.default_rng(0)
         self._lost: dict[int, str] = {}
         self._batch: GameBatch | None = None
@@ -50,21 +40,21 @@ class ServedTables:
     def has_pictures(self) -> bool:
         return isinstance(self._batch, HasPicture)
 
-    def answer(self, request: AnyRequest, body: memoryview) -> bytes:
+    def answer(self, request: messages.AnyRequest, body: memoryview) -> bytes:
         """Raises `WireError` for a wrong request."""
-        if isinstance(request, Step):
+        if isinstance(request, messages.Step):
             self._step(body)
             return self._view(None)
-        if isinstance(request, Reset):
+        if isinstance(request, messages.Reset):
             if not 0 <= request.rows <= self._num_tables:
                 raise WireError(f"reset of {request.rows} tables; there are {self._num_tables}")
-            tables, seeds = read_integers(body, tables=request.rows, seeds=request.rows)
+            tables, seeds = messages.read_integers(body, tables=request.rows, seeds=request.rows)
             self._require_tables(tables)
             self._reset(tables, seeds.astype(np.uint64))
             return self._view(tables)
-        if isinstance(request, Act):
+        if isinstance(request, messages.Act):
             return self._act(request, body)
-        if isinstance(request, Draw):
+        if isinstance(request, messages.Draw):
             return self._draw(request)
         raise WireError(f"{type(request).__name__.lower()} comes first or not at all")
 
@@ -78,12 +68,11 @@ class ServedTables:
         self._batch = self._source.tables(self._num_tables)
         self._losing = self._batch if isinstance(self._batch, CanLoseTables) else None
         self._begun = False
-        arrays = view_arrays(self._batch.view)
-        self._whole = array_parts(arrays) if all(array.flags.c_contiguous for array in arrays) else None
+        arrays = self._batch.view.named().values()
+        self._whole = messages.array_parts(arrays) if all(array.flags.c_contiguous for array in arrays) else None
         """The parts of a frame with all tables; None if the arrays must be copied."""
         self._parked = np.ones(self._num_tables, np.bool_)
-        """Tables that the client has not reset since the batch was made. They are played at random, which every game
-        accepts, because the client does not act there."""
+        """Tables that the client has not reset since the batch was made. They are played at random."""
 
     def _reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         try:
@@ -109,17 +98,10 @@ class ServedTables:
             return
         try:
             if self._parked.any():
-                self._play_parked(self._batch)
+                act_among(RandomBot(), self._batch, self._parked[:, None], self._rng, self._actions.actions)
             self._batch.step(self._actions.actions)
         except Exception as error:
             self._fail(error)
-
-    def _play_parked(self, batch: GameBatch) -> None:
-        for kind, seats in enumerate(self._spec.seats_of_kind):
-            tables, columns = np.nonzero(batch.view.to_act[:, seats] & self._parked[:, None])
-            if len(tables):
-                chosen = RandomBot().act(batch, tables, np.asarray(seats)[columns], self._rng)
-                put(self._actions.actions[kind], (tables, columns), chosen)
 
     def _fail(self, error: Exception) -> None:
         self.close()
@@ -134,21 +116,21 @@ class ServedTables:
             for reason in news:
                 self._tell(f"lost tables: {reason}")
         self._told = set(lost.values()) if lost else set()
-        shown = View(lost={str(table): reason for table, reason in lost.items()})
+        shown = messages.View(lost={str(table): reason for table, reason in lost.items()})
         if self._batch is None:
-            return pack(shown)
+            return messages.pack(shown)
         if tables is None and self._whole is not None:
-            return pack(shown, self._whole)
-        return pack(shown, view_parts(self._batch.view, tables))
+            return messages.pack(shown, self._whole)
+        return messages.pack(shown, messages.view_parts(self._batch.view, tables))
 
-    def _act(self, request: Act, body: memoryview) -> bytes:
+    def _act(self, request: messages.Act, body: memoryview) -> bytes:
         bot = self._bots.get(request.bot)
         if bot is None:
             raise WireError(f"there is no bot {request.bot!r}; there are {', '.join(sorted(self._bots))}")
         most = self._num_tables * self._spec.num_seats
         if not 1 <= request.rows <= most:
             raise WireError(f"a bot acts for 1 to {most} rows, not {request.rows}")
-        tables, seats, seeds = read_integers(body, tables=request.rows, seats=request.rows, seeds=1)
+        tables, seats, seeds = messages.read_integers(body, tables=request.rows, seats=request.rows, seeds=1)
         self._require_tables(tables)
         if seats.min() < 0 or seats.max() >= self._spec.num_seats:
             raise WireError(f"seats are 0 to {self._spec.num_seats - 1}")
@@ -159,9 +141,11 @@ class ServedTables:
             raise WireError("the tables are lost: reset them first")
         chosen = bot.act(self._batch, tables, seats, np.random.default_rng(int(seeds[0])))
         order = self._spec.kinds[kinds.pop()].action.arrays
-        return pack(Actions(), array_parts(chosen[head].astype(np.int32, copy=False) for head in order))
+        return messages.pack(
+            messages.ChosenActions(), messages.array_parts(chosen[head].astype(np.int32, copy=False) for head in order)
+        )
 
-    def _draw(self, request: Draw) -> bytes:
+    def _draw(self, request: messages.Draw) -> bytes:
         batch: object = self._batch
         if not isinstance(batch, HasPicture):
             raise WireError("the tables of this game cannot be drawn now")
@@ -169,7 +153,7 @@ class ServedTables:
         if not 0 <= request.table < self._num_tables or request.seat not in seats:
             raise WireError(f"there is no table {request.table} with a seat {request.seat}")
         picture = np.ascontiguousarray(batch.render(request.table, request.seat), np.uint8)
-        return pack(Picture(height=picture.shape[0], width=picture.shape[1]), [picture.reshape(-1)])
+        return messages.pack(messages.Picture(height=picture.shape[0], width=picture.shape[1]), [picture.reshape(-1)])
 
     def _require_tables(self, tables: IntArray) -> None:
         if len(tables) and (tables.min() < 0 or tables.max() >= self._num_tables):
@@ -177,14 +161,13 @@ class ServedTables:
 
 
 SERVER = f"ludus {installed_version()}"
-_LONGEST_REASON = 1_000
-"""gRPC limits the metadata of an answer to a few thousand bytes."""
+_LONGEST_REASON = 1_000  # gRPC limits the metadata of an answer to a few thousand bytes
 
 
 _CODES = {
     UnknownServerMatch: grpc.StatusCode.NOT_FOUND,
     MatchRefused: grpc.StatusCode.FAILED_PRECONDITION,
-    TooLongError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    messages.TooLongError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     WireError: grpc.StatusCode.INVALID_ARGUMENT,
 }
 """Status of an error: that of the first class that fits."""
@@ -197,10 +180,10 @@ class RequestRefused(Exception):  # noqa: N818 - no error of ours
 
 
 def require_protocol(spoken: int) -> None:
-    if spoken != PROTOCOL:
+    if spoken != messages.PROTOCOL:
         raise RequestRefused(
             grpc.StatusCode.FAILED_PRECONDITION,
-            f"this server speaks protocol {PROTOCOL} ({SERVER}), the client {spoken}: "
+            f"this server speaks protocol {messages.PROTOCOL} ({SERVER}), the client {spoken}: "
             "use the same version of ludus on both sides",
         )
 

@@ -16,29 +16,8 @@ import msgspec
 
 from ludus.data.specs import spec_to_json
 from ludus.games.game import GameSource
-from ludus.games.remote.frames import Frame, pack, read_header, unpack
+from ludus.games.remote import messages
 from ludus.games.remote.matches import ServerMatches
-from ludus.games.remote.messages import (
-    CHANNEL_OPTIONS,
-    DEFAULT_PORT,
-    MESSAGE_BYTES,
-    PROTOCOL,
-    SERVICE,
-    AnyRequest,
-    Description,
-    ExistsAnswer,
-    Hello,
-    Join,
-    MatchList,
-    MatchRequest,
-    MatchResult,
-    Nothing,
-    Shortcut,
-    StartRequest,
-    Step,
-    Switch,
-    Welcome,
-)
 from ludus.games.remote.served_tables import SERVER, RequestRefused, ServedTables, abort, require_protocol
 from ludus.games.remote.shortcut import Shortcuts, listen
 from ludus.system.arrays import WireError
@@ -64,7 +43,7 @@ class ServerConfig:
     """The address of a server, and the limits of its clients."""
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
+    port: int = messages.DEFAULT_PORT
     """0: any that is free."""
     token: str | None = field(default=None, repr=False)
     tls: tuple[bytes, bytes] | None = field(default=None, repr=False)
@@ -72,12 +51,12 @@ class ServerConfig:
     tables_max: int = 4096
     clients_max: int = 128
     matches_max: int = 64
-    message_bytes: int = MESSAGE_BYTES
+    message_bytes: int = messages.MESSAGE_BYTES
 
 
-_KEEPALIVE_MS = 30_000
-"""A client whose machine has crashed is noticed after this long."""
+_KEEPALIVE_MS = 30_000  # a client whose machine has crashed is noticed after this long
 _STOPPING_S = 5.0
+_LONGEST_WAIT_S = 30.0  # how long a call may wait for the end of a match
 
 
 class GameServer:
@@ -104,13 +83,13 @@ class GameServer:
         self._threads = ThreadPoolExecutor(config.clients_max + 32, "client")
         self._server = grpc.server(
             self._threads,
-            handlers=[_Methods(self)],
+            handlers=[grpc.method_handlers_generic_handler(messages.SERVICE, self._handlers())],
             options=[
                 ("grpc.max_receive_message_length", config.message_bytes),
                 ("grpc.max_send_message_length", config.message_bytes),
                 ("grpc.so_reuseport", 0),  # a second server at the same port must fail
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-                *CHANNEL_OPTIONS,
+                *messages.CHANNEL_OPTIONS,
             ],
             maximum_concurrent_rpcs=config.clients_max + 32,
         )
@@ -142,20 +121,31 @@ class GameServer:
         with self._lock:  # their tables are closed by their own threads
             return self._lock.wait_for(lambda: self._clients == 0, _STOPPING_S) and ended
 
-    def handler(self, method: str) -> grpc.RpcMethodHandler | None:
-        if method == "Play":
-            return grpc.stream_stream_rpc_method_handler(self._play)
-        call = self._calls.get(method)
-        return None if call is None else grpc.unary_unary_rpc_method_handler(partial(self._call, call))
+    def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+        """By method. gRPC passes requests and answers on as bytes, because frames are read and written by hand."""
+        matches = self._matches
+        calls: dict[str, tuple[Any, Callable[[Any], msgspec.Struct]]] = {
+            "Describe": (messages.Nothing, self._describe),
+            "StartGame": (messages.StartRequest, self._start_game),
+            "StopGame": (messages.MatchRequest, lambda told: matches.stop(told.match)),
+            "Exists": (messages.MatchRequest, lambda told: messages.ExistsAnswer(matches.is_played(told.match))),
+            "WaitGame": (
+                messages.MatchRequest,
+                lambda told: matches.table(told.match).wait(min(told.seconds, _LONGEST_WAIT_S)),
+            ),
+            "Result": (messages.MatchRequest, lambda told: matches.table(told.match).result),
+            "List": (messages.Nothing, lambda _: messages.MatchList(matches.all())),
+        }
 
-    def _call(self, call: tuple[Any, Callable[..., msgspec.Struct]], frame: bytes, context: Any) -> bytes:
-        kind, answer = call
-        try:
-            self._require_token(context)
-            header, _ = unpack(frame)
-            return pack(answer(self, read_header(header, kind)))
-        except Exception as error:
-            abort(context, error)
+        def answer(kind: Any, call: Callable[[Any], msgspec.Struct], frame: bytes, context: Any) -> bytes:
+            try:
+                self._require_token(context)
+                return messages.pack(call(messages.read_header(messages.unpack(frame)[0], kind)))
+            except Exception as error:
+                abort(context, error)
+
+        unary = {name: grpc.unary_unary_rpc_method_handler(partial(answer, *call)) for name, call in calls.items()}
+        return {"Play": grpc.stream_stream_rpc_method_handler(self._play), **unary}
 
     def _play(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         try:
@@ -164,9 +154,9 @@ class GameServer:
             if first is None:
                 return
             request, _ = _read_request(first)
-            if isinstance(request, Hello):
+            if isinstance(request, messages.Hello):
                 yield from self._serve_tables(request, frames, context)
-            elif isinstance(request, Join):
+            elif isinstance(request, messages.Join):
                 yield from self._serve_camp(request, frames)
             else:
                 raise WireError("a stream begins with hello or join")
@@ -175,10 +165,14 @@ class GameServer:
         except Exception as error:
             abort(context, error)
 
-    def _serve_tables(self, hello: Hello, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    def _serve_tables(self, hello: messages.Hello, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         require_protocol(hello.protocol)
         self._require_ready()
-        source = _made(self._game, hello.game, hello.options)
+        try:
+            source = self._game.chosen(hello.game, hello.options)
+            _ = source.spec  # options that the game does not take may show only now
+        except (ValueError, TypeError) as error:
+            raise RequestRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
         with self._room_for(hello.tables), ExitStack() as ending:
             if not hello.tables:
                 yield self._welcome(source)
@@ -194,11 +188,11 @@ class GameServer:
             yield self._welcome(source, pictures=tables.has_pictures, shortcut=offered)
             for frame in frames:
                 request, body = _read_request(frame)
-                if isinstance(request, Switch):
+                if isinstance(request, messages.Switch):
                     return self._serve_by_shortcut(offered, tables, context)
                 yield tables.answer(request, body)
 
-    def _serve_by_shortcut(self, offered: Shortcut | None, tables: ServedTables, context: Any) -> None:
+    def _serve_by_shortcut(self, offered: messages.Shortcut | None, tables: ServedTables, context: Any) -> None:
         """Serve until the client closes the shortcut, or its stream ends."""
         if self._shortcuts is None or offered is None:
             raise WireError("switch without a shortcut")
@@ -210,7 +204,7 @@ class GameServer:
             with suppress(ConnectionError):  # a client that is gone is noticed by `receive`
                 shortcut.send(answer)
 
-    def _serve_camp(self, join: Join, frames: Iterator[bytes]) -> Iterator[bytes]:
+    def _serve_camp(self, join: messages.Join, frames: Iterator[bytes]) -> Iterator[bytes]:
         require_protocol(join.protocol)
         table = self._matches.table(join.match)
         player = table.join(join.camp)
@@ -222,24 +216,21 @@ class GameServer:
                 if frame is None:
                     return
                 request, body = _read_request(frame)
-                if not isinstance(request, Step):
+                if not isinstance(request, messages.Step):
                     raise WireError("a camp of a match takes steps only")
                 player.decide(body)
         finally:
             player.leave()
 
-    def _welcome(self, source: GameSource, *, pictures: bool = False, shortcut: Shortcut | None = None) -> bytes:
-        return pack(
-            Welcome(
-                protocol=PROTOCOL,
-                server=SERVER,
-                game=self._game.name,
-                spec=spec_to_json(source.spec),
-                bots=list(source.bots()),
-                pictures=pictures,
-                shortcut=shortcut,
-            )
-        )
+    def _welcome(
+        self, source: GameSource, *, pictures: bool = False, shortcut: messages.Shortcut | None = None
+    ) -> bytes:
+        return messages.pack(messages.Welcome(**self._facts(source), pictures=pictures, shortcut=shortcut))
+
+    def _facts(self, source: GameSource) -> dict[str, Any]:
+        """The fields of `GameFacts`."""
+        spec, bots = spec_to_json(source.spec), list(source.bots())
+        return {"protocol": messages.PROTOCOL, "server": SERVER, "game": self._game.name, "spec": spec, "bots": bots}
 
     @contextmanager
     def _room_for(self, num_tables: int) -> Iterator[None]:
@@ -275,20 +266,15 @@ class GameServer:
             why = "this is not its token" if told else "it wants a token: name a file with it in LUDUS_GAME_TOKEN_FILE"
             raise RequestRefused(grpc.StatusCode.UNAUTHENTICATED, why)
 
-    def _start_game(self, told: StartRequest) -> MatchResult:
+    def _start_game(self, told: messages.StartRequest) -> messages.MatchResult:
         self._require_ready()
         return self._matches.start(told.match, told.config)
 
-    def _describe(self, _: Nothing) -> Description:
-        source = self._game.source
+    def _describe(self, _: messages.Nothing) -> messages.Description:
         with self._lock:
             clients, tables = self._clients, self._tables
-        return Description(
-            protocol=PROTOCOL,
-            server=SERVER,
-            game=self._game.name,
-            spec=spec_to_json(source.spec),
-            bots=list(source.bots()),
+        return messages.Description(
+            **self._facts(self._game.source),
             clients=clients,
             tables=tables,
             tables_max=self._config.tables_max,
@@ -296,37 +282,7 @@ class GameServer:
             program=self._program_state(),
         )
 
-    _calls: Mapping[str, tuple[Any, Callable[..., msgspec.Struct]]] = {
-        "Describe": (Nothing, _describe),
-        "StartGame": (StartRequest, _start_game),
-        "StopGame": (MatchRequest, lambda self, told: self._matches.stop(told.match)),
-        "Exists": (MatchRequest, lambda self, told: ExistsAnswer(self._matches.exists(told.match))),
-        "WaitGame": (MatchRequest, lambda self, told: self._matches.wait(told.match, told.seconds)),
-        "Result": (MatchRequest, lambda self, told: self._matches.result(told.match)),
-        "List": (Nothing, lambda self, _: MatchList(self._matches.all())),
-    }
 
-
-class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Passes requests and answers on as bytes, because frames are read and written by hand."""
-
-    def __init__(self, server: GameServer) -> None:
-        self._server = server
-
-    def service(self, details: Any) -> grpc.RpcMethodHandler | None:
-        service, _, method = details.method.removeprefix("/").rpartition("/")
-        return self._server.handler(method) if service == SERVICE else None
-
-
-def _read_request(frame: Frame) -> tuple[AnyRequest, memoryview]:
-    header, body = unpack(frame)
-    return read_header(header, AnyRequest), body
-
-
-def _made(game: ServedGame, name: str, options: Mapping[str, Any]) -> GameSource:
-    try:
-        source = game.chosen(name, options)
-        _ = source.spec  # options that the game does not take may show only now
-        return source
-    except (ValueError, TypeError) as error:
-        raise RequestRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+def _read_request(frame: messages.Frame) -> tuple[messages.AnyRequest, memoryview]:
+    header, body = messages.unpack(frame)
+    return messages.read_header(header, messages.AnyRequest), body

@@ -16,17 +16,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ludus.games.remote.frames import Frame, TooLongError
-from ludus.games.remote.messages import Shortcut
+from ludus.games.remote.messages import Frame, Shortcut, TooLongError
 from ludus.system.arrays import WireError
 
-SUPPORTED = sys.platform == "linux"
-"""Only Linux has socket names that are no files, and tells the user of a peer."""
+SUPPORTED = sys.platform == "linux"  # only Linux has socket names that are no files, and tells the user of a peer
 _PREFIX = "ludus-tables-"
 _KEY_BYTES = 16
 _ADMITTED = b"+"
-_GREETING_S = 2.0
-"""How long either side waits for the first message."""
+_GREETING_S = 2.0  # how long either side waits for the first message
 _PAUSE_S = 0.1
 _LENGTH = struct.Struct("<I")
 _PIECE = 2**16

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from ludus.observe.view import RunView, ViewError
 from ludus.observe.web.page_server import confined
 
 STATIC = Path(__file__).parent / "static"
@@ -37,38 +38,12 @@ KEEP_ALIVE_S = 15.0
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
 
-class Documents(Protocol):
-    """Interface of a source of documents; `ludus.observe.view.RunView` is one."""
-
-    def look(self) -> None:
-        """At what is quick to see."""
-
-    def follow(self) -> None:
-        """The rest, which may take a while the first time."""
-
-    def encoded(self, name: str) -> tuple[bytes, str]:
-        """JSON, and a tag that changes with it; an error whose text says why there is none."""
-
-    def due(self) -> list[str]:
-        """Documents that were asked for before and would be others now."""
-
-    def filtered_matches(self, asked: Mapping[str, str]) -> bytes:
-        """JSON; ValueError if the filter makes no sense."""
-
-
 class Dashboard:
     """An app to be served behind `page_server.PageGuard`. `close` ends its streams and its thread."""
 
-    def __init__(
-        self,
-        documents: Documents,
-        no_document: type[Exception],
-        read_replay: Callable[[str], Mapping[str, Any]] | None = None,
-    ) -> None:
-        """`no_document`: what `documents` raises if there is none. `read_replay`: a recorded game by its file
-        name."""
-        self._documents = documents
-        self._no_document = no_document
+    def __init__(self, view: RunView, read_replay: Callable[[str], Mapping[str, Any]]) -> None:
+        """`read_replay`: a recorded game by its file name."""
+        self._view = view
         self._read_replay = read_replay
         self._closing = threading.Event()
         self._idling = threading.Lock()
@@ -124,10 +99,10 @@ class Dashboard:
     def _look(self) -> None:
         """Refresh the view. A failure, as on a network file system, may be gone the next time."""
         try:
-            self._documents.look()
+            self._view.look()
             self._looked.set()
             self._tell()
-            self._documents.follow()
+            self._view.follow()
             self._tell()
             self._failure = ""
         except Exception as error:
@@ -142,7 +117,7 @@ class Dashboard:
         return not self._viewers and unasked > IDLE_AFTER_S and not self._closing.is_set()
 
     def _tell(self) -> None:
-        for name in self._documents.due():
+        for name in self._view.due():
             self._number += 1
             self._changed[name] = self._number
 
@@ -159,11 +134,11 @@ class Dashboard:
 
         def make() -> tuple[bytes, str]:
             (self._looked if name == "overview" else self._followed).wait()
-            return self._documents.encoded(name)
+            return self._view.encoded(name)
 
         try:
             content, tag = await run_in_threadpool(make)
-        except self._no_document as error:
+        except ViewError as error:
             return PlainTextResponse(str(error), 404)
         tag = f'"{tag}"'
         headers = {"etag": tag, "cache-control": "no-cache"}
@@ -179,18 +154,16 @@ class Dashboard:
 
         def make() -> bytes:
             self._followed.wait()
-            return self._documents.filtered_matches(dict(request.query_params))
+            return self._view.filtered_matches(dict(request.query_params))
 
         try:
             return Response(await run_in_threadpool(make), media_type="application/json")
-        except self._no_document as error:
+        except ViewError as error:
             return PlainTextResponse(str(error), 404)
         except ValueError as error:
             return PlainTextResponse(str(error), 400)
 
     async def _replay(self, request: Request) -> Response:
-        if self._read_replay is None:
-            return PlainTextResponse("recorded games cannot be shown here", 404)
         try:
             return JSONResponse(await run_in_threadpool(self._read_replay, request.path_params["name"]))
         except (ValueError, OSError) as error:

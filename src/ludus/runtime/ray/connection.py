@@ -1,7 +1,7 @@
-"""The way into a Ray cluster: one that runs, or a private one on this machine that ends with us.
+"""Joining a Ray cluster: a running one, or a private one on this machine that ends with this process.
 
-Ray reads its environment when it is imported, so nothing here imports it before that is set. Where somebody
-else has, what matters is set again: the token, and that a private cluster listens on loopback only.
+Ray reads its environment when it is imported, so this module imports Ray only after it has set the environment. If Ray
+was imported before, the token and the restriction to loopback are set again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import ray
-
 from ludus.config import ConfigError
 from ludus.services.resources import Resources, UserService, bytes_of, cpus_of, custom_of
 from ludus.system.machine import install_command, usable_cores
 from ludus.system.network import RAY_MODE_VARIABLE, RAY_PATH_VARIABLE, RAY_TOKEN_VARIABLE, make_token_file, token_from
 
 YOUNG_S = 10.0
-"""A folder that was made just now may not be locked yet."""
+"""Seconds for which a new folder may not be locked yet."""
 
 
 class TemporaryHome:
-    """A folder of mode 0700 that is locked by the process that made it. What one that was killed has left is
-    removed by the next that makes a folder of the same prefix."""
+    """A temporary folder of mode 0700, locked by the process that made it. A new folder removes those of the same
+    prefix whose processes were killed."""
 
     def __init__(self, prefix: str, parent: str | None = None) -> None:
-        """`prefix`: nothing else in the temporary folder may begin with it."""
+        """`prefix`: no other file of the temporary folder may begin with it."""
         place = Path(parent or tempfile.gettempdir())
         for left in place.glob(f"{prefix}*"):
             with suppress(OSError):
@@ -47,7 +45,6 @@ class TemporaryHome:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def close(self) -> None:
-        """Remove it."""
         if self._lock >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -68,27 +65,27 @@ def _remove_if_dead(folder: Path) -> None:
 
 NAMESPACE = "ludus"
 OBJECT_STORE_BYTES = 256 * 2**20
-"""Of a private cluster: its one node shares memory of its own kind."""
+"""Object store of a private cluster. Its only node uses shared memory of Ludus instead."""
 START_SETTING, START_SECONDS = "raylet_start_wait_time_s", "120"
-"""How long Ray waits for a node of its own to start: on a busy machine its 30 s are too short."""
+"""Seconds that Ray waits for a node to start. Its default of 30 is too short on a busy machine."""
 START_WAIT = f"RAY_{START_SETTING}"
 SHORT = "/tmp"
-"""Where Ray's sockets go, whatever TMPDIR says: their names must not be long."""
+"""The folder of Ray's sockets, regardless of TMPDIR: their names must be short."""
 NO_OTHER_CLUSTER = "RAY_ENABLE_AUTO_CONNECT"
-"""Set to 0 it keeps a call that comes after the end from starting another cluster by itself."""
+"""If 0, a call after the end does not start another cluster."""
 LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Set to 0 it keeps all of Ray's listeners on 127.0.0.1, on Linux too."""
+"""If 0, all of Ray listens on 127.0.0.1 only, on Linux too."""
 
 
 class ClusterError(ConfigError):
-    """There is no cluster to be had."""
+    """No cluster could be joined or started."""
 
 
 def join(
     address: str | None, num_actors: int | None, services: Mapping[str, UserService] = MappingProxyType({})
 ) -> Callable[[], None]:
-    """Connect this process to a cluster, or to a private one without an `address`, which has room for the
-    `services` too; gives what ends that."""
+    """Connect this process to a cluster; without an `address`, to a private one with room for the `services` too.
+    Returns a function that leaves the cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault(START_WAIT, START_SECONDS)
@@ -114,7 +111,7 @@ def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Calla
         ray.init(
             address="local",
             num_cpus=max(int(usable_cores()), max(2, (num_actors or 0) + 1) + math.ceil(cpus_of(services))),
-            # Whole amounts are all that Ray takes, and its own figure for memory is what is free just now.
+            # Ray takes whole amounts only, and its default for memory is what is free just now.
             resources={name: math.ceil(amount) for name, amount in custom_of(services).items()},
             _memory=bytes_of(services) or None,
             include_dashboard=False,
@@ -132,7 +129,7 @@ def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Calla
 
 
 def _connect(address: str) -> Callable[[], None]:
-    """To a cluster that runs: with its token, unless somebody has said that it has none."""
+    """Connect to a running cluster with its token, unless the environment says that it has none."""
     mode = os.environ.get(RAY_MODE_VARIABLE)
     token, default = token_from(os.environ), Path.home() / ".ray" / "auth_token"
     if mode is None:
@@ -165,14 +162,14 @@ def _import_ray() -> Any:
     except ModuleNotFoundError as error:
         raise ClusterError(f"--runtime ray needs: {install_command('ray')} ({error})") from error
     raylet: Any = ray._raylet
-    # What Ray reads when it is imported, in case somebody has done that before us.
+    # Settings that Ray reads at import, in case it was imported before.
     settings = {"AUTH_MODE": os.environ[RAY_MODE_VARIABLE], START_SETTING: int(os.environ[START_WAIT])}
     raylet.Config.initialize(json.dumps(settings))
     if os.environ.get(LOOPBACK_ONLY) == "0":
         ray_constants.ENABLE_RAY_CLUSTER = False
     raylet.AuthenticationTokenLoader.instance().reset_cache()  # of a cluster that this process was in before
-    # Ray tells of nodes that die on our standard output, in the middle of a table or of JSON, and has no
-    # switch for it. What we do about them is in metrics/nodes.jsonl.
+    # Ray reports dead nodes on our standard output, in the middle of a table or of JSON, and has no switch for
+    # it. metrics/nodes.jsonl says what became of them.
     worker.print_to_stdstream = lambda *_, **__: None
     return ray
 
@@ -181,10 +178,13 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
+def node_name(host: str, node_id: str) -> str:
+    """A name for people: several nodes may be on one host."""
+    return f"{host}/{node_id[:6]}"
+
+
 ACTOR, LEARNER = "ludus_actor", "ludus_learner"
-"""Resources by which a node says what it is for: places for actors, and whether the learner may be there."""
-
-
+"""Resources that a node offers: one per actor that it takes, and one for the learner."""
 Taken = Callable[[], Mapping[str, Sequence[Resources]]]
 """Resources that services use now, by the id of the node; under "" those that wait for a node."""
 
@@ -198,29 +198,28 @@ class Node:
     cores: float
     gpus: float
     actor_places: int | None
-    """As the node itself says, less what services have; None: it does not."""
+    """As the node states them, less those that services use; None: it states none."""
     learns: bool
-    """It says so itself."""
+    """The node states that the learner may run on it."""
     is_own: bool
-    """The controller's."""
+    """The controller runs on it."""
 
     @property
     def name(self) -> str:
-        """A name for people: several nodes may be on one host."""
         return node_name(self.host, self.id)
 
     def places(self, *, with_learner: bool) -> int:
-        """For actors: as many as it says, or one for each core that the learner leaves."""
+        """Places for actors: as many as the node states, or one for each core that the learner leaves."""
         if self.actor_places is not None:
             return self.actor_places
         return max(0, int(self.cores) - with_learner)
 
     def suits(self, services: Iterable[Resources]) -> bool:
-        """Whether one of them may be about to start here."""
+        """Whether one of the services may be about to start on this node."""
         return any(one.cpus <= self.cores and one.gpus <= self.gpus for one in services)
 
     def bundle(self, *, with_learner: bool, with_gpus: bool) -> dict[str, float]:
-        """The resources of Ray that an agent with its workers takes."""
+        """The Ray resources of an agent with its workers."""
         places = self.places(with_learner=with_learner)
         wanted = {"CPU": min(self.cores, float(places + with_learner))}
         if self.actor_places:
@@ -232,13 +231,11 @@ class Node:
         return {name: amount for name, amount in wanted.items() if amount}
 
 
-def node_name(host: str, node_id: str) -> str:
-    return f"{host}/{node_id[:6]}"
-
-
 def alive_nodes(taken: Mapping[str, Sequence[Resources]] = MappingProxyType({})) -> list[Node]:
-    """Those that may be of use; where some say what they are for, the others are for nothing. `taken`: what
-    services have of them, by the id of the node."""
+    """Nodes that can run workers. If some state what they are for, the others are not used. `taken`: resources that
+    services use, by the id of the node."""
+    import ray
+
     own = ray.get_runtime_context().get_node_id()
     found = [node for node in ray.nodes() if node["Alive"]]
     described = any({ACTOR, LEARNER} & set(node["Resources"]) for node in found)
@@ -260,20 +257,20 @@ def alive_nodes(taken: Mapping[str, Sequence[Resources]] = MappingProxyType({}))
 
 
 def _places_left(has: Mapping[str, float], cores: float) -> int:
-    """Of the places for actors that a node states, where services have so many cores of it: the cores that no
-    worker was to have are theirs first."""
+    """Places for actors that services with this many cores leave. Services first take the cores that no worker was
+    to have."""
     stated = int(has.get(ACTOR, 0))
     spare = max(0.0, has.get("CPU", 0.0) - stated - (LEARNER in has))
     return max(0, stated - math.ceil(max(0.0, cores - spare)))
 
 
 def _whole(gpus: float) -> float:
-    """Ray gives shares of one GPU only."""
+    """Ray only divides a single GPU."""
     return float(int(gpus)) if gpus > 1 else gpus
 
 
 def learner_first(nodes: Iterable[Node]) -> list[Node]:
-    """Those that say they learn, then those with a GPU, then the controller's own, then the largest."""
+    """Nodes that state that they learn, then those with a GPU, then the controller's own, then the largest."""
     return sorted(nodes, key=lambda node: (node.learns, node.gpus > 0, node.is_own, node.cores), reverse=True)
 
 
@@ -281,8 +278,7 @@ WAIT_S = 300.0
 
 
 def gather(address: str, expected: int, wait_s: float = WAIT_S) -> int:
-    """How many nodes there are once all are there, or the time is over: one that is late may still join the
-    run."""
+    """Wait for the nodes and return how many have come. Later ones may still join the run."""
     leave = join(address, None)
     try:
         import ray

@@ -16,8 +16,8 @@ from ludus.runtime.faults import Fault
 from ludus.runtime.launcher import LocalLauncher, SpawnOrder
 from ludus.runtime.processes import STEPS_PER_SHARE, ProcessWorkers, local_training
 from ludus.runtime.ray.connection import Taken
-from ludus.runtime.ray.node_agent import ENCODE, LayOut, News
-from ludus.runtime.ray.node_connection import MessageRelay, NodeConnection, NodeLost, RemoteProcess, RemoteTeam
+from ludus.runtime.ray.node_agent import LayOut, News
+from ludus.runtime.ray.node_connection import NodeConnection, NodeLost, RemoteProcess, RemoteTeam
 from ludus.runtime.ray.node_pool import NodePool
 from ludus.runtime.ray.transfer import Counters, PeerLost
 from ludus.runtime.status import ServiceStatus, no_services
@@ -54,7 +54,7 @@ TRIES = 3
 
 
 class ClusterLauncher(LocalLauncher):
-    """A `Launcher` of workers on several nodes. Its own `parts` hold only a copy of the small numbers, for
+    """Starts workers on several nodes. Its own `parts` hold only a copy of the small numbers, for
     observers."""
 
     def __init__(self, experiment: Experiment, folder: RunFolder, taken: Taken) -> None:
@@ -67,7 +67,6 @@ class ClusterLauncher(LocalLauncher):
         self._team: tuple[RemoteTeam, SpawnOrder] | None = None
         self._counted = Counters()
         self._closed = False
-        self._relay = MessageRelay()
         self._nodes = NodePool(experiment, folder, self._take_in, taken)
         try:
             self._nodes.open()
@@ -102,7 +101,7 @@ class ClusterLauncher(LocalLauncher):
         assert self._learner is not None
         is_learner = connection is self._learner
         where = None if is_learner else self._learner.name
-        connection.call("lay_out", ENCODE(msgspec.structs.replace(self._order, learner_node=where)))
+        connection.call("lay_out", msgspec.structs.replace(self._order, learner_node=where))
         if not is_learner:
             self._learner.call("know", connection.name)
         if self.parts.paused[0]:
@@ -196,9 +195,11 @@ class ClusterLauncher(LocalLauncher):
         assert self._team is not None
         team, order = self._team
         connection.policy_heartbeat = None
-        team.join(self._start(connection, order))
+        team.join(self._start(connection, order, team))
 
-    def _start(self, connection: NodeConnection | None, order: SpawnOrder) -> RemoteProcess:
+    def _start(
+        self, connection: NodeConnection | None, order: SpawnOrder, team: RemoteTeam | None = None
+    ) -> RemoteProcess:
         """Start a worker on a node. If that fails, it is a worker that has ended with its node."""
         self._epoch += 1
         epoch = self._epoch
@@ -208,11 +209,16 @@ class ClusterLauncher(LocalLauncher):
             return process
         is_actor = order.index < self.parts.num_places
         process = RemoteProcess(
-            order.name, connection.node.name, epoch, lambda one: self._end(connection, order.index, one)
+            order.name,
+            connection.node.name,
+            epoch,
+            lambda one: self._end(connection, order.index, one),
+            connection=connection,
+            uses_models=order.index <= self.parts.num_places,
+            team=team,
         )
         with self._nodes.lock:
             connection.processes[order.name, epoch] = process
-        self._relay.add(connection, process, uses_models=order.index <= self.parts.num_places)
         if is_actor:
             connection.actors.add(order.index)
         try:
@@ -220,7 +226,7 @@ class ClusterLauncher(LocalLauncher):
                 assert self._learner is not None
                 self._learner.call("admit", order.index, epoch, connection.name)
             patience_s = 2 * self._silent_after_s + 60
-            process.started(connection.call("spawn", ENCODE(order), epoch, patience_s=patience_s))
+            process.started(connection.call("spawn", order, epoch, patience_s=patience_s))
         except (NodeLost, PeerLost) as lost:
             process.has_ended(1, str(lost))
         except (MemoryError, OSError, RuntimeError) as error:
@@ -254,7 +260,6 @@ class ClusterLauncher(LocalLauncher):
             return
         self._closed = True
         self._nodes.close()
-        self._relay.close()
         super().close()
 
     # --- news of the nodes, in their threads ---

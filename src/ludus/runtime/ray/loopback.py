@@ -1,6 +1,6 @@
-"""Several nodes on one machine, to try out how a run behaves on a cluster: nodes are killed and join.
+"""A cluster of several nodes on one machine, to test how a run behaves when nodes are killed and join.
 
-Run as a program it keeps the nodes, does what it reads, a JSON object a line, and ends with its input.
+As a program, this module runs the nodes. It reads requests, one JSON object per line, and ends with its input.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoopbackCluster:
                 text=True,
             )
         self.ids: list[str] = []
-        """Of the nodes, by their numbers."""
+        """Ids of the nodes, by their numbers."""
         try:
             self.address: str = self.add(cpus[0])["address"]
             for count in cpus[1:]:
@@ -55,18 +55,17 @@ class LoopbackCluster:
 
     @property
     def pid(self) -> int:
-        """Of the process that all processes of the nodes descend from."""
+        """The process that all processes of the nodes descend from."""
         return self._keeper.pid
 
     def add(self, cpus: int, environment: Mapping[str, str] | None = None, *, gpus: int = 0) -> dict[str, Any]:
-        """A node joins, with this changed in its environment, and as if it had so many GPUs; says its number
-        and id."""
+        """Add a node with these changes of its environment and this many pretended GPUs. Returns its number and id."""
         answer = self._ask({"add": cpus, "gpus": gpus, "environment": dict(environment or {})})
         self.ids.append(answer["id"])
         return answer
 
     def kill(self, number: int) -> None:
-        """As if its power had gone: all its processes at once."""
+        """Kill all processes of a node at once, as in a power cut."""
         self._ask({"kill": number})
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The agent of a node: its shared memory and worker processes, as in the local runtime. The controller is on another
-node; messages of workers are collected here until it asks for them."""
+"""The agent of a node: a Ray actor with the shared memory and worker processes of the local runtime. The controller is
+on another node; the agent collects messages of workers until the controller asks for them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import msgspec
 import ray
-from ray.exceptions import RayError
 
 from ludus.data.records import ModelId
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.launcher import LocalLauncher, SpawnOrder
+from ludus.runtime.ray.connection import NAMESPACE
 from ludus.runtime.ray.transfer import (
     ArrayMessage,
     Peer,
     PeerLost,
-    Ticket,
     TrajectoryDelivery,
     TrajectoryReceiver,
     TrajectorySender,
@@ -38,6 +38,7 @@ from ludus.system.process import WorkerProcess
 from ludus.system.shared_memory import Signal
 from ludus.workers.messages import HostedPlayer
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
@@ -61,6 +62,8 @@ class OwnThread:
 
     def do(self, call: Callable[[], T]) -> T:
         """Run the call in that thread; returns its result or raises its error."""
+        if threading.current_thread() is self._thread:
+            return call()
         done: Future[T] = Future()
         with self._calling:
             if self.closed:
@@ -102,7 +105,7 @@ class OwnThread:
 
 
 class NodeOrder(msgspec.Struct, frozen=True):
-    """What an agent starts with."""
+    """The order that starts an agent."""
 
     run: str
     facts: bytes
@@ -167,14 +170,28 @@ class _Worker:
     """It has closed its connection."""
 
 
+def _in_own_thread(method: F) -> F:
+    """Run the method in the thread of the agent, whichever thread of Ray calls it."""
+
+    @wraps(method)
+    def call(agent: NodeAgent, *arguments: Any) -> Any:
+        return agent._thread.do(lambda: method(agent, *arguments))
+
+    return cast("F", call)
+
+
+def _in_group(name: str) -> Callable[[F], F]:
+    """Ray runs the calls of a group in order, one at a time; methods without a name are one group too."""
+    grouped: Callable[[F], F] = ray.method(concurrency_group=name)
+    return grouped
+
+
 class NodeAgent:
     """Runs everything in one thread, which lives as long as the process: workers end with it."""
 
-    def __init__(self, order: NodeOrder, find_peer: Callable[[str], Peer]) -> None:
-        os.environ.update(order.environment)
-        self._mirror = Mirror(order.run, order.facts, order.code, shared=order.shared)
-        self._find_peer = find_peer
-        self._experiment = load_experiment(self._mirror.folder)
+    _launcher: LocalLauncher
+
+    def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
         self._sender: TrajectorySender | None = None
         self._receiver: TrajectoryReceiver | None = None
@@ -182,71 +199,131 @@ class NodeAgent:
         self._news_there = threading.Condition()
         self._asked_at = time.monotonic()
         self._thread = OwnThread("node agent", self._wait, self._step)
-        self._do = self._thread.do
         self._thread.start()
-        self._launcher = self._do(lambda: LocalLauncher(self._experiment, self._mirror.folder))
 
     # --- for the controller ---
 
-    def lay_out(self, order: LayOut) -> None:
-        self._do(lambda: self._lay_out(order))
+    def facts(self, run: str, facts: bytes) -> NodeFacts:
+        return NodeFacts.here(run, facts)
 
+    def begin(self, order: NodeOrder) -> None:
+        os.environ.update(order.environment)
+        self._mirror = Mirror(order.run, order.facts, order.code, shared=order.shared)
+        self._experiment = load_experiment(self._mirror.folder)
+        self._launcher = self._thread.do(lambda: LocalLauncher(self._experiment, self._mirror.folder))
+
+    @_in_own_thread
+    def lay_out(self, order: LayOut) -> None:
+        for name, worker in list(self._workers.items()):
+            self.kill(name, worker.epoch)
+        self._launcher.lay_out(order.players, order.num_slots, () if order.learner_node else order.taken)
+        parts, signals = self._launcher.parts, self._launcher.signals
+        self._receiver = self._sender = None
+        if order.learner_node is None:
+            self._receiver = TrajectoryReceiver(parts, signals, RayPeer)
+        else:
+            cluster = self._experiment.cluster
+            learner = RayPeer(order.learner_node)
+            self._sender = TrajectorySender(
+                parts, signals, learner, compress=cluster.compress, in_flight=cluster.in_flight
+            )
+
+    @_in_own_thread
     def reserve(self, slots: list[int]) -> None:
-        self._do(lambda: self._launcher.reserve(slots))
+        self._launcher.reserve(slots)
 
     def spawn(self, order: SpawnOrder, epoch: int) -> int:
         """Start a worker once there are weights for it; returns its process id."""
         deadline = time.monotonic() + START_S
-        while not self._do(self._has_weights):
+        while not self._has_weights():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no weights came for {START_S:.0f} s")
             time.sleep(0.02)
-        return self._do(lambda: self._spawn(order, epoch))
+        return self._spawn(order, epoch)
 
+    @_in_own_thread
+    def _has_weights(self) -> bool:
+        """An actor that starts finds weights of every player."""
+        weights = self._launcher.parts.weights
+        return self._receiver is not None or all(map(weights.newest, self._launcher.parts.players))
+
+    @_in_own_thread
+    def _spawn(self, order: SpawnOrder, epoch: int) -> int:
+        if order.index < self._launcher.parts.num_places:
+            self._launcher.reserve([order.index])
+            if self._sender is not None:
+                self._sender.open(order.index, epoch)
+        process = self._launcher.spawn(order)
+        self._workers[order.name] = _Worker(process, order.index, epoch)
+        return process.pid
+
+    @_in_own_thread
     def kill(self, name: str, epoch: int) -> None:
-        self._do(lambda: self._kill(name, epoch))
+        worker = self._workers.get(name)
+        if worker is None or worker.epoch != epoch:
+            return
+        del self._workers[name]
+        worker.process.kill()
+        if self._sender is not None:
+            self._sender.shut(worker.index)
 
+    @_in_own_thread
     def tell(self, name: str, epoch: int, content: bytes) -> None:
-        self._do(lambda: self._tell(name, epoch, content))
+        worker = self._workers.get(name)
+        if worker is not None and worker.epoch == epoch:
+            with suppress(OSError):  # it has died meanwhile, which is told on its own
+                worker.process.control.send_bytes(content)
 
+    @_in_own_thread
     def keep_model(self, model: str, variant: Variant, message: ArrayMessage | None, most: int) -> None:
         """Keep a model before a worker is told to use it; without a message, it was sent before."""
-        self._do(lambda: self._mirror.keep_model(ModelId.parse(model), variant, message, most))
+        self._mirror.keep_model(ModelId.parse(model), variant, message, most)
 
+    @_in_own_thread
     def pause(self, paused: bool) -> None:
-        self._do(lambda: self._launcher.pause(paused))
+        self._launcher.pause(paused)
 
+    @_in_own_thread
     def admit(self, actor: int, epoch: int, node: str) -> None:
-        self._do(lambda: self._admit(actor, epoch, node))
+        self._launcher.reserve([actor])
+        self._require_receiver().admit(actor, epoch, node)
 
+    @_in_own_thread
     def refuse(self, actor: int) -> None:
-        self._do(lambda: self._require_receiver().refuse(actor))
+        self._require_receiver().refuse(actor)
 
+    @_in_own_thread
     def absent(self, actor: int) -> None:
-        self._do(lambda: self._require_receiver().absent(actor))
+        self._require_receiver().absent(actor)
 
+    @_in_own_thread
     def know(self, node: str) -> None:
-        self._do(lambda: self._require_receiver().know(node))
+        self._require_receiver().know(node)
 
+    @_in_group("news")
     def poll(self) -> News:
         """The news since the last call; waits a moment for some."""
         with self._news_there:
             self._asked_at = time.monotonic()
             self._news_there.wait_for(lambda: self._said or self._thread.closed, POLL_S)
             said, self._said = self._said, []
-        return self._do(lambda: self._news(said))
+        return self._news(said)
 
     def close(self) -> None:
-        self._do(self._end)
+        self._end()
         self._thread.join()
 
     # --- for other nodes ---
 
+    @_in_group("traffic")
+    @_in_own_thread
     def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> bool:
-        return self._do(lambda: self._receiver is not None and self._receiver.deliver(delivery, message))
+        return self._receiver is not None and self._receiver.deliver(delivery, message)
 
+    @_in_group("traffic")
+    @_in_own_thread
     def update(self, update: Update, weights: ArrayMessage | None) -> bool:
-        return self._do(lambda: self._sender is None or self._sender.take_in(update, weights))
+        return self._sender is None or self._sender.take_in(update, weights)
 
     # --- in the agent's thread ---
 
@@ -292,13 +369,14 @@ class NodeAgent:
             code = worker.process.exit_code
             if code is not None and (worker.is_silent or not control.poll(0)):
                 self._say(WorkerNews(name, worker.epoch, None, code))
-                self._kill(name, worker.epoch)
+                self.kill(name, worker.epoch)
 
     def _say(self, said: WorkerNews) -> None:
         with self._news_there:
             self._said.append(said)
             self._news_there.notify_all()
 
+    @_in_own_thread
     def _news(self, said: list[WorkerNews]) -> News:
         now, parts = time.monotonic(), getattr(self._launcher, "parts", None)
         indices = [worker.index for worker in self._workers.values()]
@@ -318,66 +396,15 @@ class NodeAgent:
             cut_off=self._sender is not None and self._sender.cut_off,
         )
 
-    def _lay_out(self, order: LayOut) -> None:
-        for name, worker in list(self._workers.items()):
-            self._kill(name, worker.epoch)
-        here = order.learner_node is None
-        self._launcher.lay_out(order.players, order.num_slots, order.taken if here else ())
-        parts, signals = self._launcher.parts, self._launcher.signals
-        self._receiver = self._sender = None
-        if here:
-            self._receiver = TrajectoryReceiver(parts, signals, parts.learner_of, self._find_peer)
-        else:
-            cluster = self._experiment.cluster
-            self._sender = TrajectorySender(
-                parts,
-                signals,
-                self._find_peer(order.learner_node or ""),
-                compress=cluster.compress,
-                in_flight=cluster.in_flight,
-            )
-
-    def _has_weights(self) -> bool:
-        """An actor that starts finds weights of every player."""
-        weights = self._launcher.parts.weights
-        return self._receiver is not None or all(map(weights.newest, self._launcher.parts.players))
-
-    def _spawn(self, order: SpawnOrder, epoch: int) -> int:
-        if order.index < self._launcher.parts.num_places:
-            self._launcher.reserve([order.index])
-            if self._sender is not None:
-                self._sender.open(order.index, epoch)
-        process = self._launcher.spawn(order)
-        self._workers[order.name] = _Worker(process, order.index, epoch)
-        return process.pid
-
-    def _kill(self, name: str, epoch: int) -> None:
-        worker = self._workers.get(name)
-        if worker is None or worker.epoch != epoch:
-            return
-        del self._workers[name]
-        worker.process.kill()
-        if self._sender is not None:
-            self._sender.shut(worker.index)
-
-    def _tell(self, name: str, epoch: int, content: bytes) -> None:
-        worker = self._workers.get(name)
-        if worker is not None and worker.epoch == epoch:
-            with suppress(OSError):  # it has died meanwhile, which is told on its own
-                worker.process.control.send_bytes(content)
-
-    def _admit(self, actor: int, epoch: int, node: str) -> None:
-        self._launcher.reserve([actor])
-        self._require_receiver().admit(actor, epoch, node)
-
     def _require_receiver(self) -> TrajectoryReceiver:
         if self._receiver is None:
             raise RuntimeError("the learner is not here")
         return self._receiver
 
+    @_in_own_thread
     def _end(self) -> None:
         for name, worker in list(self._workers.items()):
-            self._kill(name, worker.epoch)
+            self.kill(name, worker.epoch)
         self._launcher.close()
         self._mirror.close()
         self._thread.close()
@@ -385,103 +412,7 @@ class NodeAgent:
             self._news_there.notify_all()
 
 
-NAMESPACE = "ludus"
-ENCODE = msgspec.msgpack.encode
-DECODE = msgspec.msgpack.decode
-
-
-GROUPS = {"poll": "news", "deliver": "traffic", "update": "traffic"}
-"""Calls of one group are done in order, one at a time; those that are not named here are one group too."""
-
-
-class NodeActor:
-    """The Ray actor of a node: passes calls on to its `NodeAgent`."""
-
-    def __init__(self) -> None:
-        self._agent: NodeAgent | None = None
-
-    @property
-    def agent(self) -> NodeAgent:
-        if self._agent is None:
-            raise RuntimeError("the agent has not begun")
-        return self._agent
-
-    def facts(self, run: str, facts: bytes) -> tuple[str, bytes]:
-        """The id of the node, and its facts."""
-        return ray.get_runtime_context().get_node_id(), ENCODE(NodeFacts.here(run, facts))
-
-    def begin(self, order: bytes) -> None:
-        self._agent = NodeAgent(DECODE(order, type=NodeOrder), RayPeer)
-
-    def lay_out(self, order: bytes) -> None:
-        self.agent.lay_out(DECODE(order, type=LayOut))
-
-    def reserve(self, slots: list[int]) -> None:
-        self.agent.reserve(slots)
-
-    def spawn(self, order: bytes, epoch: int) -> int:
-        return self.agent.spawn(DECODE(order, type=SpawnOrder), epoch)
-
-    def kill(self, name: str, epoch: int) -> None:
-        self.agent.kill(name, epoch)
-
-    def tell(self, name: str, epoch: int, content: bytes) -> None:
-        self.agent.tell(name, epoch, content)
-
-    def keep_model(self, model: str, variant: Any, head: bytes | None, body: Any, most: int) -> None:
-        self.agent.keep_model(model, variant, None if head is None else ArrayMessage(head, body), most)
-
-    def pause(self, paused: bool) -> None:
-        self.agent.pause(paused)
-
-    def admit(self, actor: int, epoch: int, node: str) -> None:
-        self.agent.admit(actor, epoch, node)
-
-    def refuse(self, actor: int) -> None:
-        self.agent.refuse(actor)
-
-    def absent(self, actor: int) -> None:
-        self.agent.absent(actor)
-
-    def know(self, node: str) -> None:
-        self.agent.know(node)
-
-    def close(self) -> None:
-        if self._agent is not None:
-            self._agent.close()
-
-    def poll(self) -> bytes:
-        return ENCODE(self.agent.poll())
-
-    def deliver(self, delivery: bytes, head: bytes, body: Any) -> bool:
-        return self.agent.deliver(DECODE(delivery, type=TrajectoryDelivery), ArrayMessage(head, body))
-
-    def update(self, update: bytes, head: bytes | None, body: Any) -> bool:
-        weights = None if head is None else ArrayMessage(head, body)
-        return self.agent.update(DECODE(update, type=Update), weights)
-
-
-NODE_ACTOR: Any = ray.remote(max_restarts=0, concurrency_groups={"news": 1, "traffic": 1})(NodeActor)
-
-
-class RayTicket:
-    """A call of a Ray actor that is under way."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-
-    def answer(self) -> bool | None:
-        ready, _ = ray.wait([self._call], timeout=0)
-        if not ready:
-            return None
-        try:
-            return bool(ray.get(self._call))
-        except RayError as error:
-            raise PeerLost(str(error)) from error
-
-
-def _in_order(method: Any) -> Any:
-    return method.options(concurrency_group="traffic")
+NODE_AGENT: Any = ray.remote(max_restarts=0, concurrency_groups={"news": 1, "traffic": 1})(NodeAgent)
 
 
 class RayPeer(Peer):
@@ -489,16 +420,20 @@ class RayPeer(Peer):
 
     def __init__(self, name: str) -> None:
         try:
-            self._actor = ray.get_actor(name, NAMESPACE)
+            self._agent = ray.get_actor(name, NAMESPACE)
         except ValueError as error:
             raise PeerLost(str(error)) from error
 
-    def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> Ticket:
-        return RayTicket(_in_order(self._actor.deliver).remote(ENCODE(delivery), message.head, message.body))
+    def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> Future[bool]:
+        return _future(self._agent.deliver.remote(delivery, message))
 
-    def update(self, update: Update, weights: Any) -> Ticket:
-        head, body = (None, None) if weights is None else weights
-        return RayTicket(_in_order(self._actor.update).remote(ENCODE(update), head, body))
+    def update(self, update: Update, weights: Any) -> Future[bool]:
+        return _future(self._agent.update.remote(update, weights))
 
     def share(self, message: ArrayMessage) -> Any:
-        return message.head, ray.put(message.body)
+        return ray.put(message)
+
+
+def _future(call: Any) -> Future[bool]:
+    future: Future[bool] = call.future()
+    return future

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import socket
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
@@ -21,33 +20,64 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ludus.data.records import ModelId
-from ludus.runtime.ray.connection import Node
-from ludus.runtime.ray.node_agent import DECODE, ENCODE, GROUPS, NAMESPACE, NODE_ACTOR, News, NodeOrder
+from ludus.experiment import ClusterConfig
+from ludus.runtime.ray.connection import NAMESPACE, Node
+from ludus.runtime.ray.node_agent import NODE_AGENT, News, NodeOrder
 from ludus.runtime.ray.transfer import pack
 from ludus.runtime.ray.user_code import NodeFacts
-from ludus.runtime.shared_parts import WAIT_S
 from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
 from ludus.system.process import WorkerProcess
 from ludus.workers.messages import FrozenFound, ToActor
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class _RemoteControl(Connection):
+    """The controller's end of the connection to a worker on another node."""
+
+    def __init__(self, handle: int, tell: Callable[[bytes], None]) -> None:
+        """`tell`: sends a message to the node."""
+        super().__init__(handle)
+        self._tell = tell
+
+    def send_bytes(self, buf: Buffer, offset: int = 0, size: int | None = None) -> None:
+        if self.closed:
+            raise OSError("the connection is closed")
+        self._tell(bytes(buf))
+
 
 class RemoteProcess(WorkerProcess):
-    """A worker process on another node. `control` is the controller's end of its connection; `wire` is the other
-    end, for the relay of messages."""
+    """A worker process on another node."""
 
-    def __init__(self, name: str, node: str, epoch: int, end: Callable[[RemoteProcess], None]) -> None:
-        """`end`: ends the process where it is."""
+    def __init__(
+        self,
+        name: str,
+        node: str | None,
+        epoch: int,
+        end: Callable[[RemoteProcess], None],
+        *,
+        connection: NodeConnection | None = None,
+        uses_models: bool = False,
+        team: RemoteTeam | None = None,
+    ) -> None:
+        """`end`: ends the process where it is; `uses_models`: it is told which frozen models to use, and may not see
+        the folder they are in."""
         self.name = name
         self.node = node
         self.epoch = epoch
+        self.uses_models = uses_models
         self.lost: str | None = None
+        self._connection = connection
+        self._team = team
         self._end = end
         self._pid = 0
         self._exit_code: int | None = None
         self._has_ended = threading.Event()
-        ours, self._far = socket.socketpair()
-        self.control = Connection(ours.detach())
-        self.wire = Connection(os.dup(self._far.fileno()))
+        ours, far = socket.socketpair()
+        self.control = _RemoteControl(ours.detach(), self.tell)
+        self._far = Connection(far.detach())
+        self._writing = threading.Lock()
 
     def started(self, pid: int) -> None:
         self._pid = pid
@@ -63,49 +93,52 @@ class RemoteProcess(WorkerProcess):
     def kill(self) -> None:
         self._end(self)
         self.control.close()
-        self.hang_up()
+        self._hang_up()
 
     def wait_end(self, most_s: float) -> int | None:
         self._has_ended.wait(most_s)
         return self._exit_code
 
-    # --- for the relay of messages ---
+    # --- messages ---
+
+    def tell(self, content: bytes) -> None:
+        """Send the worker a message of the controller."""
+        if self._exit_code is not None:
+            raise BrokenPipeError(f"{self.name} has ended")
+        if self._connection is not None:
+            self._connection.tell(self, content)
 
     def said(self, content: bytes) -> None:
-        """The worker has sent this."""
-        with suppress(OSError):  # it was given up meanwhile
-            self.wire.send_bytes(content)
+        """The worker has sent this to the controller."""
+        if self._team is not None:
+            self._team.asked(self, content)
+            return
+        with self._writing, suppress(OSError):  # the controller gave it up meanwhile
+            self._far.send_bytes(content)
 
     def has_ended(self, exit_code: int, lost: str | None = None) -> None:
-        """`lost`: not by itself, but with its node."""
+        """`lost`: why its node is gone, if the process has not ended by itself."""
         if self._exit_code is None:
             self.lost = lost
             self._exit_code = exit_code
             self._has_ended.set()
-        self.hang_up()
+        self._hang_up()
 
-    def hang_up(self) -> None:
+    def _hang_up(self) -> None:
         """The controller receives what was sent before, then the end of the connection."""
-        with suppress(OSError):
-            self._far.shutdown(socket.SHUT_RDWR)
-        self._far.close()
+        with self._writing:
+            self._far.close()
 
 
-class RemoteTeam(WorkerProcess):
+class RemoteTeam(RemoteProcess):
     """The policy workers, one on each node, as one process. Their requests arrive on one connection, and each
     gets its own answer."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.node = None
-        self.lost = None
+        super().__init__(name, None, 0, lambda _: self._kill_members())
         self._members: list[RemoteProcess] = []
         self._asked: deque[RemoteProcess] = deque()
-        ours, far = socket.socketpair()
-        self.control, self._far = Connection(ours.detach()), Connection(far.detach())
-        self._closed = False
-        self._thread = threading.Thread(target=self._relay, name="policy workers", daemon=True)
-        self._thread.start()
+        self._asking = threading.Lock()
 
     def join(self, member: RemoteProcess) -> None:
         self._members.append(member)
@@ -126,28 +159,21 @@ class RemoteTeam(WorkerProcess):
                 member.wait_end(most_s / len(self._members))
         return self.exit_code
 
-    def kill(self) -> None:
-        self._closed = True
+    def asked(self, member: RemoteProcess, content: bytes) -> None:
+        """A member has sent a request; the nodes of several may do so at once."""
+        with self._asking:
+            self._asked.append(member)
+            self.said(content)
+
+    def tell(self, content: bytes) -> None:
+        """Answer the member that has waited longest, unless it has ended meanwhile."""
+        if self._asked:
+            with suppress(OSError):
+                self._asked.popleft().tell(content)
+
+    def _kill_members(self) -> None:
         for member in self._members:
             member.kill()
-        self._thread.join()
-        self.control.close()
-        self._far.close()
-
-    def _relay(self) -> None:
-        while not self._closed:
-            members = {one.control: one for one in self._members if one.exit_code is None}
-            try:
-                for ready in wait([self._far, *members], WAIT_S):
-                    assert isinstance(ready, Connection)
-                    content = ready.recv_bytes()
-                    if ready is not self._far:
-                        self._asked.append(members[ready])
-                        self._far.send_bytes(content)
-                    elif self._asked:
-                        self._asked.popleft().control.send_bytes(content)
-            except (OSError, EOFError):
-                continue  # one has ended, which its exit code says, or all are being killed
 
 
 START_UP_S = 120.0
@@ -170,21 +196,20 @@ class NodeNotReady(NodeRefused):
     """The node may be able to take part later."""
 
 
-@dataclass(frozen=True)
-class RunAtHand:
-    """What every node needs to know of the run."""
-
-    order: NodeOrder
-    models: ModelPool
-    models_kept: int
-    silent_after_s: float
-    shared_folder: bool
-
-
 class NodeConnection:
     """A connection to the agent of one node, from its start to its loss. `num_slots`: for actors."""
 
-    def __init__(self, name: str, node: Node, *, with_learner: bool, with_gpus: bool, run: RunAtHand) -> None:
+    def __init__(
+        self,
+        name: str,
+        node: Node,
+        order: NodeOrder,
+        models: ModelPool,
+        cluster: ClusterConfig,
+        *,
+        with_learner: bool,
+        with_gpus: bool,
+    ) -> None:
         """Starts the agent, which takes a while."""
         self.name = name
         self.node = node
@@ -199,8 +224,11 @@ class NodeConnection:
         self.policy_heartbeat: float | None = None
         """When its policy worker last showed life (monotonic)."""
         self._cut_off_since: float | None = None
-        self._run = run
+        self._order = order
+        self._models = models
+        self._cluster = cluster
         self._sent: OrderedDict[ModelId, set[str]] = OrderedDict()
+        self._outbox = ThreadPoolExecutor(1, "messages")
         # From here to `_troubles`: queues between two threads.
         self._sending: deque[tuple[Any, ModelId, Variant]] = deque()
         """Models that were sent, and calls that the node has not answered yet."""
@@ -217,34 +245,30 @@ class NodeConnection:
             raise
 
     def _begin(self, *, with_gpus: bool) -> None:
-        run, node = self._run, self.node
+        node, order = self.node, self._order
         try:
             ray.get(self._group.ready(), timeout=START_UP_S)
-            self._actor = NODE_ACTOR.options(
+            self._agent = NODE_AGENT.options(
                 name=self.name,
                 namespace=NAMESPACE,
                 num_cpus=0,
                 num_gpus=node.gpus if with_gpus else 0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, 0),
             ).remote()
-            order = run.order
-            asked = self._actor.facts.remote(order.run, order.facts)
-            where, content = ray.get(asked, timeout=START_UP_S)
+            facts: NodeFacts = ray.get(self._agent.facts.remote(order.run, order.facts), timeout=START_UP_S)
         except GetTimeoutError:
             raise NodeNotReady(
                 f"node {node.name} has no room, or did not start its agent within {START_UP_S:.0f} s"
             ) from None
         except RayError as error:
             raise NodeNotReady(f"node {node.name} cannot start its agent: {_short(error)}") from error
-        if where != node.id:  # Ray treats the target node as a wish
+        if facts.node_id != node.id:  # Ray treats the target node as a wish
             raise NodeNotReady(f"node {node.name} has no room now")
-        facts = DECODE(content, type=NodeFacts)
-        if (other := facts.other_code(node.name)) is not None:
+        if (other := facts.other_code) is not None:
             raise NodeRefused(other)
         self.sees_run = facts.sees_run
-        self.is_shared = facts.sees_run and (run.shared_folder or self.with_learner)
-        order = msgspec.structs.replace(run.order, shared=self.is_shared)
-        self.call("begin", ENCODE(order), patience_s=START_UP_S)
+        self.is_shared = facts.sees_run and (self._cluster.shared_folder or self.with_learner)
+        self.call("begin", msgspec.structs.replace(order, shared=self.is_shared), patience_s=START_UP_S)
 
     def listen(self, take_in: Callable[[NodeConnection, News], None], lose: Callable[[NodeConnection], None]) -> None:
         """Take news of the node in a thread of its own, until it is lost or closed."""
@@ -252,7 +276,7 @@ class NodeConnection:
         def ask() -> None:
             while not self._closed:
                 try:
-                    news = DECODE(self.call("poll"), type=News)
+                    news = self.call("poll")
                     self._note_way(news.cut_off)
                     self._note_models()
                     take_in(self, news)
@@ -271,7 +295,7 @@ class NodeConnection:
         get another layout.)"""
         now = time.monotonic()
         self._cut_off_since = (self._cut_off_since or now) if cut_off else None
-        if self._cut_off_since is not None and now - self._cut_off_since > self._run.silent_after_s:
+        if self._cut_off_since is not None and now - self._cut_off_since > self._cluster.silent_after_s:
             self.give_up(f"node {self.node.name} cannot send to the learner's node")
 
     # --- calls ---
@@ -280,10 +304,9 @@ class NodeConnection:
         """Wait for the answer. Raises `NodeLost`, or what the agent has raised."""
         if self.lost is not None:
             raise NodeLost(self.lost)
-        patience = self._run.silent_after_s if patience_s is None else patience_s
+        patience = self._cluster.silent_after_s if patience_s is None else patience_s
         try:
-            call = getattr(self._actor, method).options(concurrency_group=GROUPS.get(method))
-            answer = call.remote(*arguments)
+            answer = getattr(self._agent, method).remote(*arguments)
             for _ in range(math.ceil(patience / LOOK_S)):
                 with suppress(GetTimeoutError):
                     return ray.get(answer, timeout=LOOK_S)
@@ -295,27 +318,39 @@ class NodeConnection:
         raise NodeLost(self.lost)
 
     def tell(self, process: RemoteProcess, content: bytes) -> None:
-        """Send a message to a worker without waiting."""
-        self._actor.tell.remote(process.name, process.epoch, content)
+        """Send a message to a worker without waiting. Messages to one node arrive in order."""
+        self._outbox.submit(self._tell, process, content)
 
-    def send_model(self, model: ModelId, variant: Variant) -> None:
+    def _tell(self, process: RemoteProcess, content: bytes) -> None:
+        if self.lost is not None:
+            return
+        try:
+            if process.uses_models:
+                answer: Any = msgspec.msgpack.decode(content, type=ToActor)
+                if isinstance(answer, FrozenFound) and answer.model:
+                    variant: Variant = "average" if answer.variant == "average" else "live"
+                    self._send_model(ModelId.parse(answer.model), variant)
+            self._agent.tell.remote(process.name, process.epoch, content)
+        except Exception as error:  # a worker must not wait for ever for an answer that was not sent
+            self.give_up(f"node {self.node.name} cannot be told anything: {type(error).__name__}: {error}")
+
+    def _send_model(self, model: ModelId, variant: Variant) -> None:
         """Send a model before a worker is told to use it, unless the node sees the run folder."""
         if self.is_shared:
             return
         while self._not_kept:
             self._sent.pop(self._not_kept.popleft(), None)
-        head = body = None
+        message = None
         if variant not in self._sent.get(model, ()):
             try:
-                message = pack(self._run.models.fetch(model, variant))
+                message = pack(self._models.fetch(model, variant))
             except ModelPoolError:
                 return  # the worker will not find it either, and says so
-            head, body = message.head, message.body
         self._sent.setdefault(model, set()).add(variant)
         self._sent.move_to_end(model)
-        while len(self._sent) > self._run.models_kept:
+        while len(self._sent) > self._cluster.models_kept:
             self._sent.popitem(last=False)
-        call = self._actor.keep_model.remote(str(model), variant, head, body, self._run.models_kept)
+        call = self._agent.keep_model.remote(str(model), variant, message, self._cluster.models_kept)
         self._sending.append((call, model, variant))
 
     def _note_models(self) -> None:
@@ -356,7 +391,7 @@ class NodeConnection:
 
     def _let_go(self) -> None:
         with suppress(RayError, ValueError, AttributeError):
-            ray.kill(self._actor)
+            ray.kill(self._agent)
         with suppress(RayError, ValueError):
             remove_placement_group(self._group)
 
@@ -370,56 +405,3 @@ def _cause(error: Exception) -> Exception:
 def _short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
-
-
-class MessageRelay:
-    """Relays messages of the controller to the processes on their nodes, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wires: dict[Connection, tuple[NodeConnection, RemoteProcess, bool]] = {}
-        self._bell, self._ringer = Pipe(duplex=False)
-        self._closed = False
-        self._thread = threading.Thread(target=self._relay, name="message relay", daemon=True)
-        self._thread.start()
-
-    def add(self, connection: NodeConnection, process: RemoteProcess, *, uses_models: bool) -> None:
-        """`uses_models`: it is told which frozen models to use, and may not see the folder they are in."""
-        with self._lock:
-            self._wires[process.wire] = connection, process, uses_models
-        self._ringer.send_bytes(b"!")
-
-    def close(self) -> None:
-        self._closed = True
-        self._thread.join()
-        for connection in (self._bell, self._ringer, *self._wires):
-            connection.close()
-
-    def _relay(self) -> None:
-        while not self._closed:
-            with self._lock:
-                wires = dict(self._wires)
-            for ready in wait([self._bell, *wires], WAIT_S):
-                assert isinstance(ready, Connection)
-                try:
-                    content = ready.recv_bytes()
-                except (OSError, EOFError):
-                    with self._lock:
-                        self._wires.pop(ready, None)
-                    ready.close()
-                    continue
-                if ready is not self._bell:
-                    self._relay_one(*wires[ready], content)
-
-    def _relay_one(self, connection: NodeConnection, process: RemoteProcess, uses_models: bool, content: bytes) -> None:
-        if connection.lost is not None:
-            return
-        try:
-            if uses_models:
-                answer: Any = msgspec.msgpack.decode(content, type=ToActor)
-                if isinstance(answer, FrozenFound) and answer.model:
-                    variant: Variant = "average" if answer.variant == "average" else "live"
-                    connection.send_model(ModelId.parse(answer.model), variant)
-            connection.tell(process, content)
-        except Exception as error:  # a worker must not wait for ever for an answer that was not sent
-            connection.give_up(f"node {connection.node.name} cannot be told anything: {type(error).__name__}: {error}")

@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 from ludus.experiment import Experiment
 from ludus.runtime.ray.connection import Node, Taken, alive_nodes, learner_first
 from ludus.runtime.ray.node_agent import News, NodeOrder
-from ludus.runtime.ray.node_connection import NodeConnection, NodeLost, NodeNotReady, RunAtHand
+from ludus.runtime.ray.node_connection import NodeConnection, NodeLost, NodeNotReady
 from ludus.runtime.ray.user_code import pack_code
 from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.worker import TrainingFailed
@@ -35,20 +35,19 @@ class NodePool:
     ) -> None:
         """`take_in`: called with the news of each node, in a thread of its own; `taken`: what services use of the
         nodes."""
-        cluster = experiment.cluster
         self._experiment = experiment
         self._take_in = take_in
         self._taken = taken
         self._label = f"ludus-{folder.path.absolute().name}-{os.getpid()}-site"
         self._notes = MetricsFile(folder.metrics / "nodes.jsonl")
-        order = NodeOrder(
+        self._models = folder.models
+        self._order = NodeOrder(
             run=str(folder.path.absolute()),
             facts=(folder.path / "run.json").read_bytes(),
             code=pack_code(msgspec.json.decode(folder.facts.experiment)),
             shared=False,
             environment={name: os.environ[name] for name in PASSED_ON if name in os.environ},
         )
-        self._run = RunAtHand(order, folder.models, cluster.models_kept, cluster.silent_after_s, cluster.shared_folder)
         self.lock = threading.RLock()
         self.learner: NodeConnection | None = None
         """To the learner's node; it may be lost."""
@@ -174,7 +173,15 @@ class NodePool:
         device += (asked.inference_device,) * (asked.inference == "worker")
         with_gpus = node.gpus > 0 and any(one != "cpu" for one in device)
         try:
-            connection = NodeConnection(name, node, with_learner=with_learner, with_gpus=with_gpus, run=self._run)
+            connection = NodeConnection(
+                name,
+                node,
+                self._order,
+                self._models,
+                self._experiment.cluster,
+                with_learner=with_learner,
+                with_gpus=with_gpus,
+            )
         except Exception as error:  # whatever is wrong with one node, the others go on
             with self.lock:
                 self._refused[node.id] = str(error)

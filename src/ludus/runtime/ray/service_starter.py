@@ -1,4 +1,4 @@
-"""Processes of services on the nodes of a cluster: Ray finds a node that has what each of them needs."""
+"""Service processes on the nodes of a cluster. Ray chooses a node that has the resources of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
@@ -24,14 +24,15 @@ from ludus.system.guard import Guard
 from ludus.system.log_keeper import MOST_BYTES, LogKeeper
 from ludus.system.network import own_address_towards
 
+if TYPE_CHECKING:  # a service process must not load torch
+    from ludus.experiment import ClusterConfig
+
 LAST_WORDS_BYTES = 16_384
-"""Of a log that goes with its node's stand-in of the run folder, so much of the end is sent."""
-ENCODE = msgspec.msgpack.encode
-DECODE = msgspec.msgpack.decode
+"""Bytes at the end of a log that a node without the run folder sends to the controller."""
 
 
 class ServiceOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A service process that a node is to keep running."""
+    """An order to run a service process on a node."""
 
     run: str
     facts: bytes
@@ -48,19 +49,17 @@ class ServiceActorNews(msgspec.Struct, frozen=True):
 
 
 class ServiceActor:
-    """What Ray calls. All calls come in one thread, the first of the process: the kernel ends the service
-    with it."""
+    """A Ray actor that runs one service process. Ray makes all calls in the main thread, so the kernel ends the
+    service with this process."""
 
     def __init__(self) -> None:
         self._process: ServiceProcess | None = None
 
-    def facts(self, run: str, facts: bytes) -> tuple[str, bytes]:
-        """The node that it is on, and what is there."""
-        return ray.get_runtime_context().get_node_id(), ENCODE(NodeFacts.here(run, facts))
+    def facts(self, run: str, facts: bytes) -> NodeFacts:
+        return NodeFacts.here(run, facts)
 
-    def start(self, content: bytes, shared: bool) -> int:
-        """`shared`: the run folder can be seen here."""
-        order = DECODE(content, type=ServiceOrder)
+    def start(self, order: ServiceOrder, shared: bool) -> int:
+        """`shared`: the node uses the run folder itself."""
         os.environ.update(order.environment)
         self._shared = shared
         self._mirror = Mirror(order.run, order.facts, order.code, shared=shared)
@@ -81,18 +80,18 @@ class ServiceActor:
             self._process = ServiceProcess(launch, output, os.environ, self._guard)
         return self._process.pid
 
-    def look(self) -> bytes:
+    def look(self) -> ServiceActorNews:
         assert self._process is not None
         self._logs.look()
-        exit_code = self._process.exit_code  # first: its last words are there once it has ended
-        return ENCODE(ServiceActorNews(self._process.hear(), exit_code))
+        exit_code = self._process.exit_code  # before `hear`: once the process has ended, its last messages are there
+        return ServiceActorNews(self._process.hear(), exit_code)
 
     def leave(self) -> None:
         if self._process is not None:
             self._process.leave()
 
     def kill(self, within_s: float) -> bytes:
-        """Gives its last words, unless they are in the run folder."""
+        """Returns the end of its log, unless the log is in the run folder."""
         if self._process is None:
             return b""
         self._process.kill(within_s)
@@ -105,7 +104,7 @@ class ServiceActor:
 
 
 def _end_of(log: Path) -> bytes:
-    """Whole lines."""
+    """The last whole lines of a log."""
     try:
         content = log.read_bytes()
     except OSError:  # it has printed nothing
@@ -115,20 +114,18 @@ def _end_of(log: Path) -> bytes:
     return content[-LAST_WORDS_BYTES:].partition(b"\n")[2]
 
 
-POST: Any = ray.remote(max_restarts=0)(ServiceActor)
-
-
+SERVICE_ACTOR: Any = ray.remote(max_restarts=0)(ServiceActor)
 START_S = 120.0
-"""How long a node may take from the moment Ray has chosen it until the process is there."""
+"""Seconds that a node may take to start the process once Ray has chosen the node."""
 LOOK_EVERY_S = 0.25
 NODE_LABEL = "ray.io/node-id"
-"""That Ray gives to each node."""
+"""A label that Ray sets on each node."""
 WAIT_S = 1.0
 """Time is counted in waits of this length, so that a pause of this process does not count."""
 
 
 class RayServiceProcess:
-    """A process of a service on some node, tended by a thread of its own."""
+    """A service process on a node, watched by a thread of its own."""
 
     def __init__(
         self,
@@ -137,12 +134,10 @@ class RayServiceProcess:
         described: UserService,
         log: Path,
         refused: set[str],
-        *,
-        silent_after_s: float,
-        shared_folder: bool,
+        cluster: ClusterConfig,
     ) -> None:
-        """`name`: of the Ray actor; `log`: gets its last words if its node does not see the run folder;
-        `refused`: ids of nodes that have other code, which all processes share."""
+        """`name`: of the Ray actor; `log`: receives the last output if the node does not see the run folder;
+        `refused`: ids of nodes that have other code, shared by all processes."""
         self.pid: int | None = None
         self.host = self.node = self.node_id = ""
         self.exit_code: int | None = None
@@ -154,8 +149,7 @@ class RayServiceProcess:
         self._restart = described.restart
         self._log = log
         self._refused = refused
-        self._silent_after_s = silent_after_s
-        self._shared_folder = shared_folder
+        self._cluster = cluster
         self._said: list[ServiceNews] = []
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -165,7 +159,7 @@ class RayServiceProcess:
 
     @property
     def keeps_room(self) -> bool:
-        """What it needs is not for others: it runs, or is to be started again where it was."""
+        """Its resources stay reserved: the process runs, or is to be started again on its node."""
         has_ended = self.exit_code is not None or self._closed.is_set()
         return self.lost is None and (self._restart or not has_ended)
 
@@ -183,7 +177,7 @@ class RayServiceProcess:
             self._closed.set()
         with suppress(RayError, _Silent):
             if self.pid is not None and self.lost is None:
-                words = self._ask("kill", within_s, patience_s=within_s + self._silent_after_s)
+                words = self._ask("kill", within_s, patience_s=within_s + self._cluster.silent_after_s)
                 if words:
                     _append(self._log, words)
         with suppress(RayError, ValueError):
@@ -196,7 +190,7 @@ class RayServiceProcess:
         try:
             self._begin()
             while not self._closed.wait(LOOK_EVERY_S) and self.exit_code is None:
-                news = DECODE(self._ask("look"), type=ServiceActorNews)
+                news: ServiceActorNews = self._ask("look")
                 with self._lock:
                     self._said += news.said
                 self.exit_code = news.exit_code
@@ -214,9 +208,9 @@ class RayServiceProcess:
         return f"was lost with {where}: {str(error).strip().partition(chr(10))[0]}"
 
     def _new_actor(self) -> Any:
-        """It waits in Ray's queue until a node has room: this does not wait for that."""
+        """Returns at once; the actor waits in Ray's queue until a node has room."""
         others = {NODE_LABEL: f"!in({','.join(sorted(self._refused))})"} if self._refused else None
-        return POST.options(
+        return SERVICE_ACTOR.options(
             name=self._name,
             namespace=NAMESPACE,
             num_cpus=self.needed.cpus,
@@ -230,21 +224,20 @@ class RayServiceProcess:
     def _begin(self) -> None:
         order = self._order
         while True:
-            node_id, content = self._ask("facts", order.run, order.facts, patience_s=math.inf)
-            facts = DECODE(content, type=NodeFacts)
-            node = node_name(facts.host, node_id)
-            if (other := facts.other_code(node)) is None:
+            facts: NodeFacts = self._ask("facts", order.run, order.facts, patience_s=math.inf)
+            if (other := facts.other_code) is None:
                 break
-            self._refused.add(node_id)
+            self._refused.add(facts.node_id)
             self._go_elsewhere(other)
-        self.node_id, self.host, self.node = node_id, facts.host, node
+        self.node_id, self.host = facts.node_id, facts.host
+        self.node = node_name(facts.host, facts.node_id)
         self.waits_for = ""
-        shared = facts.sees_run and self._shared_folder
-        self.pid = self._ask("start", ENCODE(order), shared, patience_s=START_S)
+        shared = facts.sees_run and self._cluster.shared_folder
+        self.pid = self._ask("start", order, shared, patience_s=START_S)
 
     def _go_elsewhere(self, why: str) -> None:
-        """To a node that is not refused, if there is one that has what it needs."""
-        wanted = in_rays_words(self.needed)
+        """Move to a node that is not refused, if one has the resources."""
+        wanted = _ray_resources(self.needed)
         left = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in self._refused]
         if not any(_has(node["Resources"], wanted) for node in left):
             raise _Refused(why)
@@ -255,7 +248,7 @@ class RayServiceProcess:
                 self._actor = self._new_actor()
 
     def _ask(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
-        patience = self._silent_after_s if patience_s is None else patience_s
+        patience = self._cluster.silent_after_s if patience_s is None else patience_s
         answer = getattr(self._actor, method).remote(*arguments)
         waited = 0.0
         while waited < patience and not (self._closed.is_set() and method != "kill"):
@@ -266,22 +259,21 @@ class RayServiceProcess:
 
 
 class _Silent(Exception):  # noqa: N818
-    """The post does not answer."""
+    """The service actor does not answer."""
 
 
 class _Refused(Exception):  # noqa: N818
-    """The node cannot take it, nor can another."""
+    """No node can run the service."""
 
 
 class RayServiceStarter:
-    """A `Starter` for services that say what they need. This process has joined the cluster already."""
+    """A `Starter` for services that state their resources. This process has joined the cluster already."""
 
-    def __init__(self, folder: RunFolder, *, silent_after_s: float, shared_folder: bool) -> None:
+    def __init__(self, folder: RunFolder, cluster: ClusterConfig) -> None:
         self._folder = folder
-        self._silent_after_s = silent_after_s
-        self._shared_folder = shared_folder
+        self._cluster = cluster
         self._processes: dict[str, RayServiceProcess] = {}
-        """By name of the instance, the latest of each."""
+        """The latest process of each instance, by its name."""
         self._refused: set[str] = set()
         self._num_started = 0
 
@@ -314,25 +306,18 @@ class RayServiceStarter:
         )
         label = f"ludus-{run.name}-{os.getpid()}-service-{name}-{self._num_started}"
         self._processes[name] = RayServiceProcess(
-            label,
-            order,
-            described,
-            self._folder.logs / f"service-{name}.log",
-            self._refused,
-            silent_after_s=self._silent_after_s,
-            shared_folder=self._shared_folder,
+            label, order, described, self._folder.logs / f"service-{name}.log", self._refused, self._cluster
         )
         return self._processes[name]
 
     def look(self) -> None:
-        """Each post looks after its own."""
+        """Each process has a thread that watches it."""
 
     def close(self) -> None:
         self._processes = {}
 
     def taken(self) -> dict[str, list[Resources]]:
-        """What processes have of the nodes now, by the id of the node; under "" what those need that wait for
-        one."""
+        """Resources in use, by the id of the node; under "" those of processes that wait for a node."""
         found: dict[str, list[Resources]] = {}
         for one in tuple(self._processes.values()):
             if one.keeps_room:
@@ -341,11 +326,11 @@ class RayServiceStarter:
 
 
 def require_nodes(services: Mapping[str, UserService], nodes: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse what the cluster can never have room for. `nodes`: as Ray describes them."""
+    """Refuse services that the cluster can never run. `nodes`: as Ray describes them."""
     there = [(node_name(node["NodeManagerHostname"], node["NodeID"]), node["Resources"]) for node in nodes]
     total: dict[str, float] = {}
     for name, described in services.items():
-        needed = in_rays_words(described.resources or Resources())
+        needed = _ray_resources(described.resources or Resources())
         if not any(_has(has, needed) for _, has in there):
             seen = "; ".join(
                 f"{node} has " + ", ".join(f"{_amount(what, has.get(what, 0.0))}" for what in needed)
@@ -364,7 +349,7 @@ def require_nodes(services: Mapping[str, UserService], nodes: Iterable[Mapping[s
                 )
 
 
-def in_rays_words(needed: Resources) -> dict[str, float]:
+def _ray_resources(needed: Resources) -> dict[str, float]:
     found = {"CPU": needed.cpus, "GPU": needed.gpus, "memory": 1e6 * needed.memory_mb, **needed.custom}
     return {name: amount for name, amount in found.items() if amount}
 
@@ -382,7 +367,7 @@ def _append(log: Path, words: bytes) -> None:
 
 
 def _amount(what: str, much: float) -> str:
-    """In our words again."""
+    """An amount of a Ray resource, by the name that experiments use."""
     names = {"CPU": ("cpus", 1.0), "GPU": ("gpus", 1.0), "memory": ("memory_mb", 1e6)}
     name, unit = names.get(what, (what, 1.0))
     return f"{much / unit:g} {name}"

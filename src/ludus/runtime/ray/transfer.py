@@ -1,11 +1,11 @@
-"""What goes between the learner's node and the others: trajectories one way; weights, freed slots and how
-much was used the other way. The same slot has the same number on both nodes, and belongs to one side at a
-time."""
+"""Transfer between the learner's node and the others: trajectories one way; weights, freed slots and counts of used
+decisions the other way. A slot has the same number on both nodes and belongs to one side at a time."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -26,22 +26,18 @@ if TYPE_CHECKING:  # service processes read models from here and must not load t
     from ludus.runtime.shared_parts import SharedParts
 
 
-class _Head(msgspec.Struct, frozen=True):
-    header: bytes
-    """Describes the arrays (`system.arrays`)."""
-    num_bytes: int
-    """Of the body before it was compressed, as is the digest."""
-    compress: Compression = "none"
-    digest: bytes = b""
-    """Empty: the body is not checked."""
-
-
 class ArrayMessage(msgspec.Struct, frozen=True):
     """Named arrays on their way between nodes."""
 
-    head: bytes
+    header: bytes
+    """Describes the arrays (`system.arrays`)."""
     body: Any
-    """[bytes] uint8: where it arrives, in the memory of the object store and read only."""
+    """[bytes] uint8; on arrival it lies in the memory of the object store and is read-only."""
+    num_bytes: int
+    """The size of the body before compression; the digest is of that too."""
+    compress: Compression = "none"
+    digest: bytes = b""
+    """Empty: the body is not checked."""
 
 
 class Draft:
@@ -55,8 +51,7 @@ class Draft:
 
     def seal(self, compress: Compression = "none", *, digest: bool = False) -> ArrayMessage:
         checked = _digest(self._body) if digest else b""
-        head = _Head(self._header, len(self._body), compress, checked)
-        return ArrayMessage(msgspec.msgpack.encode(head), _smaller(self._body, compress))
+        return ArrayMessage(self._header, _smaller(self._body, compress), len(self._body), compress, checked)
 
 
 def pack(arrays: Mapping[str, Array]) -> ArrayMessage:
@@ -69,16 +64,12 @@ def pack(arrays: Mapping[str, Array]) -> ArrayMessage:
 
 def unpack(message: ArrayMessage) -> Tree:
     """The arrays, as views. Raises `WireError` if the message is not what was sent."""
-    try:
-        head = msgspec.msgpack.decode(message.head, type=_Head)
-    except msgspec.MsgspecError as error:
-        raise WireError(f"the head of a message between nodes does not read: {error}") from error
-    body = _larger(message.body, head.compress)
-    if len(body) != head.num_bytes:
-        raise WireError(f"a message of {head.num_bytes} bytes has {len(body)}")
-    if head.digest and _digest(body) != head.digest:
+    body = _larger(message.body, message.compress)
+    if len(body) != message.num_bytes:
+        raise WireError(f"a message of {message.num_bytes} bytes has {len(body)}")
+    if message.digest and _digest(body) != message.digest:
         raise WireError(f"a message of {len(body)} bytes does not match its digest")
-    return _decode(head.header, body)
+    return _decode(message.header, body)
 
 
 def _decode(header: bytes, body: Bytes) -> Tree:
@@ -114,8 +105,8 @@ CODES = "codes"
 
 
 def pack_slots(parts: SharedParts, codes: IntArray, compress: Compression) -> ArrayMessage:
-    """What a ring has given: slots, and marks where a hand-over ends. Of each slot only the rows that were
-    written, and the one after them."""
+    """Pack the entries of a ring: slots, and marks at the end of hand-overs. Only the rows of a slot that were
+    written, and the one after them, are sent."""
     shapes = {CODES: (codes.dtype, codes.shape)}
     gathered = {}
     for kind, pool in enumerate(parts.pools):
@@ -137,9 +128,9 @@ def pack_slots(parts: SharedParts, codes: IntArray, compress: Compression) -> Ar
     return draft.seal(compress)
 
 
-def put_slots(parts: SharedParts, parcel: ArrayMessage) -> IntArray:
-    """Write a parcel into the slots that it names; gives the codes for the ring."""
-    arrays = unpack(parcel)
+def put_slots(parts: SharedParts, message: ArrayMessage) -> IntArray:
+    """Write a message into the slots that it names; returns the codes for the ring."""
+    arrays = unpack(message)
     codes: IntArray = arrays[CODES]
     for kind, pool in enumerate(parts.pools):
         slots = _slots(parts, codes, kind)
@@ -169,7 +160,7 @@ def _rows(pool: SlotPool, slots: IntArray, lengths: IntArray) -> IntArray:
 
 
 class Counters:
-    """Turns what others have counted so far into what was added since; a count that begins again adds all."""
+    """Turns running totals of other processes into differences. A total that starts again counts in full."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, NDArray[np.float64]] = {}
@@ -182,24 +173,17 @@ class Counters:
 
 
 class PeerLost(Exception):  # noqa: N818
-    """The node that something was sent to is gone."""
-
-
-class Ticket(Protocol):
-    """A call that is on its way."""
-
-    def answer(self) -> bool | None:
-        """None while it is on its way; False: what came was no good. Raises `PeerLost` if nobody is there."""
+    """The other node is gone."""
 
 
 class Peer(Protocol):
-    """Another node, wherever it is. Calls return at once and arrive in order."""
+    """Another node. Calls return at once and arrive in order. The answer False refuses a message."""
 
-    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> Ticket: ...
-    def update(self, update: Update, weights: Any) -> Ticket:
-        """`weights`: what `share` gave, or None."""
+    def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> Future[bool]: ...
+    def update(self, update: Update, weights: Any) -> Future[bool]:
+        """`weights`: a result of `share`, or None."""
 
-    def share(self, parcel: ArrayMessage) -> Any:
+    def share(self, message: ArrayMessage) -> Any:
         """Put a message where many nodes can get it."""
 
 
@@ -214,7 +198,7 @@ class TrajectoryDelivery(msgspec.Struct, frozen=True):
 
 
 class UsedUp(msgspec.Struct, frozen=True):
-    """What the learner has done with the trajectories of one actor."""
+    """The learner's use of the trajectories of one actor."""
 
     actor: int
     epoch: int
@@ -231,17 +215,27 @@ class Update(msgspec.Struct, frozen=True):
     """Of the weights that come along; their arrays are named NUMBER/NAME, by their place in this list."""
 
 
+def _answer(call: Future[bool]) -> bool | None:
+    """None while the call is on its way. Raises `PeerLost` if the other node is gone, or failed at it."""
+    if not call.done():
+        return None
+    try:
+        return call.result()
+    except Exception as error:
+        raise PeerLost(str(error)) from error
+
+
 @dataclass
 class _Lane:
     """The way of one actor to the learner."""
 
     epoch: int
     present: bool = False
-    tickets: list[Ticket] = field(default_factory=list)
+    calls: list[Future[bool]] = field(default_factory=list)
 
 
 class TrajectorySender:
-    """On a node without the learner: takes the learner's part towards the actors."""
+    """Acts as the learner towards the actors of a node without the learner."""
 
     def __init__(
         self, parts: SharedParts, signals: Sequence[Signal], learner: Peer, *, compress: Compression, in_flight: int
@@ -285,21 +279,21 @@ class TrajectorySender:
             self.cut_off = True
 
     def _send(self, actor: int, lane: _Lane) -> None:
-        answers = [(ticket, ticket.answer()) for ticket in lane.tickets]
+        answers = [(call, _answer(call)) for call in lane.calls]
         if any(answer is False for _, answer in answers):
             raise PeerLost(f"what actor {actor} has sent was refused, and it lives")
-        lane.tickets = [ticket for ticket, answer in answers if answer is None]
+        lane.calls = [call for call, answer in answers if answer is None]
         present = bool(self._parts.present[actor])
         if not len(self._parts.ready[actor]) and present == lane.present:
             return
-        if len(lane.tickets) >= self._in_flight:
+        if len(lane.calls) >= self._in_flight:
             self.is_full = True
             return
-        parcel = pack_slots(self._parts, self._parts.ready[actor].take(), self._compress)
+        message = pack_slots(self._parts, self._parts.ready[actor].take(), self._compress)
         times = self._parts.actor_times[actor].tolist()
-        lane.tickets.append(self._learner.deliver(TrajectoryDelivery(actor, lane.epoch, present, times), parcel))
+        lane.calls.append(self._learner.deliver(TrajectoryDelivery(actor, lane.epoch, present, times), message))
         lane.present = present
-        self.bytes += parcel.body.nbytes
+        self.bytes += message.body.nbytes
 
     def take_in(self, update: Update, weights: ArrayMessage | None) -> bool:
         """News of the learner: actors that waited for it go on. False: the weights have to be sent again."""
@@ -329,25 +323,18 @@ class _Far:
     peer: Peer
     actors: dict[int, int] = field(default_factory=dict)
     """Epoch of each."""
-    ticket: Ticket | None = None
+    call: Future[bool] | None = None
+    """The latest message, until it is answered."""
     known: dict[str, ModelId] = field(default_factory=dict)
     used: dict[int, list[int]] = field(default_factory=dict)
 
 
 class TrajectoryReceiver:
-    """On the learner's node: takes the part of the actors on other nodes."""
+    """Acts on the learner's node as the actors of other nodes."""
 
-    def __init__(
-        self,
-        parts: SharedParts,
-        signals: Sequence[Signal],
-        learner_of: Callable[[int], int],
-        find_peer: Callable[[str], Peer],
-    ) -> None:
-        """`learner_of`: actor -> number of the worker that learns from it."""
+    def __init__(self, parts: SharedParts, signals: Sequence[Signal], find_peer: Callable[[str], Peer]) -> None:
         self._parts = parts
         self._signals = signals
-        self._learner_of = learner_of
         self._find_peer = find_peer
         self._nodes: dict[str, _Far] = {}
         self._clocks = Counters()
@@ -376,21 +363,21 @@ class TrajectoryReceiver:
     def absent(self, actor: int) -> None:
         """The actor has left in good order: the learner waits no longer, whether its last message arrived or not."""
         self._parts.present[actor] = False
-        self._signals[self._learner_of(actor)].notify()
+        self._signals[self._parts.learner_of(actor)].notify()
 
     @property
     def woken_by(self) -> Sequence[Signal]:
         """Signals by which the learner wakes actors on other nodes."""
         return [self._signals[actor] for far in self._nodes.values() for actor in far.actors]
 
-    def deliver(self, delivery: TrajectoryDelivery, parcel: ArrayMessage) -> bool:
+    def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> bool:
         actor = delivery.actor
         if not any(far.actors.get(actor) == delivery.epoch for far in self._nodes.values()):
             return False
-        self._parts.ready[actor].put(put_slots(self._parts, parcel))
+        self._parts.ready[actor].put(put_slots(self._parts, message))
         self._parts.actor_times[actor] += self._clocks.since(actor, delivery.times)
         self._parts.present[actor] = delivery.present
-        self._signals[self._learner_of(actor)].notify()
+        self._signals[self._parts.learner_of(actor)].notify()
         return True
 
     def step(self) -> None:
@@ -398,17 +385,17 @@ class TrajectoryReceiver:
         self.is_full = False
         for name, far in list(self._nodes.items()):
             try:
-                answer = True if far.ticket is None else far.ticket.answer()
+                answer = True if far.call is None else _answer(far.call)
                 if answer is False:
                     far.known.clear()
                 if answer is None:
                     self.is_full = True
                 else:
-                    far.ticket = self._tell(far)
+                    far.call = self._tell(far)
             except PeerLost:  # what it sends is refused from now on: if it lives, it tells the controller
                 del self._nodes[name]
 
-    def _tell(self, far: _Far) -> Ticket | None:
+    def _tell(self, far: _Far) -> Future[bool] | None:
         done = []
         for actor, epoch in far.actors.items():
             freed, used = self._parts.free[actor].take(), self._parts.used[actor].tolist()

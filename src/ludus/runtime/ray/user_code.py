@@ -1,5 +1,5 @@
-"""The user's own code on its way to the nodes: the files and packages that an experiment names and that are
-not installed. And the digest of our own code, which must be the same everywhere."""
+"""Transfer of the user's own code to the nodes: files and packages that an experiment names and that are not
+installed. All nodes must have the same code of Ludus, which its digest shows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import ray
 
 from ludus.config import ConfigError
 from ludus.data.records import ModelId
-from ludus.runtime.ray.connection import TemporaryHome
+from ludus.runtime.ray.connection import TemporaryHome, node_name
 from ludus.runtime.ray.transfer import ArrayMessage, unpack
 from ludus.store.files import safe_name
 from ludus.store.model_pool import Variant
@@ -35,7 +36,7 @@ _SKIPPED = {"__pycache__", ".git", ".venv", "node_modules"}
 
 
 class CodeArchive(msgspec.Struct, frozen=True):
-    """A folder that goes along: its address on the controller's node and the files, zipped."""
+    """A folder of user code: its path on the controller's node and its files, zipped."""
 
     folder: str
     content: bytes
@@ -52,8 +53,8 @@ def ludus_digest() -> str:
 
 
 def pack_code(experiment: Any) -> list[CodeArchive]:
-    """What an experiment (as JSON values) needs: of a file that it names the Python files and packages beside
-    it, of a package that is not installed all of it."""
+    """Pack the code that an experiment (as JSON values) names: a file with the Python files and packages beside it,
+    and whole packages that are not installed."""
     files = {Path(place).parent for place in _named(experiment) if place.endswith(".py")}
     packages = {_package(place) for place in _named(experiment) if not place.endswith(".py")}
     found = {folder: list(_beside(folder)) for folder in files if folder.is_dir()}
@@ -64,7 +65,7 @@ def pack_code(experiment: Any) -> list[CodeArchive]:
 
 
 def unpack_code(code: list[CodeArchive], place: Path) -> dict[str, str]:
-    """Puts the folders below `place`; gives where each is now."""
+    """Unpack the folders below `place`. Returns the new path of each."""
     places = {}
     for number, one in enumerate(code):
         target = place / str(number)
@@ -76,7 +77,7 @@ def unpack_code(code: list[CodeArchive], place: Path) -> dict[str, str]:
 
 
 def moved(experiment: Any, places: dict[str, str]) -> Any:
-    """The experiment with every path of a folder that went along as it is here."""
+    """The experiment with paths of packed folders replaced by those of this node."""
     if isinstance(experiment, dict):
         return {key: moved(value, places) for key, value in experiment.items()}
     if isinstance(experiment, list):
@@ -152,7 +153,7 @@ _SHARED = ("models", "checkpoints", "metrics", "logs")
 
 
 def sees(run: str, facts: bytes) -> bool:
-    """Whether this node has the run folder itself at this place, and not another one of that name."""
+    """Whether this node sees the run folder itself, and not another one of that name."""
     try:
         return (Path(run) / "run.json").read_bytes() == facts
     except OSError:
@@ -160,8 +161,8 @@ def sees(run: str, facts: bytes) -> bool:
 
 
 class Mirror:
-    """What the workers of a node take for their run folder. Where the run folder can be seen, models,
-    checkpoints and logs are its own; where not, models are a cache that is filled before anybody asks."""
+    """The run folder that the workers of a node use. If the node sees the real one, models, checkpoints and logs are
+    links to it; otherwise models are a cache, which is filled before a worker needs them."""
 
     def __init__(self, run: str, facts: bytes, code: list[CodeArchive], *, shared: bool) -> None:
         self._home = TemporaryHome(f"ludus-site-{safe_name(Path(run).name, 'run')}-")
@@ -184,11 +185,11 @@ class Mirror:
         sys.path[:0] = places.values()
         self.folder = RunFolder.open(self.path)
 
-    def keep_model(self, model: ModelId, variant: Variant, parcel: ArrayMessage | None, most: int) -> None:
-        """Into the cache, compared with its digest; those longest not asked for leave it. Without a parcel
-        it is there."""
-        if parcel is not None:
-            self.folder.models.publish(model, unpack(parcel), parent=None, variant=variant, facts={})
+    def keep_model(self, model: ModelId, variant: Variant, message: ArrayMessage | None, most: int) -> None:
+        """Put a model into the cache after its digest is checked; the least recently used models leave it. Without a
+        message the model is in the cache already."""
+        if message is not None:
+            self.folder.models.publish(model, unpack(message), parent=None, variant=variant, facts={})
         self._models[model] = None
         self._models.move_to_end(model)
         while len(self._models) > most:
@@ -202,22 +203,24 @@ class Mirror:
 class NodeFacts(msgspec.Struct, frozen=True):
     """Facts of a node, before anything is started on it."""
 
+    node_id: str
     host: str
-    pid: int
     code: str
     digest: str
     sees_run: bool
 
     @classmethod
     def here(cls, run: str, facts: bytes) -> NodeFacts:
-        return cls(socket.gethostname(), os.getpid(), CODE, ludus_digest(), sees(run, facts))
+        node_id = ray.get_runtime_context().get_node_id()
+        return cls(node_id, socket.gethostname(), CODE, ludus_digest(), sees(run, facts))
 
-    def other_code(self, node: str) -> str | None:
+    @property
+    def other_code(self) -> str | None:
         """Why the node cannot take part, if it has other code than this process."""
         ours = (CODE, ludus_digest())
         if (self.code, self.digest) == ours:
             return None
         return (
-            f"node {node} has {self.code} (digest {self.digest}), the controller has {ours[0]} "
-            f"(digest {ours[1]}): install the same version on it"
+            f"node {node_name(self.host, self.node_id)} has {self.code} (digest {self.digest}), the controller has "
+            f"{ours[0]} (digest {ours[1]}): install the same version on it"
         )

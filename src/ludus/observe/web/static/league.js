@@ -47,8 +47,8 @@ export function create(element, { source, fail }) {
       },
       {
         title: "score",
-        cell: (one) => (one.score === null ? "" : `${short(one.score)} ± ${short(1.96 * one.score_error)}`),
-        key: (one) => one.score,
+        cell: (one) => (one.score === null ? "" : `${short(one.score[0])} ± ${short(1.96 * one.score[1])}`),
+        key: (one) => one.score?.[0] ?? null,
         number: true,
         wide: true,
         when: (rows) => rows.some((one) => one.score !== null),
@@ -97,9 +97,9 @@ export function create(element, { source, fail }) {
     }
     const before = league;
     league = found;
-    const known = league.players.filter((one) => one.low !== null);
+    const known = league.players.filter((one) => one.elo_interval !== null);
     scale = known.length
-      ? [Math.min(...known.map((one) => one.low)), Math.max(...known.map((one) => one.high))]
+      ? [Math.min(...known.map((one) => one.elo_interval[0])), Math.max(...known.map((one) => one.elo_interval[1]))]
       : null;
     const { finished, evaluations, void: lost } = league.matches;
     caption.textContent =
@@ -185,23 +185,24 @@ function named(one) {
     {},
     playerLink(one.id),
     ...one.tags.flatMap((tag) => [" ", make("span", { class: "tag" }, tag)]),
-    ...(one.opponents === null
+    ...(one.lineage === null
       ? []
       : [" ", make("span", { class: "tag learns" }, one.active ? "learns" : "waits")]),
   );
 }
 
 function errorBar(one, scale) {
-  if (one.low === null || scale === null || scale[0] === scale[1]) return "";
+  if (one.elo_interval === null || scale === null || scale[0] === scale[1]) return "";
   const x = (value) => 4 + (112 * (value - scale[0])) / (scale[1] - scale[0]);
-  const half = Math.round((one.high - one.low) / 2);
+  const [low, high] = one.elo_interval;
+  const half = Math.round((high - low) / 2);
   return make(
     "span",
     { class: "interval" },
     makeSvg(
       "svg",
       { viewBox: "0 0 120 14", width: 120, height: 14, "aria-hidden": "true" },
-      makeSvg("path", { d: whisker(x(one.low), x(one.high)) }),
+      makeSvg("path", { d: whisker(x(low), x(high)) }),
       makeSvg("circle", { cx: x(one.elo), cy: 7, r: 3 }),
     ),
     half ? `±${half}` : "by definition",

@@ -30,9 +30,9 @@ export class LineageTree {
     if (!width || !this.players.length || (width === this.drawn?.width && this.players === this.drawn.players))
       return;
     this.drawn = { width, players: this.players };
-    const learning = this.players.filter((player) => player.opponents !== null);
+    const learning = this.players.filter((player) => player.lineage !== null);
     const lanes = new Map(learning.map((player, lane) => [player.id, lane]));
-    const others = this.players.filter((player) => player.opponents === null && !lanes.has(player.parent));
+    const others = this.players.filter((player) => player.lineage === null && !lanes.has(player.parent));
     const most = Math.max(1, ...this.players.map((player) => player.decisions));
     const ratings = this.players.map((player) => player.elo).filter((value) => value !== null);
     const [low, high] = [Math.min(...ratings), Math.max(...ratings)];
@@ -69,8 +69,9 @@ export class LineageTree {
     }
     for (const player of learning) {
       const lane = y(lanes.get(player.id));
-      player.starts.forEach((start, number) => {
-        const [at, from] = [x(start.decisions), lanes.get(start.origin)];
+      player.lineage.forEach((start, number) => {
+        const origin = start.donor ?? start.model?.split(":")[0];
+        const [at, from] = [x(start.decisions), lanes.get(origin)];
         if (from !== undefined && from !== lanes.get(player.id)) {
           picture.append(makeSvg("line", { x1: at, x2: at, y1: y(from), y2: lane, class: "taken" }));
         }
@@ -78,7 +79,7 @@ export class LineageTree {
       });
     }
     for (const player of this.players) {
-      if (player.opponents !== null || !lanes.has(player.parent)) continue;
+      if (player.lineage !== null || !lanes.has(player.parent)) continue;
       const [at, lane] = [x(player.decisions), y(lanes.get(player.parent))];
       picture.append(
         link(

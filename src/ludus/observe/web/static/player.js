@@ -86,14 +86,14 @@ export function create(element, { argument: player }) {
   function render(_, one) {
     const line = one.line;
     const facts = [
-      ["Elo", elo(line.elo), line.low === null ? "" : `${elo(line.low)} to ${elo(line.high)}`],
+      ["Elo", elo(line.elo), line.elo_interval === null ? "" : line.elo_interval.map(elo).join(" to ")],
       ["role", line.role, line.tags.join(", ")],
       ["trained on", short(line.decisions), "decisions"],
       ["games", whole(line.games), "after old ones have faded"],
       ["share of Nash", percent(line.equilibrium, 1)],
-      ["model", line.model ?? UNKNOWN, line.reason],
+      ["model", line.latest_model ?? line.model ?? UNKNOWN, line.reason],
     ];
-    if (line.score !== null) facts.push(["score", short(line.score), `± ${short(1.96 * line.score_error)}`]);
+    if (line.score !== null) facts.push(["score", short(line.score[0]), `± ${short(1.96 * line.score[1])}`]);
     about.replaceChildren(
       ...facts.map(([name, value, more]) =>
         make(

@@ -15,7 +15,7 @@ export function create(element) {
   observer.observe(picture);
 
   function render(_, top) {
-    shown = top;
+    shown = top.why_not ? { layers: [] } : top.measures;
     if (top.why_not) {
       words.replaceChildren(make("p", {}, `Nothing to draw: ${top.why_not}.`));
     } else {
@@ -23,27 +23,27 @@ export function create(element) {
         make(
           "p",
           {},
-          `Who beats whom is ${within(top.transitive_share, (value) => percent(value))} skill; `,
-          `the rest goes in circles. The equilibrium needs ${within(top.effective_players, short)} players; `,
-          `their diversity is ${within(top.effective_diversity, short)}.`,
+          `Who beats whom is ${within(shown.transitive_share, (value) => percent(value))} skill; `,
+          `the rest goes in circles. The equilibrium needs ${within(shown.effective_players, short)} players; `,
+          `their diversity is ${within(shown.effective_diversity, short)}.`,
         ),
         make(
           "p",
           { class: "faint" },
           "Each bar is a layer of snapshots that beat each other in circles: the higher, the stronger against ",
-          `the whole league; the wider, the more there are. ${percent(top.pairs_met)} of the pairs have met.`,
+          `the whole league; the wider, the more there are. ${percent(shown.pairs_met)} of the pairs have met.`,
         ),
       );
     }
     list.replaceChildren(
-      ...top.layers.map((layer) =>
+      ...shown.layers.map((layer) =>
         make(
           "li",
           {},
           make(
             "span",
             { class: "faint" },
-            `strength ${short(layer.strength)} (${short(layer.low)} to ${short(layer.high)}): `,
+            `strength ${within(layer.strength, short)}: `,
           ),
           ...layer.players.flatMap((player, number) => [number ? ", " : "", playerLink(player)]),
         ),
@@ -61,8 +61,8 @@ export function create(element) {
     const height = Math.max(260, Math.min(1000, 14 * shown.layers.length + 80));
     const [left, right, above, below] = [64, 12, 14, 34];
     const widest = Math.max(...shown.layers.map((layer) => layer.players.length));
-    const low = Math.min(...shown.layers.map((layer) => layer.low));
-    const high = Math.max(...shown.layers.map((layer) => layer.high));
+    const low = Math.min(...shown.layers.map((layer) => layer.strength.low));
+    const high = Math.max(...shown.layers.map((layer) => layer.strength.high));
     const y = (strength) => above + ((height - above - below) * (high - strength)) / Math.max(high - low, 1e-9);
     const middle = left + (width - left - right) / 2;
     const unit = Math.min((width - left - right) / widest, WIDEST_PLAYER);
@@ -80,12 +80,12 @@ export function create(element) {
       );
     }
     const edge = (sign) =>
-      shown.layers.map((layer) => `${middle + (sign * unit * layer.players.length) / 2},${y(layer.strength)}`);
+      shown.layers.map((layer) => `${middle + (sign * unit * layer.players.length) / 2},${y(layer.strength.value)}`);
     svg.append(makeSvg("polygon", { points: [...edge(-1), ...edge(1).reverse()].join(" "), class: "outline" }));
     for (const layer of shown.layers) {
-      const [count, at] = [layer.players.length, y(layer.strength)];
+      const [count, at] = [layer.players.length, y(layer.strength.value)];
       svg.append(
-        makeSvg("line", { x1: middle, x2: middle, y1: y(layer.low), y2: y(layer.high), class: "error" }),
+        makeSvg("line", { x1: middle, x2: middle, y1: y(layer.strength.low), y2: y(layer.strength.high), class: "error" }),
         makeSvg("line", {
           x1: middle - (unit * count) / 2,
           x2: middle + (unit * count) / 2,
@@ -95,7 +95,7 @@ export function create(element) {
         }),
       );
       layer.players.forEach((player, number) => {
-        const text = `${player}: strength of its layer ${short(layer.strength)}, ${count} in it`;
+        const text = `${player}: strength of its layer ${short(layer.strength.value)}, ${count} in it`;
         svg.append(
           makeSvg(
             "a",
@@ -131,6 +131,6 @@ export function create(element) {
 
 function within(estimate, shown) {
   if (estimate === null) return "unknown";
-  const [value, low, high] = estimate.map(shown);
+  const [value, low, high] = [estimate.value, estimate.low, estimate.high].map((one) => shown(one));
   return low === high ? value : `${value} (${low} to ${high})`;
 }

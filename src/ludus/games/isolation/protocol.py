@@ -1,9 +1,8 @@
-"""The trainer's end of a host: starts the process and exchanges commands and messages with it."""
+"""Hosts of isolated games: the arrays and messages that they share with the trainer, and the trainer's end of one."""
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import struct
@@ -11,22 +10,133 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from ludus.data.specs import GameSpec
+from ludus.games.game import Actions, NewArray, StrategyView, TableView, allocate_actions
 from ludus.games.isolation import boot
-from ludus.games.isolation.shared import DONE, MESSAGE, FromHost, HostFailed, HostLaunch, ToHost
 from ludus.system.process import ENDING_S, GuardedProcess
 
-PATIENCE_S = 0.2
-"""How long an answer is waited for before its deadline is looked at."""
-_TAIL = 8192
-"""Bytes at the end of the log that are searched for the last words."""
+_TAIL = 8192  # bytes at the end of the log that are searched for the last words
 _LONGEST_LOG = 2**20
 _FATAL = "Fatal Python error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedTables:
+    """All tables of a batch, or a part of them."""
+
+    view: TableView
+    actions: Actions
+    chosen: Actions
+    """Choices of a scripted player of the game."""
+    asked: NDArray[np.bool_]
+    """[tables, seats]: the seats that it is to choose for."""
+    fresh: NDArray[np.bool_]
+    """[tables]: those to be reset, with `seeds`."""
+    seeds: NDArray[np.uint64]
+    strategy: StrategyView | None
+
+    @classmethod
+    def allocate(
+        cls, spec: GameSpec, num_tables: int, strategy: tuple[int, int] | None, new: NewArray = np.zeros
+    ) -> SharedTables:
+        """Both sides allocate in the same order from the same memory, and so see the same arrays."""
+        seats = (num_tables, spec.num_seats)
+        return cls(
+            view=TableView.allocate(spec, num_tables, new),
+            actions=allocate_actions(spec, num_tables, new),
+            chosen=allocate_actions(spec, num_tables, new),
+            asked=new(seats, np.dtype(np.bool_)),
+            fresh=new((num_tables,), np.dtype(np.bool_)),
+            seeds=new((num_tables,), np.dtype(np.uint64)),
+            strategy=None
+            if strategy is None
+            else StrategyView(
+                build_order=new((*seats, strategy[0]), np.dtype(np.int16)),
+                built=new((*seats, strategy[1]), np.dtype(np.bool_)),
+            ),
+        )
+
+    def part(self, start: int, stop: int) -> SharedTables:
+        """The tables from `start` up to `stop`."""
+        cut: SharedTables = _cut(self, slice(start, stop))
+        return cut
+
+
+def _cut(value: Any, tables: slice) -> Any:
+    """The part of every array in a nest of dataclasses, tuples and trees."""
+    if isinstance(value, np.ndarray):
+        return value[tables]
+    if isinstance(value, tuple):
+        return tuple(_cut(item, tables) for item in value)
+    if isinstance(value, dict):
+        return {name: _cut(item, tables) for name, item in value.items()}
+    changes = {} if value is None else {part.name: _cut(getattr(value, part.name), tables) for part in fields(value)}
+    return replace(value, **changes) if changes else value
+
+
+STEP, RESET, MESSAGE, DONE = b"s", b"r", b"m", b"."
+
+
+class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """The first message to a host: which game, and which of its tables."""
+
+    game: str
+    options: dict[str, Any]
+    needs_display: bool
+    start: int = 0
+    stop: int = 0
+    """The host plays the tables from `start` up to `stop` of shared memory; none: it only describes the game."""
+    num_tables: int = 0
+
+
+class HostHello(msgspec.Struct, frozen=True, kw_only=True, tag_field="message", tag="hello"):
+    """The first answer: describes the game."""
+
+    spec: dict[str, Any]
+    bots: tuple[str, ...]
+    has_pictures: bool = False
+    strategy: tuple[int, int] | None = None
+    """If seats build things: the length of a build order, and the number of facts."""
+
+
+class HostFailed(msgspec.Struct, frozen=True, tag_field="message", tag="failed"):
+    """The host ends."""
+
+    kind: str
+    """`raised`: the game raised an error; `garbage`: its tables are in an impossible state."""
+    reason: str
+
+
+class BotAct(msgspec.Struct, frozen=True, tag_field="message", tag="bot_act"):
+    """A scripted player chooses for the rows that shared memory marks."""
+
+    bot: str
+    seed: int
+
+
+class DrawTable(msgspec.Struct, frozen=True, tag_field="message", tag="draw"):
+    table: int
+    seat: int | None
+
+
+class TablePicture(msgspec.Struct, frozen=True, tag_field="message", tag="picture"):
+    height: int
+    width: int
+    rgb: bytes
+
+
+ToHost = BotAct | DrawTable
+FromHost = HostHello | HostFailed | TablePicture
 
 
 class HostLost(Exception):  # noqa: N818 - what has happened, as in `CanLoseTables.lost`
@@ -46,7 +156,6 @@ class HostProcess(GuardedProcess):
         self.fd = self._commands = self.control.fileno()
         """Descriptors for answers and for commands."""
         self._pipes: tuple[int, ...] = ()
-        self._listen_to(self.fd)
         # The same interpreter finds what this process finds; another one has libraries of its own.
         folders = [folder or os.getcwd() for folder in sys.path] if python is None else []
         try:
@@ -72,7 +181,6 @@ class HostProcess(GuardedProcess):
         theirs, self._commands = os.pipe()
         self.fd, answers = os.pipe()
         self._pipes = (self._commands, self.fd)
-        self._listen_to(self.fd)
         with suppress(OSError):
             for handle in (fd, theirs, answers):
                 send_handle(self.control, handle, self.pid)
@@ -88,21 +196,10 @@ class HostProcess(GuardedProcess):
         with suppress(OSError):
             self.control.send_bytes(msgspec.msgpack.encode(message))
 
-    def listen(self) -> bytes:
-        """The first byte of the next answer, mostly `DONE`; empty if the host is gone. Raises `BlockingIOError` if
-        the host is silent for `PATIENCE_S`."""
-        if not self._poll.poll(PATIENCE_S * 1000):
-            raise BlockingIOError
+    def receive(self) -> FromHost | None:
+        """Read an answer that has begun to arrive: a message, or None for a plain `DONE`. Raises `HostLost`."""
         try:
-            return os.read(self.fd, 1)
-        except ConnectionError:
-            return b""
-
-    def receive(self, told: bytes | None = None) -> FromHost | None:
-        """The next answer: a message, or None for a plain `DONE`. Raises `HostLost`. `told`: its first byte, if
-        `listen` has read it."""
-        try:
-            told = self.listen() if told is None else told
+            told = os.read(self.fd, 1)
             if told == DONE:
                 return None
             if told != MESSAGE:
@@ -135,10 +232,6 @@ class HostProcess(GuardedProcess):
     def kill(self) -> None:
         super().kill()
         self._log.close()
-
-    def _listen_to(self, fd: int) -> None:
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
 
     def _how_it_ended(self) -> str:
         code = self.end()
