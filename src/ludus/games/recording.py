@@ -101,6 +101,10 @@ class RecordedTables(WrappedTables):
         self._actions = [_Log(allocate(kind.action.arrays, ()), self.num_tables) for kind in game.spec.kinds]
         self._seen = ViewDigest(game.spec, self.num_tables)
 
+    def __getattr__(self, name: str) -> Any:
+        """What a game offers to its own bots, such as SlimeVolley's baseline."""
+        return getattr(self.game, name)
+
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self.game.reset(tables, seeds)
         self._seeds[tables] = seeds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ class TreeBatch(ArrayTables):
         super().__init__(spec, num_tables)
         (kind,) = spec.kinds
         (self._head,) = kind.action.heads
-        self._root: Any = root  # hashable, which the protocol of a state cannot say
-        self._tree = tree = _flat(self._root)
+        self._root = root
+        self._tree = tree = _flat(cast("Any", root))  # hashable, which the protocol of a state does not say
         self._moves = _moves(tree)
         # Rows of the view per node. Only the seat to move has legal actions.
         self._reward = tree.returns.astype(np.float32)
@@ -86,7 +86,7 @@ class TreeBatch(ArrayTables):
         while node > 0:
             path.append(int(self._tree.action[node]))
             node = int(self._tree.parent[node])
-        state: TreeState = self._root
+        state = self._root
         for action in reversed(path):
             state = state.child(action)
         return state

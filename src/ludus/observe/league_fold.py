@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ludus.config import apply_encoded, apply_read, decode, read
-from ludus.data.records import AnyEvent, Match, MatchFinished, MatchVoid, Result, RunStarted, SettingsChanged
+from ludus.data.records import AnyEvent, Match, MatchFinished, MatchVoid, RunStarted, SettingsChanged
 from ludus.data.specs import GameSpec
 from ludus.league.league import League
 from ludus.league.matches import changed_incarnation
@@ -223,7 +223,7 @@ class RunFold:
         """Fold new events; return whether there were any."""
         before = self.seen
         if not self._rate_every:
-            self._rate_every = max(1, self.ledger.counts()["match_finished"] // (2 * POINTS))
+            self._rate_every = max(1, self.ledger.counts()["match_finished"] // POINTS)
             self._rate_at = self._rate_every
         for row, event in self.ledger.replay(before):
             self._apply(event)
@@ -336,7 +336,12 @@ class RunFold:
                 assert entry is not None, "the league has accepted the result"
                 self.ended.append(ListedMatch.of(entry.match, "finished"))
                 if not entry.stale and not changed_incarnation(result):
-                    self._count(entry.match, result)
+                    for (a, b), (wins, draws, losses, _) in pair_counts(entry.match, result).items():
+                        games = wins + draws + losses
+                        self.results.append(PairResult(a, b, wins + draws / 2, games, self.decisions))
+                if self.league.matches.finished >= self._rate_at:
+                    self._rate_at += self._rate_every
+                    self._rate()
                 return
             case MatchVoid():
                 entry = open_before.get(event.match_id)
@@ -351,26 +356,19 @@ class RunFold:
                 pass
         self.league.apply(event)
 
-    def _count(self, match: Match, result: Result) -> None:
-        for (a, b), (wins, draws, losses, _) in pair_counts(match, result).items():
-            games = wins + draws + losses
-            self.results.append(PairResult(a, b, wins + draws / 2, games, self.decisions))
-        if len(self.results) >= self._rate_at:
-            self._rate_at += self._rate_every
-            self._rate()
-
     def _rate(self) -> None:
         """Add the ratings of now; of too many, every second is kept."""
         players = self.league.candidates.players
         anchor = next((player.id for player in players if player.scripted), players[0].id)
         games, points = self.league.payoffs.combined.counts([player.id for player in players])
         met = np.flatnonzero(games.sum(axis=1) > 0)
+        if anchor not in (names := [players[one].id for one in met]):
+            return
+        block = np.ix_(met, met)
         elo = {}
-        if anchor in (names := [players[one].id for one in met]):
-            block = np.ix_(met, met)
-            for rating in fit_elo(names, games[block], points[block], anchor=anchor).values():
-                if rating.elo is not None and rating.standard_error is not None:
-                    elo[rating.player] = (rating.elo, rating.standard_error)
+        for rating in fit_elo(names, games[block], points[block], anchor=anchor).values():
+            if rating.elo is not None and rating.standard_error is not None:
+                elo[rating.player] = (rating.elo, rating.standard_error)
         self.ratings.append(RatingPoint(self.decisions, anchor, elo))
         if len(self.ratings) >= 2 * POINTS:
             self.ratings = self.ratings[1::2]

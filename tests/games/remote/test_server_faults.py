@@ -30,7 +30,7 @@ from ludus.games.remote.messages import (
     PROTOCOL,
     SERVICE,
     Act,
-    Actions as Chosen,
+    ChosenActions,
     Draw,
     Hello,
     Join,
@@ -252,7 +252,7 @@ def kuhn_view(**changes: object) -> list[Buffer]:
     ("answer", "said"),
     [
         (b"\xff" * 40, "nonsense"),
-        (pack(Chosen()), "actions to reset"),
+        (pack(ChosenActions()), "actions to reset"),
         (pack(View(), [bytes(7)]), "7 bytes"),
         (pack(View()), "0 bytes"),
         (pack(View(lost={"two": "x"}), kuhn_view()), "lost tables are 0 to 1"),
@@ -271,7 +271,7 @@ def test_nonsense_from_a_server_loses_the_tables(answer: bytes, said: str) -> No
 
 
 def test_nonsense_from_a_bot_loses_the_tables() -> None:
-    with answering(pack(Chosen(), [bytes(3)])) as server:
+    with answering(pack(ChosenActions(), [bytes(3)])) as server:
         source = kuhn_at(server)
         batch = source.tables(2)
         batch.view.legal[0]["move"][:] = True

@@ -28,8 +28,8 @@ from ludus.games.remote.client import GameClient, PlayStream, ServerAccess, Serv
 from ludus.games.remote.messages import (
     PROTOCOL,
     SERVICE,
-    Actions as Chosen,
     AnyAnswer,
+    ChosenActions,
     Hello,
     Reset,
     Shortcut,
@@ -240,7 +240,7 @@ def test_refusals_come_by_the_stream() -> None:
         batch.close()
 
 
-@pytest.mark.parametrize("answer", [b"\xff", pack(View()), pack(View(), [bytes(7)]), pack(Chosen())])
+@pytest.mark.parametrize("answer", [b"\xff", pack(View()), pack(View(), [bytes(7)]), pack(ChosenActions())])
 def test_nonsense_by_the_shortcut_loses_the_tables(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving("kuhn") as server:
         batch = RemoteBatch(ServerAccess(server=server), "kuhn", {}, resolve("kuhn").spec, 2)

@@ -162,7 +162,7 @@ class RemoteBatch:
         try:
             answer, body = self._stream.ask(request, arrays)
             if not isinstance(answer, kind):
-                raise WireError(f"{type(answer).__name__.lower()} to {type(request).__name__.lower()}")
+                raise WireError(f"{answer.__struct_config__.tag} to {request.__struct_config__.tag}")
             return read(answer, body)
         except ServerLost as error:
             self._lose(str(error))
