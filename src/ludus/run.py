@@ -236,7 +236,8 @@ class Run:
 
 def _as_text(league: League, summary: LeagueSummary, opponents: tuple[str, ...]) -> str:
     """The table of `ludus league`, without colours."""
-    console = Console(width=TABLE_WIDTH, color_system=None, highlight=False, force_terminal=False)
+    # rich would display a captured table as well where it finds itself in a notebook.
+    console = Console(width=TABLE_WIDTH, color_system=None, highlight=False, force_terminal=False, force_jupyter=False)
     with console.capture() as captured:
         console.print(league_table(league, summary, opponents))
         if league.num_teams > 1:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.config import ConfigError, apply_overrides, diff, encode
-from ludus.data.addresses import files_being_loaded
+from ludus.data.addresses import files_being_loaded, forget_changed_files
 from ludus.data.records import ChangeSettings
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
@@ -73,6 +73,7 @@ def train(
         ConfigError: a setting that does not exist or does not fit; the message offers the nearest name.
         KeyboardInterrupt: after the state was saved.
     """
+    forget_changed_files()
     named = {"budget": budget, "runtime": runtime, "actors": actors}
     settings = {**overrides, **{name: value for name, value in named.items() if value is not None}}
     plan = Plan.make(what, run=run, resume=resume, settings=settings, actors=actors, address=address)

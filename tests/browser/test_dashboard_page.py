@@ -78,7 +78,9 @@ def test_the_league_shows_the_numbers_of_ludus_league(
 ) -> None:
     expected = league_json(run.path)
     page = shown(open_page(address), "league")
-    page.locator("table caption", has_text="Players of the league").wait_for(state="attached")
+    page.locator("table", has=page.locator("caption", has_text="Players of the league")).locator(
+        "tbody tr"
+    ).first.wait_for()
     rows = {cells[0].split()[0]: cells for cells in table(page, "Players of the league")}
     assert set(rows) == {one["id"] for one in expected["players"]}
     for one in expected["players"]:
@@ -115,7 +117,21 @@ def test_the_league_shows_the_numbers_of_ludus_league(
             assert text.endswith("have met too seldom")
         else:
             assert int(re.search(r"wins (\d+) %", text)[1]) == pytest.approx(100 * rate, abs=0.6)
-    for order in ("cluster", "joined", "rating"):
+    with page.expect_response("**/data/top"):
+        page.get_by_role("button", name="cluster", exact=True).click()
+    layer_of = {
+        player: number for number, layer in enumerate(expected["measures"]["layers"]) for player in layer["players"]
+    }
+    clustered = sorted(names, key=lambda name: layer_of.get(name, len(layer_of)))
+    assert clustered != names
+    page.wait_for_timeout(200)
+    heat.focus()
+    for _ in names[1:]:
+        page.keyboard.press("ArrowLeft")
+    for other in clustered[1:]:
+        page.keyboard.press("ArrowRight")
+        assert told.inner_text().startswith(f"{clustered[0]} against {other}: ")
+    for order in ("joined", "rating"):
         page.get_by_role("button", name=order, exact=True).click()
     assert page.locator(".lineage a").count() > len(names)
     assert page.locator(".opponents li").count() > 0

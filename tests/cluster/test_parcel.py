@@ -56,7 +56,7 @@ def test_a_damaged_parcel_is_refused() -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="compress is 'gzip', not one of .*none.*lz4.*zstd"):
+    with pytest.raises(ValueError, match=r"compress is 'gzip', not one of .*none.*lz4.*zstd"):
         ClusterConfig(compress="gzip")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="in_flight must be at least 1, got 0"):
         ClusterConfig(in_flight=0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ludus.data.addresses import FILE_ATTRIBUTE, address_of, load_address, load_file
+from ludus.data.addresses import FILE_ATTRIBUTE, address_of, forget_changed_files, load_address, load_file
 
 SOURCE = """
 from dataclasses import dataclass
@@ -46,6 +46,16 @@ def test_a_file_is_loaded_once_per_absolute_path(duel_file: Path, monkeypatch: p
     assert sys.modules[module.__name__] is module
     assert module.__name__.startswith("ludus_file_")
     assert module.Duel().lives == 3
+
+
+def test_a_file_that_has_changed_is_loaded_again_once_it_is_forgotten(duel_file: Path) -> None:
+    module = load_file(duel_file)
+    forget_changed_files()
+    assert load_file(duel_file) is module, "unchanged"
+    duel_file.write_text(SOURCE.replace("class Duel", "class Battle"))
+    assert load_file(duel_file) is module, "not in the middle of a run"
+    forget_changed_files()
+    assert hasattr(load_file(duel_file), "Battle")
 
 
 def test_a_file_that_raises_leaves_nothing_behind(tmp_path: Path) -> None:

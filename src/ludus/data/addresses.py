@@ -15,6 +15,8 @@ from typing import Any
 from ludus.data.checks import did_you_mean, nearest
 
 FILE_ATTRIBUTE = "__ludus_file__"  # attribute of a module loaded from a file: its absolute path
+_PREFIX = "ludus_file_"  # of the names of such modules
+_STAMP_ATTRIBUTE = "__ludus_stamp__"  # time of the last change of that file when it was loaded
 
 _loading = threading.local()
 
@@ -30,7 +32,7 @@ def load_file(path: str | Path) -> ModuleType:
     main = sys.modules.get("__main__")
     if main is not None and _script_of(main) == str(file):
         return main
-    name = f"ludus_file_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
+    name = f"{_PREFIX}{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     if not file.is_file():
@@ -40,6 +42,7 @@ def load_file(path: str | Path) -> ModuleType:
         raise ImportError(f"{str(path)!r} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     setattr(module, FILE_ATTRIBUTE, str(file))
+    setattr(module, _STAMP_ATTRIBUTE, file.stat().st_mtime_ns)
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     sys.modules[name] = module  # before execution: dataclasses look their own module up
@@ -53,6 +56,16 @@ def load_file(path: str | Path) -> ModuleType:
     finally:
         _loading.files = before
     return module
+
+
+def forget_changed_files() -> None:
+    """Forget files that have changed since they were loaded. A notebook edits a file and trains again: without this,
+    the notebook would keep the old classes while workers load the new ones."""
+    for name in [name for name in sys.modules if name.startswith(_PREFIX)]:
+        module = sys.modules[name]
+        file = Path(getattr(module, FILE_ATTRIBUTE))
+        if not file.is_file() or file.stat().st_mtime_ns != getattr(module, _STAMP_ATTRIBUTE):
+            del sys.modules[name]
 
 
 def load_address(address: str) -> Any:
@@ -83,7 +96,9 @@ def address_of(obj: Any) -> str:
     if place is None and module_name == "__main__":
         place = _script_of(module)
         if place is None:
-            raise ValueError(f"{name} has no address: it was written at a prompt; put it into a file")
+            raise ValueError(
+                f"{name} has no address: it was written at a prompt; put it into a file (in a notebook: %%writefile)"
+            )
     return f"{place or module_name}:{name}"
 
 

@@ -74,7 +74,7 @@ export function create(element, { source, fail }) {
         order = chosen;
         if (order === "cluster" && layers === null)
           source.get("top").then((top) => {
-            layers = top.layers;
+            layers = top.why_not ? [] : top.measures.layers;
             drawMap();
           }, fail);
         drawMap();
