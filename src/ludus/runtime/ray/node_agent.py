@@ -425,15 +425,17 @@ class RayPeer(Peer):
             raise PeerLost(str(error)) from error
 
     def deliver(self, delivery: TrajectoryDelivery, message: ArrayMessage) -> Future[bool]:
-        return _future(self._agent.deliver.remote(delivery, message))
+        return self._call("deliver", delivery, message)
 
     def update(self, update: Update, weights: Any) -> Future[bool]:
-        return _future(self._agent.update.remote(update, weights))
+        return self._call("update", update, weights)
 
     def share(self, message: ArrayMessage) -> Any:
         return ray.put(message)
 
-
-def _future(call: Any) -> Future[bool]:
-    future: Future[bool] = call.future()
-    return future
+    def _call(self, method: str, *arguments: Any) -> Future[bool]:
+        # A handle from `get_actor` does not know the group of a method. Without it the weights that `spawn` waits
+        # for would wait for `spawn`.
+        call = getattr(self._agent, method).options(concurrency_group="traffic")
+        answer: Future[bool] = call.remote(*arguments).future()
+        return answer
