@@ -33,6 +33,8 @@ from ludus.store.run_folder import RunFolder
 
 Trainable = Experiment | Callable[[], Experiment] | GameSource | str | PathLike[str]
 """A recipe's name, a game or its address, an experiment or a function that returns one, FILE.py:NAME or FILE.yaml."""
+DEFAULT = "connect_four"
+"""The recipe that is trained if none is named."""
 
 
 def train(
@@ -141,7 +143,7 @@ class Plan:
                 raise ConfigError(f"resume takes the experiment from the run folder; leave out {what!r}")
             plan = _resumed(open_run(run), settings)
         else:
-            plan = _new("connect_four" if what is None else what, run, settings)
+            plan = _new(DEFAULT if what is None else what, run, settings)
         experiment = plan.initial.experiment
         starting.require_cluster_for(address, experiment.runtime)
         starting.require_room(experiment, address)
@@ -207,6 +209,36 @@ def _resumed(folder: RunFolder, settings: Mapping[str, Any]) -> Plan:
     if now is not None and experiment != before:
         _require_replay(folder, initial.planned)
     return Plan(initial=initial, folder=folder, live=live, actors=(now or experiment).actors)
+
+
+PLACES = ("runtime", "actors", "actor.inference", "actor.inference_device", "learner.device")
+"""Settings that say where a run computes. They may differ from one start of a job to the next."""
+
+
+def require_same_experiment(folder: RunFolder, what: Trainable, settings: Mapping[str, Any]) -> None:
+    """Refuse to resume a run in the name of another experiment, or of the same one with other settings.
+
+    A setting that `ludus set` has changed since may be named with its first or with its present value.
+    """
+    written = assemble.load_experiment(folder)
+    league = _replayed(folder, written)
+    now = written if league is None else effective(written, league)
+    asked = fix_services(fix_bots(explained_experiment(what, settings)[0]))
+    changed_since = {path for path, _, _ in diff(now, asked)}
+    found = [
+        f"  {path}: {old} in the run, {new} asked for"
+        for path, old, new in diff(written, asked)
+        if path in changed_since
+        and path not in PLACES
+        and not path.startswith("cluster.")
+        and not path.endswith(".start")  # the run names the model that was found there
+    ]
+    if found:
+        raise ConfigError(
+            f"{folder.path} holds a run with other settings:\n" + "\n".join(found) + "\n"
+            "Name another folder (--run) or trial (--trial), or resume the run with its own settings: "
+            f"ludus train --run {folder.path} --resume"
+        )
 
 
 def _checked(experiment: Experiment) -> Experiment:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_line import Ludus
+from command_line import TINY, Ludus
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> Path:
@@ -104,3 +104,27 @@ def test_what_cannot_join_is_told_why(
     code, _, errors = ludus("join", *words)
     assert code == 2
     assert message in errors
+
+
+def test_trials_have_folders_of_their_own(ludus: Ludus, tmp_path: Path) -> None:
+    (tmp_path / "hosts.yaml").write_text("head: a\nhosts: [{address: b}]")
+    for words, folder in (
+        (("slurm", "kuhn"), f"{tmp_path}/runs/kuhn-a"),
+        (("kubernetes", "kuhn"), "/runs/kuhn-a"),
+        (("hosts", "hosts.yaml", "kuhn"), f"{tmp_path}/runs/kuhn-a"),
+    ):
+        code, output, _ = ludus("launch", *words, "--trial", "a", "--dry-run")
+        assert code == 0
+        assert f"--run {folder} --resume-or-start" in output
+        assert "--trial a" in output
+        code, _, errors = ludus("launch", *words, "--trial", "a/b", "--dry-run")
+        assert (code, "trial must be letters" in errors) == (2, True)
+
+
+def test_a_job_for_a_run_with_other_settings_is_refused(ludus: Ludus) -> None:
+    assert ludus("train", "rps", "--run", "runs/mine", *TINY, "--quiet")[0] == 0
+    job = ("launch", "slurm", "rps", "--run", "runs/mine", "--dry-run", *TINY)
+    code, _, errors = ludus(*job)
+    assert (code, "runs/mine is a run already: the job resumes it" in errors) == (0, True)
+    code, _, errors = ludus(*job, "--set", "seed=4")
+    assert (code, "seed: 0 in the run, 4 asked for" in errors) == (2, True)

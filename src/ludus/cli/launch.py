@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,14 +20,18 @@ from ludus.launch import ray_node
 from ludus.launch.hosts import SshTraining, read_host_file
 from ludus.launch.kubernetes import KubernetesJob, as_yaml
 from ludus.launch.slurm import SlurmJob
-from ludus.lookup import find_experiment
+from ludus.lookup import find_experiment, open_run, parse_settings
 from ludus.store.run_folder import package_version
 from ludus.system.machine import install_command, usable_cores
 from ludus.system.network import TOKEN_VARIABLE, TokenError, read_token_file, token_from, with_token
 
+if TYPE_CHECKING:
+    from ludus.experiment import Experiment
+
 RAY_PINNED = "2.60.0"  # the Ray version of manifests written on a machine without Ray; the images install it
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only print it.")
+trial_option = click.option("--trial", metavar="NAME", help="Name of this trial; the run folder is called after it.")
 recipe_argument = click.argument("experiment", metavar="RECIPE|FILE.py:NAME|FILE.yaml")
 
 
@@ -39,7 +43,8 @@ def launch_command() -> None:
 
 @launch_command.command("slurm")
 @recipe_argument
-@click.option("--run", type=click.Path(), help="Run folder on shared storage; default: runs/NAME.")
+@click.option("--run", type=click.Path(), help="Run folder on shared storage; default: runs/NAME or runs/NAME-TRIAL.")
+@trial_option
 @click.option("--name", help="Of the job; default: the experiment's.")
 @click.option("--nodes", type=COUNT, default=1)
 @click.option("--actors-per-node", type=COUNT, help="Actor processes of each node.")
@@ -57,6 +62,7 @@ def launch_command() -> None:
 def slurm(
     experiment: str,
     run: str | None,
+    trial: str | None,
     name: str | None,
     nodes: int,
     runtime: str | None,
@@ -75,7 +81,7 @@ def slurm(
     runtime = runtime or ("local" if nodes == 1 else "ray")
     if runtime == "local" and nodes > 1:
         raise ConfigError(f"--runtime local is one node, not {nodes}; leave it out, or --nodes 1")
-    training = _training(experiment, run, settings)
+    training = _training(experiment, run, trial, settings)
     job = SlurmJob(
         name=ray_node.job_name(name or Path(training.run).name),
         training=training,
@@ -93,7 +99,8 @@ def slurm(
 
 @launch_command.command("kubernetes")
 @recipe_argument
-@click.option("--name", help="Of the job and its run; default: the experiment's.")
+@click.option("--name", help="Of the job and its run; default: the experiment's, with the trial's.")
+@trial_option
 @click.option(
     "--kind", type=click.Choice(["job", "cluster"]), default="job", help="A RayJob, or a RayCluster for work by hand."
 )
@@ -114,6 +121,7 @@ def slurm(
 def kubernetes(
     experiment: str,
     name: str | None,
+    trial: str | None,
     settings: tuple[str, ...],
     output: str | None,
     dry_run: bool,
@@ -126,11 +134,11 @@ def kubernetes(
     ludus launch kubernetes connect_four --storage 20Gi --dry-run
     ludus launch kubernetes skirmish --actor-nodes 10 --image registry/ludus:cpu --submit
     """
-    found = find_experiment(experiment, settings)
-    name = ray_node.job_name(name or found.name)
+    found = find_experiment(experiment, _with_trial(settings, trial))
+    name = ray_node.job_name(name or _folder_name(found))
     job = KubernetesJob(
         name=name,
-        training=ray_node.TrainingCommand(experiment=experiment, run=f"/runs/{name}", settings=settings),
+        training=ray_node.TrainingCommand(experiment=experiment, run=f"/runs/{name}", settings=settings, trial=trial),
         ray_version=package_version("ray") or RAY_PINNED,
         **fields,
     )
@@ -142,10 +150,13 @@ def kubernetes(
 @launch_command.command("hosts")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @recipe_argument
-@click.option("--run", type=click.Path(), help="Run folder; default: runs/NAME.")
+@click.option("--run", type=click.Path(), help="Run folder; default: runs/NAME or runs/NAME-TRIAL.")
+@trial_option
 @set_option()
 @dry_run_option
-def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...], dry_run: bool) -> int:
+def hosts(
+    file: str, experiment: str, run: str | None, trial: str | None, settings: tuple[str, ...], dry_run: bool
+) -> int:
     """Train on the hosts of FILE (YAML): the head here, `ludus join` there by ssh. All ends with it.
 
     \b
@@ -155,7 +166,7 @@ def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...]
       - {address: 10.0.0.3, port: 2222, role: learner, processes: 4, ludus: /opt/ludus/bin/ludus}
     """
     plan = read_host_file(file)
-    training = _training(experiment, run, settings)
+    training = _training(experiment, run, trial, settings)
     launch = SshTraining(plan, training, programs=str(Path(sys.executable).parent))
     if dry_run:
         for line in launch.commands():
@@ -167,13 +178,28 @@ def hosts(file: str, experiment: str, run: str | None, settings: tuple[str, ...]
         raise click.ClickException(str(error)) from error
 
 
-def _training(experiment: str, run: str | None, settings: tuple[str, ...]) -> ray_node.TrainingCommand:
+def _training(
+    experiment: str, run: str | None, trial: str | None, settings: tuple[str, ...]
+) -> ray_node.TrainingCommand:
     """Check the experiment before a job for it waits in a queue."""
-    found = find_experiment(experiment, settings)
-    place = Path(run or f"runs/{found.name}").absolute()
+    given = _with_trial(settings, trial)
+    found = find_experiment(experiment, given)
+    place = Path(run or f"runs/{_folder_name(found)}").absolute()
     if (place / "run.json").exists():
-        click.echo(f"{place} is a run already: the job resumes it with its own settings", err=True)
-    return ray_node.TrainingCommand(experiment=experiment, run=str(place), settings=settings)
+        from ludus.training import require_same_experiment  # with torch, which `ludus join` does not need
+
+        require_same_experiment(open_run(place), experiment, given)
+        click.echo(f"{place} is a run already: the job resumes it", err=True)
+    return ray_node.TrainingCommand(experiment=experiment, run=str(place), settings=settings, trial=trial)
+
+
+def _with_trial(settings: tuple[str, ...], trial: str | None) -> dict[str, str]:
+    return {**parse_settings(settings), **({} if trial is None else {"trial": trial})}
+
+
+def _folder_name(experiment: Experiment) -> str:
+    """The name of the run folder, which a job finds again when it is started again."""
+    return experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
 
 
 def _deliver(text: str, output: str | Path, sender: str, *flags: str, dry_run: bool, submit: bool) -> None:

@@ -16,7 +16,7 @@ from ludus.cli.train_view import UNREAD, TrainView, style_of
 from ludus.config import ConfigError
 from ludus.experiment import Experiment
 from ludus.league.summary import summarise
-from ludus.lookup import parse_settings
+from ludus.lookup import open_run, parse_settings
 from ludus.observe.lost_matches import LossCount
 from ludus.observe.terminal import league_table, new_console
 from ludus.runtime import rounds
@@ -27,7 +27,7 @@ from ludus.services.endpoints import ServiceError
 from ludus.store.files import StoreError
 from ludus.store.run_folder import RunFolder, RunFolderError
 from ludus.system.machine import usable_cores
-from ludus.training import Plan
+from ludus.training import DEFAULT, Plan, require_same_experiment
 from ludus.workers.worker import TrainingFailed
 
 EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
@@ -38,7 +38,11 @@ EXIT_CODES = {rounds.INTERRUPTED: INTERRUPTED, rounds.TIME_LIMIT: OUT_OF_TIME}
 @click.argument("experiment", required=False, metavar="[RECIPE|GAME|FILE.py:NAME|FILE.yaml]")
 @click.option("--run", type=click.Path(), help="Run folder; default: a new one under runs/.")
 @click.option("--resume", is_flag=True, help="Resume --run (default: the newest run).")
-@click.option("--resume-or-start", is_flag=True, help="Resume --run if it exists, else start it: for batch jobs.")
+@click.option(
+    "--resume-or-start",
+    is_flag=True,
+    help="Resume --run if it exists, else start it: for batch jobs. Refuses a run with other settings.",
+)
 @click.option("--runtime", type=click.Choice(["serial", "local", "ray"]), help="Where the workers run.")
 @address_option
 @set_option()
@@ -72,14 +76,16 @@ def train_command(
     ludus train my_file.py:experiment --run runs/mine
     ludus train --run runs/mine --resume
     """
+    named = {"runtime": runtime, "actor.inference": inference, "actors": actors, "trial": trial}
+    places = {path: str(one) for path, one in named.items() if one is not None}
+    given = {**parse_settings(settings), **places}
     if resume_or_start:
         if run is None:
             raise ConfigError("--resume-or-start needs --run, the folder to look for")
         resume = (Path(run) / "run.json").exists()
-        if resume:  # the run has its experiment, and settings that may have been changed since
-            experiment, settings = None, ()
-    named = {"runtime": runtime, "actor.inference": inference, "actors": actors, "trial": trial}
-    given = {**parse_settings(settings), **{path: str(one) for path, one in named.items() if one is not None}}
+        if resume:
+            require_same_experiment(open_run(run), experiment or DEFAULT, given)
+            experiment, given = None, places  # the run keeps settings that were changed since
     plan = Plan.make(experiment, run=run, resume=resume, settings=given, actors=actors, address=address)
     console = new_console()
     style = style_of(as_json=as_json, quiet=quiet)

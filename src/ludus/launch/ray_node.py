@@ -126,12 +126,15 @@ class TrainingCommand:
     """Recipe, FILE.py:NAME or FILE.yaml."""
     run: str
     settings: tuple[str, ...] = ()
+    trial: str | None = None
 
     def words(self, *, runtime: str, address: str | None = None) -> list[str]:
         words = ["ludus", "train", self.experiment, "--run", self.run, "--resume-or-start"]
         words += ["--runtime", runtime]
         if address is not None:
             words += ["--address", address]
+        if self.trial is not None:
+            words += ["--trial", self.trial]
         for setting in self.settings:
             words += ["--set", setting]
         return words
