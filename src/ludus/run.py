@@ -48,7 +48,7 @@ class RunLeague:
     anchor: str
     """The player whose Elo is 0."""
     win_rates: NDArray[np.float64]
-    """[players, players]: of the row against the column; 0.5 where they have not met."""
+    """[players, players]: of the row against the column; NaN where they have met too rarely (`payoff.min_games`)."""
     games: NDArray[np.float64]
     """[players, players]: what the win rates rest on; older games count less."""
     equilibrium: Mapping[str, float]

@@ -191,7 +191,8 @@ def test_a_player_and_its_opponents(
     assert rows
     for cells in rows:
         rate = expected["win_rates"][place["main.3"]][place[cells[0]]]
-        assert int(cells[1].split()[-2]) == pytest.approx(100 * rate, abs=0.6)
+        assert rate is None or int(cells[1].split()[-2]) == pytest.approx(100 * rate, abs=0.6)
+    assert any(expected["win_rates"][place["main.3"]][place[cells[0]]] for cells in rows)
     shown(page, "player/main")
     page.locator("figcaption", has_text="Entropy").wait_for()
     text = page.locator("main").inner_text()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from league_rows import play, started
+from rich.console import Console
 
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerRemoved, ScoreMeasured
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules, Role
 from ludus.league.summary import best_snapshot, summarise, tags_of
+from ludus.observe.terminal import league_table, payoff_table
 
 
 def league_with(snapshots: int, *, num_teams: int = 2) -> League:
@@ -73,3 +77,22 @@ def test_in_a_game_with_one_team_scores_decide() -> None:
         league.apply(ScoreMeasured(f"main.{step}", f"main:0:{step}", mean, 0.1, 9))
     league.apply(ScoreMeasured("other.1", "other:0:1", 99.0, 0.1, 9))
     assert best_snapshot(league, "main") == "main.3"
+
+
+def test_a_pair_that_has_met_too_rarely_has_a_record_and_no_win_rate() -> None:
+    """Eight lost games are no win rate of 50 %, which is only what matchmaking assumes."""
+    league = league_with(1)
+    measure(league, "main.1", "bot", 0, 8)
+    measure(league, "other.1", "bot", 15, 5)
+    assert league.payoff.win_rate("main.1", "bot") == 0.5
+    summary = summarise(league)
+    place = {player.id: number for number, player in enumerate(summary.players)}
+    assert np.isnan(summary.win_rates[place["main.1"], place["bot"]])
+    assert summary.win_rates[place["other.1"], place["bot"]] == pytest.approx(0.75)
+    console = Console(width=160, color_system=None)
+    with console.capture() as captured:
+        console.print(league_table(league, summary, ("bot",)), payoff_table(summary, 160))
+    rows = [line.split() for line in captured.get().splitlines()]
+    assert next(row for row in rows if row[:1] == ["main.1"])[-3:] == ["0", "of", "8"]
+    assert next(row for row in rows if row[:1] == ["other.1"])[-2] == "75.0"
+    assert "0.50" not in captured.get()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ludus.league.equilibrium import symmetric_nash
 from ludus.league.league import League
 from ludus.league.measures import LeagueMeasures, measure
@@ -23,7 +25,10 @@ class LeagueSummary:
     """Elo relative to `anchor`, from training and evaluation games together."""
     anchor: str
     win_rates: Floats
+    """Of the row against the column; NaN below `payoff.min_games`, where matchmaking assumes 0.5."""
     games: Floats
+    points: Floats
+    """Wins, and half of the draws."""
     equilibrium: dict[str, float]
     """Share of each frozen player in the mixture that no frozen player beats on average."""
     scores: dict[str, tuple[float, float]]
@@ -46,8 +51,9 @@ def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool =
         players=players,
         ratings=tuple(fit_elo(ids, games, points, anchor=anchor).values()),
         anchor=anchor,
-        win_rates=payoff.matrix(ids),
+        win_rates=np.where((games > 0) & (games >= payoff.rules.min_games), payoff.matrix(ids), np.nan),
         games=games,
+        points=points,
         equilibrium=equilibrium_of(frozen, payoff),
         scores={name: (score.mean, score.standard_error) for name, score in league.scores.items()},
         tags={player: tags for player in league.standings if (tags := tags_of(league, player))},

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from math import isnan
 from typing import Any, NamedTuple
 
 import msgspec
@@ -304,7 +305,7 @@ class RunFold:
                 for player, tags in summary.tags.items()
             },
             "measures": msgspec.to_builtins(summary.measures),
-            "win_rates": summary.win_rates.tolist(),
+            "win_rates": [[None if isnan(rate) else rate for rate in row] for row in summary.win_rates.tolist()],
             "games": summary.games.tolist(),
             "matches": msgspec.to_builtins(self.counts),
             "settings": league.settings,

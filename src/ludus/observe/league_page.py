@@ -35,14 +35,12 @@ from ludus.store.ledger import Ledger
 
 
 def league_page(fold: RunFold, summary: LeagueSummary, game: str) -> LeagueView:
-    least = fold.league.payoffs.combined.rules.min_games
-    known = (summary.games >= least) & (summary.games > 0)
     return LeagueView(
         game=game,
         teams=fold.league.num_teams,
         anchor=summary.anchor,
         players=league_players(fold.league, summary),
-        win_rates=_rounded(np.where(known, summary.win_rates, np.nan), 3),
+        win_rates=_rounded(summary.win_rates, 3),
         games=np.round(summary.games, 1).tolist(),
         matches=fold.counts,
         events=fold.seen,
@@ -155,12 +153,12 @@ def _opponents(summary: LeagueSummary, player: str, law: Mapping[str, float] | N
         if (games <= 0 and not share) or (other == player and not share):
             continue
         rate = float(summary.win_rates[row, column])
-        low, high = wilson_interval(rate * games, games)
+        low, high = wilson_interval(float(summary.points[row, column]), games)
         known = games > 0 and other != player
         found.append(
             OpponentLine(
                 player=other,
-                win_rate=rate if known else None,
+                win_rate=rate if known and np.isfinite(rate) else None,
                 low=low if known else 0.0,
                 high=high if known else 1.0,
                 games=games if known else 0.0,

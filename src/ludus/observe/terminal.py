@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
+from math import isnan
 from typing import Literal, Self, TextIO
 
 from rich import box, progress
@@ -251,7 +252,7 @@ def payoff_table(summary: LeagueSummary, width: int) -> Table:
     add_numbers(table, *(players[column] for column in shown))
     for row in shown:
         cells = [
-            "" if row == column or not summary.games[row, column] else f"{summary.win_rates[row, column]:.2f}"
+            "" if row == column or isnan(summary.win_rates[row, column]) else f"{summary.win_rates[row, column]:.2f}"
             for column in shown
         ]
         table.add_row(players[row], *cells)
@@ -284,8 +285,12 @@ def _score(summary: LeagueSummary, player: str) -> str:
 
 
 def _win_rate(payoff: Payoff, player: str, opponent: str) -> str:
-    if not payoff.games(player, opponent):
+    """The win rate with its interval; below `min_games`, where the payoff assumes 0.5, the record."""
+    games, points = (table[0, 1] for table in payoff.counts((player, opponent)))
+    if games == 0 or player == opponent:
         return ""
+    if games < payoff.rules.min_games:
+        return f"{points:.3g} of {games:.3g}"
     low, high = payoff.win_rate_interval(player, opponent)
     return f"{100 * payoff.win_rate(player, opponent):.1f} ±{50 * (high - low):.1f}"
 
