@@ -64,6 +64,7 @@ def test_read_only_arrays_are_copied():
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int16"])
 def test_types_are_told_apart_whatever_they_are_stored_as(dtype):
+    torch.manual_seed(0)  # of so few features, some weights leave none above 0
     parts = {"units": Entities(maximum=2, features=2, types=3, dtype=dtype)}
     network = AlphaStarEncoder(parts, ALPHASTAR_SIZES, context=(), scatter=(), known_types=None)
     for encoder in (Encoder(parts, SIZES), network):
