@@ -247,6 +247,11 @@ class Experiment:
                         f"({', '.join(changed.references) or 'none'}); they must be the same for all players"
                     )
 
+    @property
+    def run_name(self) -> str:
+        """The name that run folders are called after: NAME, or NAME-TRIAL."""
+        return self.name if self.trial is None else f"{self.name}-{self.trial}"
+
     @cached_property
     def grouped_game(self) -> GameSource:
         """The game as it is played: with bots from outside, and one kind of seat for each policy of a player."""

@@ -4,6 +4,7 @@ makes the same `Plan` and starts it the same way; it shows more."""
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -155,8 +156,7 @@ class Plan:
         """Create or open the run, and lock it until the end of the block."""
         folder, experiment = self.folder, self.initial.experiment
         if folder is None:
-            name = experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
-            path = RunFolder.name_new(name) if self.path is None else self.path
+            path = RunFolder.name_new(experiment.run_name) if self.path is None else self.path
             experiment = self.initial.put_into(RunFolder.models_in(path))
             folder = assemble.create_run(path, experiment, command or sys.argv)
         with folder.lock():
@@ -231,7 +231,7 @@ def require_same_experiment(folder: RunFolder, what: Trainable, settings: Mappin
         if path in changed_since
         and path not in PLACES
         and not path.startswith("cluster.")
-        and not path.endswith(".start")  # the run names the model that was found there
+        and not re.fullmatch(r"league\.roles\.[^.]+\.start", path)  # the run names the model that was found there
     ]
     if found:
         raise ConfigError(

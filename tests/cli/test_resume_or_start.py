@@ -43,3 +43,11 @@ def test_a_run_with_other_settings_is_refused_with_the_difference(ludus: Ludus, 
     # Where it computes may differ from one start to the next, and a changed value may be named as it is now.
     assert ludus("set", "mine", "learner.learning_rate=1e-4")[0] == 0
     assert ludus(*job, "--set", "learner.learning_rate=1e-4", "--runtime", "serial")[0] == 0
+
+
+def test_the_start_of_a_schedule_is_a_setting_like_others(ludus: Ludus) -> None:
+    job = ("train", "rps", "--run", "mine", "--resume-or-start", *TINY, "--json", "--set")
+    falling = 'learner.learning_rate={{"type": "Linear", "start": {}, "end": 0.001}}'
+    assert ludus(*job, falling.format(0.01))[0] == 0
+    code, _, errors = ludus(*job, falling.format(0.02))
+    assert (code, "learner.learning_rate.start: 0.01 in the run, 0.02 asked for" in errors) == (2, True)

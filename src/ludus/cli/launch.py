@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,9 +24,6 @@ from ludus.lookup import find_experiment, open_run, parse_settings
 from ludus.store.run_folder import package_version
 from ludus.system.machine import install_command, usable_cores
 from ludus.system.network import TOKEN_VARIABLE, TokenError, read_token_file, token_from, with_token
-
-if TYPE_CHECKING:
-    from ludus.experiment import Experiment
 
 RAY_PINNED = "2.60.0"  # the Ray version of manifests written on a machine without Ray; the images install it
 
@@ -135,7 +132,7 @@ def kubernetes(
     ludus launch kubernetes skirmish --actor-nodes 10 --image registry/ludus:cpu --submit
     """
     found = find_experiment(experiment, _with_trial(settings, trial))
-    name = ray_node.job_name(name or _folder_name(found))
+    name = ray_node.job_name(name or found.run_name)
     job = KubernetesJob(
         name=name,
         training=ray_node.TrainingCommand(experiment=experiment, run=f"/runs/{name}", settings=settings, trial=trial),
@@ -184,7 +181,7 @@ def _training(
     """Check the experiment before a job for it waits in a queue."""
     given = _with_trial(settings, trial)
     found = find_experiment(experiment, given)
-    place = Path(run or f"runs/{_folder_name(found)}").absolute()
+    place = Path(run or f"runs/{found.run_name}").absolute()
     if (place / "run.json").exists():
         from ludus.training import require_same_experiment  # with torch, which `ludus join` does not need
 
@@ -195,11 +192,6 @@ def _training(
 
 def _with_trial(settings: tuple[str, ...], trial: str | None) -> dict[str, str]:
     return {**parse_settings(settings), **({} if trial is None else {"trial": trial})}
-
-
-def _folder_name(experiment: Experiment) -> str:
-    """The name of the run folder, which a job finds again when it is started again."""
-    return experiment.name if experiment.trial is None else f"{experiment.name}-{experiment.trial}"
 
 
 def _deliver(text: str, output: str | Path, sender: str, *flags: str, dry_run: bool, submit: bool) -> None:
