@@ -122,7 +122,10 @@ class RingTrajectoryClient:
         self._parts = parts
         self._actor = actor
         self._wake_learner = wake_learner
+        self._is_on_policy = max_lag == 0
         self._leads = [ActorLead(max_lag) for _ in parts.players]
+        self._used = [0 for _ in parts.players]
+        """Decisions that the learner had used when the present step began."""
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         number = self._parts.players.index(player)
@@ -137,8 +140,17 @@ class RingTrajectoryClient:
 
     def is_too_far_ahead(self) -> bool:
         """Whether this actor has to wait until the learner has used more of its trajectories."""
-        used = self._parts.used[self._actor].tolist()
-        return any(lead.is_too_long(done) for lead, done in zip(self._leads, used, strict=True))
+        self._used = self._parts.used[self._actor].tolist()
+        return self._has_to_wait()
+
+    def learner_goes_first(self) -> bool:
+        """Whether the actor has to wait after a hand-over. The learner publishes weights before it counts their
+        decisions as used, so the count from before the step tells whether the step had these weights: without them,
+        its decisions would be too old when the learner takes them."""
+        return self._is_on_policy or self._has_to_wait()
+
+    def _has_to_wait(self) -> bool:
+        return any(lead.is_too_long(done) for lead, done in zip(self._leads, self._used, strict=True))
 
 
 class NothingToPlay(Exception):  # noqa: N818 - the end of an actor, not an error
@@ -277,7 +289,7 @@ def run_actor(launch: Launch) -> None:
         pools=parts.pools,
         trajectories=ring,
         sharing=launch.sharing,
-        on_policy=experiment.learner.lag == 0,
+        learner_goes_first=ring.learner_goes_first,
         seed=int(
             np.random.SeedSequence([experiment.seed, launch.index, launch.start, launch.attempt]).generate_state(1)[0]
         ),

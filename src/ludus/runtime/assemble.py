@@ -308,7 +308,7 @@ def new_actor(
     pools: tuple[SlotPool, ...],
     trajectories: TrajectoryClient,
     seed: int,
-    on_policy: bool,
+    learner_goes_first: Callable[[], bool] = lambda: True,
     sharing: int = 1,
     slots: Sequence[range] | None = None,
 ) -> Actor:
@@ -323,7 +323,7 @@ def new_actor(
         pools=pools,
         trajectories=trajectories,
         hand_over_after=share_of_batch(experiment, sharing),
-        on_policy=on_policy,
+        learner_goes_first=learner_goes_first,
         seed=seed,
         slots=slots,
     )

@@ -85,7 +85,6 @@ class SerialWorkers:
             pools=self._pools,
             trajectories=self.learner,
             seed=self._experiment.seed,
-            on_policy=True,
         )
         if tables is not None:
             self._actor.load(under("actor/", tables.arrays), tables.facts["actor"])

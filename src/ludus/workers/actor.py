@@ -123,12 +123,13 @@ class Actor:
         trajectories: TrajectoryClient,
         hand_over_after: int | None,
         seed: int,
-        on_policy: bool = True,
+        learner_goes_first: Callable[[], bool] = lambda: True,
         slots: Sequence[range] | None = None,
         watch: Callable[[GameBatch, Seating], None] | None = None,
     ) -> None:
-        """`on_policy`: after a hand-over, choose again with the weights that were learned from it. `slots`: per kind,
-        the trajectory slots of this actor; None: all. `watch` sees the tables after every reset and step."""
+        """`learner_goes_first` is asked after a hand-over: if so, the actor waits and chooses again with newer weights.
+        `slots`: per kind, the trajectory slots of this actor; None: all. `watch` sees the tables after every reset
+        and step."""
         self.name = name
         self._game = game
         self._inference = inference
@@ -152,7 +153,7 @@ class Actor:
         """Actions were chosen, but a hand-over came before they were played: policies choose again."""
         self._bots_acted = False
         """Bots do not: each is asked once for an action, since it may remember what it did."""
-        self._on_policy = on_policy
+        self._learner_goes_first = learner_goes_first
         self._started = False
         self._watch = watch
         self.episodes = 0
@@ -161,7 +162,7 @@ class Actor:
     def step(self) -> Progress:
         """Choose an action for every seat that must act, and play them. It produces trajectories (slot numbers) and
         results. A hand-over comes in between: the value of the row that was just chosen is the bootstrap of its
-        trajectory. An on-policy actor stops there, so that the learner can go first."""
+        trajectory. The actor stops there if the learner goes first."""
         if not self._started:
             self._begin()
         began = monotonic()
@@ -170,7 +171,7 @@ class Actor:
         decisions = self._act()
         after, view = self.hand_over_after, self._game.view
         handed_over = after is not None and self.recorder.hand_over(after, self._memory, view)
-        self._acted = self._bots_acted = handed_over and self._on_policy
+        self._acted = self._bots_acted = handed_over and self._learner_goes_first()
         if self._acted:
             return IDLE
         self.seating.count_step(self._inference.model_name)
