@@ -51,7 +51,7 @@ class ClusterConfig:
     """How trajectories are made smaller on their way between nodes."""
     shared_folder: bool = True
     """Nodes that see the run folder read models from it and write logs into it. False: none of them looks;
-    only the learner's node has to see it, and models are sent to the others."""
+    only the learner's node has to see it, and the others read models as `models.backend` says."""
     models_kept: int = 64
     """Frozen models in the cache of a node that does not see the run folder."""
     silent_after_s: float = 20.0

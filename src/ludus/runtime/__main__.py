@@ -16,7 +16,7 @@ from ludus.runtime.assemble import build_policies
 from ludus.runtime.learner_process import LearnerProcess, run_follower
 from ludus.runtime.shared_parts import BUFFER_TIMES, WAIT_S, WorkerContext
 from ludus.store.files import StoreError
-from ludus.store.model_pool import ModelPoolError
+from ludus.store.model_pool import ModelPoolError, ModelsUnreachable
 from ludus.system.process import PeerGone, send, settle_in
 from ludus.workers.buffer_worker import BufferWorker
 from ludus.workers.inference import InlineInference
@@ -84,7 +84,7 @@ def run_policy_worker(launch: Launch) -> None:
     players = PlayerCache(
         build=build,
         weights=parts.weights,
-        frozen=ControlMatchClient(context.control, context.folder.models),
+        frozen=ControlMatchClient(context.control, context.models),
         bots={},
         capacity=config.models_in_memory * launch.sharing,  # as many as the actors would keep
     )
@@ -145,6 +145,8 @@ def run_worker(launch: Launch) -> None:
 
 def _whose(error: Exception, role: str) -> str:
     """Whose error it is: the disk's, or the user's game, or our own."""
+    if isinstance(error, ModelsUnreachable):
+        return "models_unreachable"
     if role == "actor" and isinstance(error, ModelPoolError):
         return "damaged_model"
     if role == "learner" and isinstance(error, StoreError | OSError):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from ludus.experiment import Experiment
-from ludus.runtime.faults import Fault, Heartbeats
+from ludus.runtime.faults import Heartbeats
 from ludus.runtime.shared_parts import RankWires, SharedParts
 from ludus.store.run_folder import RunFolder
 from ludus.system.guard import Guard
@@ -60,6 +60,8 @@ class LocalLauncher:
         self._guard = Guard()
         self._logs = LogKeeper(folder.logs, folder.path.absolute().name)
         self._rank_wires = RankWires(1)
+        self.models = ""
+        """The address of the run's models, if this machine does not see the run folder."""
         self._region: Region | None = None
         self.signals: list[Signal] = []
         """The signal that wakes each worker, by its number."""
@@ -138,6 +140,7 @@ class LocalLauncher:
             parent=os.getpid(),
             rendezvous=self._rank_wires.address if rank >= 0 else "",
             rank_fds=links,
+            models=self.models,
             **{name: value for name, value in msgspec.structs.asdict(order).items() if name != "name"},
         )
         fds = {child.fileno(), self._region.fd, *links, *(fd for signal in self.signals for fd in signal.fds)}
@@ -148,11 +151,10 @@ class LocalLauncher:
             self._rank_wires.handed_over(rank)
         return process
 
-    def look(self) -> Sequence[tuple[str, Fault]]:
-        """Called in every round. Returns faults of nodes, by their names, that have ended no worker."""
+    def look(self) -> None:
+        """Called in every round."""
         self.heartbeats.look()
         self._logs.look()
-        return ()
 
     def close(self) -> None:
         self._guard.close()

@@ -19,6 +19,9 @@ from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
 from ludus.runtime.assemble import build_policies, load_experiment, new_pools, slots_per_actor
 from ludus.runtime.rounds import STOPPED
+from ludus.runtime.services import remote_models
+from ludus.store.model_pool import ModelPool
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import PeerGone, receive, send
 from ludus.system.shared_memory import Region, Ring, Signal
@@ -163,9 +166,16 @@ class WorkerContext:
         self.signals = [Signal(*fds) for fds in launch.signal_fds]
         self.woken = self.signals[launch.index]
         self.control = Connection(launch.control_fd)
+        self.models: ModelPool | ModelCache = self.folder.models
+        if launch.models:
+            self.models = remote_models(launch.models, self.experiment, self.folder, self._wait_for_models)
 
     def show_life(self) -> None:
         self.parts.heartbeats[self.index] = time.monotonic()
+
+    def _wait_for_models(self) -> None:
+        self.show_life()
+        self.require_controller()
 
     def require_controller(self) -> None:
         """Raise `PeerGone` if the controller is gone. It sends nothing without being asked."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,6 @@ import msgspec
 from ludus.data.trees import Array
 from ludus.experiment import Experiment
 from ludus.runtime.coordinator import Coordinator
-from ludus.runtime.faults import Fault
 from ludus.runtime.launcher import LocalLauncher, SpawnOrder
 from ludus.runtime.processes import STEPS_PER_SHARE, ProcessWorkers, local_training
 from ludus.runtime.ray.connection import Taken
@@ -214,7 +213,6 @@ class ClusterLauncher(LocalLauncher):
             epoch,
             lambda one: self._end(connection, order.index, one),
             connection=connection,
-            uses_models=order.index <= self.parts.num_places,
             team=team,
         )
         with self._nodes.lock:
@@ -242,14 +240,6 @@ class ClusterLauncher(LocalLauncher):
             connection.actors.discard(index)
             if connection is not self._learner and self._learner is not None:
                 self._ask(self._learner, "refuse", index)
-
-    def look(self) -> Sequence[tuple[str, Fault]]:
-        super().look()
-        return [
-            (connection.node.name, Fault("model_not_kept", why))
-            for connection in self._nodes.connections
-            for why in connection.troubles()
-        ]
 
     def _drop(self, connection: NodeConnection, why: str) -> None:
         connection.give_up(why)

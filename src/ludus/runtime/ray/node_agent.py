@@ -18,7 +18,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 import ray
 
-from ludus.data.records import ModelId
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.launcher import LocalLauncher, SpawnOrder
 from ludus.runtime.ray.connection import NAMESPACE
@@ -33,7 +32,6 @@ from ludus.runtime.ray.transfer import (
 )
 from ludus.runtime.ray.user_code import CodeArchive, Mirror, NodeFacts
 from ludus.runtime.shared_parts import WAIT_S
-from ludus.store.model_pool import Variant
 from ludus.system.process import WorkerProcess
 from ludus.system.shared_memory import Signal
 from ludus.workers.messages import HostedPlayer
@@ -113,6 +111,8 @@ class NodeOrder(msgspec.Struct, frozen=True):
     code: list[CodeArchive]
     shared: bool
     """Workers use the run folder itself."""
+    models: str
+    """Where they read models otherwise: `ModelStorage.address`."""
     environment: dict[str, str]
 
 
@@ -211,6 +211,7 @@ class NodeAgent:
         self._mirror = Mirror(order.run, order.facts, order.code, shared=order.shared)
         self._experiment = load_experiment(self._mirror.folder)
         self._launcher = self._thread.do(lambda: LocalLauncher(self._experiment, self._mirror.folder))
+        self._launcher.models = "" if order.shared else order.models
 
     @_in_own_thread
     def lay_out(self, order: LayOut) -> None:
@@ -273,11 +274,6 @@ class NodeAgent:
         if worker is not None and worker.epoch == epoch:
             with suppress(OSError):  # it has died meanwhile, which is told on its own
                 worker.process.control.send_bytes(content)
-
-    @_in_own_thread
-    def keep_model(self, model: str, variant: Variant, message: ArrayMessage | None, most: int) -> None:
-        """Keep a model before a worker is told to use it; without a message, it was sent before."""
-        self._mirror.keep_model(ModelId.parse(model), variant, message, most)
 
     @_in_own_thread
     def pause(self, paused: bool) -> None:

@@ -40,12 +40,12 @@ class NodePool:
         self._taken = taken
         self._label = f"ludus-{folder.path.absolute().name}-{os.getpid()}-site"
         self._notes = MetricsFile(folder.metrics / "nodes.jsonl")
-        self._models = folder.models
         self._order = NodeOrder(
             run=str(folder.path.absolute()),
             facts=(folder.path / "run.json").read_bytes(),
             code=pack_code(msgspec.json.decode(folder.facts.experiment)),
             shared=False,
+            models=experiment.models.address(folder),
             environment={name: os.environ[name] for name in PASSED_ON if name in os.environ},
         )
         self.lock = threading.RLock()
@@ -174,13 +174,7 @@ class NodePool:
         with_gpus = node.gpus > 0 and any(one != "cpu" for one in device)
         try:
             connection = NodeConnection(
-                name,
-                node,
-                self._order,
-                self._models,
-                self._experiment.cluster,
-                with_learner=with_learner,
-                with_gpus=with_gpus,
+                name, node, self._order, self._experiment.cluster, with_learner=with_learner, with_gpus=with_gpus
             )
         except Exception as error:  # whatever is wrong with one node, the others go on
             with self.lock:
