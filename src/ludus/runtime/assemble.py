@@ -25,6 +25,7 @@ from ludus.runtime.settings import configured, effective
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, UnknownModel
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import GameFacts, RunFolder, RunFolderError
 from ludus.system.network import NoSuchInterfaceError, find_interface
 from ludus.workers.actor import Actor
@@ -216,7 +217,7 @@ def new_learner(
     hosted: Mapping[str, HostedPlayer],
     pools: tuple[SlotPool, ...],
     board: WeightStore,
-    models: ModelPool,
+    models: ModelPool | ModelCache,
     free: Callable[[int, IntArray], None],
     num_actors: int = 1,
     spent: int = 0,
@@ -226,7 +227,7 @@ def new_learner(
     """A learner with fresh weights for every player. `spent`: decisions of players that have left;
     `recomputing`: each player's way to the buffer worker, if there is one."""
     players = {}
-    config = replace(experiment.learner, device=device_of_rank(experiment.learner.device, ranks.rank))
+    config = replace(experiment.learner, device=device_of_rank(experiment.learner.device, ranks.local_rank))
     for player, described in hosted.items():
         seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
         players[player] = TrainedPlayer(

@@ -87,7 +87,7 @@ def _on_cluster(
 
     with ExitStack() as stack:
         served = with_model_service(experiment, address)
-        stack.callback(join(address, num_actors, served.services))
+        stack.callback(join(address, num_actors, served.services, experiment.learner.ranks))
         from ludus.runtime.ray.launcher import ray_training
         from ludus.runtime.ray.service_starter import RayServiceStarter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.store.model_pool import ModelPool
+from ludus.store.model_storage import ModelCache
 from ludus.workers.buffer import Buffer, statistics_of
 from ludus.workers.buffer_worker import teacher_of
 from ludus.workers.config import LearnerConfig
@@ -40,7 +41,7 @@ class Learner:
         buffers: Mapping[str, Buffer],
         pools: tuple[SlotPool, ...],
         weights: WeightStore,
-        models: ModelPool,
+        models: ModelPool | ModelCache,
         budget: int,
         configured: Configured,
         spent: int = 0,
@@ -63,6 +64,8 @@ class Learner:
         self._initial = {player: trained.weights() for player, trained in players.items()}
         self.present: NDArray[np.bool_] | None = None
         """By place of an actor: whether it is taken; None: all are."""
+        self.own_actors: NDArray[np.bool_] | Literal[True] = True
+        """By place: whether its actor plays for this rank."""
         self._ranks = ranks
         self.others: OtherRanks | None = None
         """Of rank 0: the other ranks."""
@@ -83,10 +86,10 @@ class Learner:
     def step(self) -> Progress:
         """Train every player that has a batch, once, publish its new weights, and free the slots. It is idle if no
         batch is ready; `Actor.step` unblocks it."""
-        status = self.buffer_status()
-        if self.others is not None:
-            status = joined([status, *self.others.statuses()])
-        parts = {player: self._part(player, status) for player in self._ready(status)}
+        statuses = [self.buffer_status(), *(self.others.statuses() if self.others is not None else ())]
+        status = joined(statuses)
+        all_known = len(statuses) == self._ranks.count
+        parts = {player: self._part(player, status) for player in self._ready(status, all_known)}
         if parts and self.others is not None:
             self.others.order(Train(parts))
         return self.train(parts)
@@ -119,10 +122,11 @@ class Learner:
         return BufferStatus(
             decisions={player: buffer.ready for player, buffer in self.buffers.items()},
             held_up={player: buffer.held_up().tolist() for player, buffer in self.buffers.items()},
+            present=[] if self.present is None else (self.present & self.own_actors).tolist(),
             preparing=[player for player, buffer in self.buffers.items() if buffer.is_preparing],
         )
 
-    def _ready(self, status: BufferStatus) -> list[str]:
+    def _ready(self, status: BufferStatus, all_known: bool) -> list[str]:
         """The players to train now: those with a full batch in the asynchronous schedule; otherwise, once every actor
         waits, those that the actors wait for. With several players, actors may wait for different ones."""
         found = [
@@ -136,7 +140,7 @@ class Learner:
             del held_up[player]
         if found:
             return found + self._overtaken(found, held_up)
-        if not (waiting.all() if self.present is None else waiting[self.present].all()):
+        if not all_known or not (waiting[status.present] if status.present else waiting).all():
             return []
         return [player for player, actors in held_up.items() if actors.any()]
 
@@ -222,13 +226,14 @@ class Learner:
         return sum(dropped for _, _, dropped, _ in told), elsewhere
 
     def publish(self, player: str) -> None:
-        if self._ranks.rank == 0:
+        """Publish the weights to the actors of this node, on which one rank does so for all."""
+        if self._ranks.local_rank == 0:
             trained = self.players[player]
             self._weights.publish(trained.model, trained.weights())
 
     def publish_teachers(self) -> None:
         """Publish the teachers, which never change, for the buffer worker."""
-        if self._ranks.rank == 0:
+        if self._ranks.local_rank == 0:
             for player, trained in self.players.items():
                 self._weights.publish(ModelId(teacher_of(player), 0, 0), trained.teacher_weights())
 
@@ -244,6 +249,7 @@ class Learner:
         return LearnerProgress(player, trained.incarnation, trained.step, trained.decisions)
 
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
+        assert isinstance(self._models, ModelPool)  # rank 0 sees the run folder
         put_into_pool(self._models, self.players[player], parent)
         return self.report(player)
 

@@ -170,8 +170,6 @@ class Launch(msgspec.Struct, frozen=True):
     parent: int
     rendezvous: str = ""
     """Address at which the ranks of the learner find each other, if there are several."""
-    rank_fds: tuple[int, ...] = ()
-    """Of rank 0: sockets to the other ranks; else the socket to rank 0."""
     models: str = ""
     """The address of the run's models, if the worker does not see the run folder."""
     code: str = CODE

@@ -193,13 +193,23 @@ class NodeConnection:
     """A connection to the agent of one node, from its start to its loss. `num_slots`: for actors."""
 
     def __init__(
-        self, name: str, node: Node, order: NodeOrder, cluster: ClusterConfig, *, with_learner: bool, with_gpus: bool
+        self,
+        name: str,
+        node: Node,
+        order: NodeOrder,
+        cluster: ClusterConfig,
+        *,
+        leads: bool = False,
+        ranks: int,
+        with_gpus: bool,
     ) -> None:
-        """Starts the agent, which takes a while."""
+        """Starts the agent, which takes a while. `ranks`: of the learner, that are to run there;
+        `leads`: rank 0 is one of them, and needs the run folder."""
         self.name = name
         self.node = node
-        self.with_learner = with_learner
-        self.num_slots = node.places(with_learner=with_learner)
+        self.leads = leads
+        self.ranks = ranks
+        self.num_slots = node.places(ranks)
         self.actors: set[int] = set()
         """Numbers of the actors on this node."""
         self.lost: str | None = None
@@ -213,7 +223,7 @@ class NodeConnection:
         self._cluster = cluster
         self._outbox = ThreadPoolExecutor(1, "messages")
         self._closed = False
-        bundle = node.bundle(with_learner=with_learner, with_gpus=with_gpus)
+        bundle = node.bundle(ranks=ranks, with_gpus=with_gpus)
         self._group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=node.id)
         try:
             self._begin(with_gpus=with_gpus)
@@ -244,7 +254,7 @@ class NodeConnection:
         if (other := facts.other_code) is not None:
             raise NodeRefused(other)
         self.sees_run = facts.sees_run
-        self.is_shared = facts.sees_run and (self._cluster.shared_folder or self.with_learner)
+        self.is_shared = facts.sees_run and (self._cluster.shared_folder or self.leads)
         self.call("begin", msgspec.structs.replace(order, shared=self.is_shared), patience_s=START_UP_S)
 
     def listen(self, take_in: Callable[[NodeConnection, News], None], lose: Callable[[NodeConnection], None]) -> None:
