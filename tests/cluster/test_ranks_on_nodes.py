@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from namespaces import Namespaces
 from ray_runs import check_run, faults_of, needs_ray, nodes_of, ray_run
 from small_runs import small
 
@@ -64,6 +65,10 @@ def ranked(ranks: int, **changes: object) -> Experiment:
     return replace(described, learner=replace(described.learner, ranks=ranks))
 
 
+def silent_after(described: Experiment, seconds: float) -> Experiment:
+    return replace(described, cluster=replace(described.cluster, silent_after_s=seconds))
+
+
 def ranks_of(path: Path) -> dict[str, str]:
     """The node of every rank, as `ludus status` tells it."""
     program = [sys.executable, "-m", "ludus.cli.main", "status", str(path), "--json"]
@@ -104,3 +109,31 @@ def test_a_node_with_a_rank_is_killed(tmp_path: Path) -> None:
     [learner] = [fault for fault in faults if fault["worker"] == "learner"]
     assert lost in learner["reason"]
     assert learner["then"] == "all started again from the checkpoint"
+
+
+@pytest.mark.slow
+def test_the_cable_between_two_machines_with_ranks_is_cut(tmp_path: Path) -> None:
+    """Each machine is a network namespace with an address of its own; nothing but the cable connects them."""
+    path = tmp_path / "run"
+    with Namespaces() as machines:
+        for number in range(2):
+            machines.start_node(number, cpus=2)
+        with ray_run(
+            path,
+            silent_after(ranked(2), 8.0),
+            "--address",
+            machines.address,
+            environment=machines.environment,
+            inside=machines.inside(0),
+        ) as run:
+            run.until(lambda numbers: numbers.get("updates", 0) >= 5)
+            where = ranks_of(path)
+            assert len({*where.values()}) == 2, where
+            machines.cut()
+            run.until(lambda numbers: numbers["restarts"] >= 1)
+            run.learned(4_000)
+            assert {*ranks_of(path).values()} == {where["learner"]}
+            run.interrupt()
+            assert run.end() == 130
+    check_run(path)
+    assert {fault["class"] for fault in faults_of(path)} == {"node_lost"}
