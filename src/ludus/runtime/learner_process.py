@@ -136,7 +136,7 @@ def open_rank(launch: Launch) -> Rank:
             parts.num_ranks,
             patience_s=patience_s,
             interface=experiment.cluster.network_interface,
-            node=f"{socket.gethostname()} {launch.parent}",
+            node=f"{socket.gethostname()} {launch.parent} {launch.run}",
             find_gpu=lambda rank: gpu_of_rank(experiment.learner.device, rank),
         )
     links = link_ranks(ranks, launch.rendezvous.rpartition(":")[0], patience_s)

@@ -12,7 +12,7 @@ import msgspec
 from ludus.data.trees import Array
 from ludus.experiment import Experiment
 from ludus.runtime.coordinator import Coordinator
-from ludus.runtime.launcher import LocalLauncher, SpawnOrder
+from ludus.runtime.launcher import LEARNER, LocalLauncher, SpawnOrder
 from ludus.runtime.processes import STEPS_PER_SHARE, ProcessWorkers, local_training
 from ludus.runtime.ray.connection import Taken
 from ludus.runtime.ray.node_agent import LayOut, News
@@ -123,9 +123,9 @@ class ClusterLauncher(LocalLauncher):
                 self._drop(connection, f"node {connection.node.name} cannot take part: {error}")
 
     def reserve(self, places: Iterable[int]) -> None:
-        for rank, node in enumerate(self._ranks):
+        for place in places:
             with suppress(NodeLost):
-                node.call("reserve", [place for place in places if self.parts.rank_of(place) == rank])
+                self._rank_node(place).call("reserve", [place])
 
     def left(self, index: int) -> None:
         if self._ranks:
@@ -190,19 +190,15 @@ class ClusterLauncher(LocalLauncher):
             return self._team[0]
         if order.index < self.parts.num_places:
             return self._start(self._find_room(order.index), order)
+        leader, *others = self._ranks
+        if order.name == LEARNER and others:
+            self._rank_address = ""
+            with suppress(NodeLost):  # then no rank can start, for the same reason
+                self._rank_address = leader.call("open_rendezvous", {*others} == {leader})
         rank = order.index - self.parts.learners.start
-        if rank == 0 and self.parts.num_ranks > 1:
-            self._rank_address = self._open_rendezvous()
+        with_leader = order.index not in self.parts.learners or not self._rank_address
         order = msgspec.structs.replace(order, rendezvous=self._rank_address)
-        return self._start(
-            self._ranks[rank if rank < len(self._ranks) else 0], order
-        )  # the buffer worker is with rank 0
-
-    def _open_rendezvous(self) -> str:
-        with suppress(NodeLost):
-            address: str = self._ranks[0].call("open_rendezvous", len({*self._ranks}) == 1)
-            return address
-        return ""
+        return self._start(leader if with_leader else self._ranks[rank], order)
 
     def _join_team(self, connection: NodeConnection) -> None:
         assert self._team is not None
