@@ -18,7 +18,7 @@ from ludus.experiment import ClusterConfig, Experiment
 from ludus.runtime.ray.connection import Node
 from ludus.runtime.ray.loopback import LoopbackCluster
 from ludus.runtime.ray.node_pool import place_ranks
-from ludus.store.run_folder import RunFolder
+from ludus.store.run_folder import RunFolder, read_metrics
 from ludus.workers.worker import TrainingFailed
 
 pytestmark = needs_ray
@@ -103,6 +103,8 @@ def test_a_node_with_a_rank_is_killed(tmp_path: Path) -> None:
             run.interrupt()
             assert run.end() == 130
     check_run(path)
+    rows, _ = read_metrics(path / "metrics" / "train.jsonl")
+    assert max(row["main/max_lag"] for row in rows) <= ranked(2).learner.lag
     assert "lost" in [row["what"] for row in nodes_of(path)]
     faults = faults_of(path)
     assert {fault["class"] for fault in faults} == {"node_lost"}

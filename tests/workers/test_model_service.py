@@ -90,10 +90,11 @@ def test_a_match_whose_model_cannot_be_had_is_void(tmp_path: Path) -> None:
                 asked.append(receive(theirs, FromActor))
                 send(theirs, reply)
 
-    controller = threading.Thread(target=answer)
+    controller = threading.Thread(target=answer, daemon=True)
     controller.start()
     match = client.next_match(1)
-    controller.join()
+    controller.join(10)
+    assert not controller.is_alive()
     assert match.sides[1].players == ("main.1",)
     [void] = [one for one in asked if isinstance(one, VoidMatch)]
     assert (void.match_id, void.kind) == (0, "models_unreachable")
