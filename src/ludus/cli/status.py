@@ -71,8 +71,8 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | No
     rows: list[RenderableType] = [head, Text(_progress(status))]
     if status.state == "dead":
         rows.append(Text(f"the process that trained it is gone; resume it: ludus train --run {folder.path} --resume"))
-    if lost is not None and lost.void:
-        rows += [Text(), *(Text(line) for line in lost.lines())]
+    if lost is not None and (lines := lost.lines()):
+        rows += [Text(), *(Text(line) for line in lines)]
     if status.workers:
         rows += [Text(), _workers(status, folder)]
         rows += [
