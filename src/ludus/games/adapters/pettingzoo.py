@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec, SeatKind
-from ludus.data.trees import Array, IntArray
+from ludus.data.specs import CRITIC_PREFIX, ActionSpec, GameSpec, ObservationSpec, SeatKind
+from ludus.data.trees import Array, IntArray, allocate
 from ludus.games.adapters.gymnasium_spaces import ActionCodec, Leaf, observation_leaves, observation_spec
 from ludus.games.adapters.pettingzoo_library import (
     HIDDEN_INFORMATION,
@@ -26,6 +26,7 @@ from ludus.games.adapters.pettingzoo_library import (
     group_name,
     make_env,
     quiet,
+    state_space,
     team_of_each,
 )
 from ludus.games.game import Action, Actions, GameBatch, Observation, Seat, TableView, Turn
@@ -35,6 +36,9 @@ from ludus.games.tables import ArrayTables, GameDefaults
 
 MASK = "action_mask"
 """Key of the mask of legal moves, in the observation or in the info."""
+
+MOST_STATE = 2**20
+"""Largest state that critics are shown: four megabytes for every seat of every table."""
 
 NOBODY = -1
 ALL = slice(None)
@@ -60,6 +64,9 @@ class PettingZoo(GameDefaults):
     """Whether the teams' totals add up to zero; default: as known for the game, else no."""
     max_length: int | None = None
     """Steps after which an episode is cut off; default: the environment's own `max_cycles`."""
+    critic_state: bool = False
+    """Show the environment's `state()` to critics (`model.central_critic`). Off by default: reading it takes time, and
+    in some environments it is a large picture."""
 
     @cached_property
     def spec(self) -> GameSpec:
@@ -103,12 +110,13 @@ class PettingZoo(GameDefaults):
             started = env.reset(seed=0)
             infos = started[1] if isinstance(env, ParallelEnv) else env.infos
             in_info = any(MASK in info for info in infos.values())
+            state = _state_leaves(env, self.env_name) if self.critic_state else ()
             forms: dict[str, AgentForm] = {}
             made: list[tuple[AgentForm, Any]] = []
             for agent in env.possible_agents:
                 spaces = env.observation_space(agent), env.action_space(agent)
                 alike = (form for form, known in made if known == spaces)
-                forms[agent] = next(alike, None) or AgentForm.of(env, agent, in_info, self.bins)
+                forms[agent] = next(alike, None) or AgentForm.of(env, agent, in_info, self.bins, state)
                 made.append((forms[agent], spaces))
             return forms
 
@@ -135,6 +143,15 @@ def _kinds(forms: Mapping[str, AgentForm]) -> tuple[tuple[SeatKind, ...], tuple[
     return tuple(kinds), tuple(first.index(place) for place in alike)
 
 
+def _state_leaves(env: Any, name: str) -> tuple[Leaf, ...]:
+    """The parts of the environment's state for critics; its path begins with 1, as `Agents.seen` pairs it."""
+    leaves = observation_leaves(state_space(env, name), (1,))
+    size = sum(array.size for leaf in leaves for array in allocate(leaf.part.arrays(leaf.name), ()).values())
+    if size > MOST_STATE:
+        raise GameError(f"critic_state: the state of {name} has {size:,} numbers, and critics read {MOST_STATE:,}")
+    return tuple(replace(leaf, name=leaf.name.replace("part1", f"{CRITIC_PREFIX}state", 1)) for leaf in leaves)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentForm:
     """The spaces of an agent as specs, and the conversion of its values."""
@@ -143,9 +160,11 @@ class AgentForm:
     codec: ActionCodec
     mask_in_observation: bool
     masked: bool
+    with_state: bool = False
+    """What is read is a pair: the agent's own observation, and the state of the environment."""
 
     @classmethod
-    def of(cls, env: Any, agent: str, mask_in_info: bool, bins: int | None) -> AgentForm:
+    def of(cls, env: Any, agent: str, mask_in_info: bool, bins: int | None, state: tuple[Leaf, ...] = ()) -> AgentForm:
         where = f"{env.metadata.get('name', type(env).__name__)}, agent {agent}"
         leaves = observation_leaves(env.observation_space(agent))
         shown = tuple(leaf for leaf in leaves if leaf.path[:1] != (MASK,))
@@ -154,11 +173,15 @@ class AgentForm:
         masked = in_observation or mask_in_info
         if masked and not codec.single:
             raise ValueError(f"{where}: a mask for the action space {env.action_space(agent)} is not supported")
-        return cls(shown, codec, in_observation, masked)
+        if state:
+            shown = (*(replace(leaf, path=(0, *leaf.path)) for leaf in shown), *state)
+        return cls(shown, codec, in_observation, masked, bool(state))
 
     @property
     def observation_spec(self) -> ObservationSpec:
-        return observation_spec(list(self.leaves))
+        own = [leaf for leaf in self.leaves if not leaf.name.startswith(CRITIC_PREFIX)]
+        state = {leaf.name.removeprefix(CRITIC_PREFIX): leaf.part for leaf in self.leaves if leaf not in own}
+        return replace(observation_spec(own), critic=state, common=tuple(state))
 
     @property
     def action_spec(self) -> ActionSpec:
@@ -175,7 +198,7 @@ class AgentForm:
     def masks(self, observations: Sequence[Any], infos: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Masks as the environment gives them; None where it gives none."""
         if self.mask_in_observation:
-            return [observation[MASK] for observation in observations]
+            return [(observation[0] if self.with_state else observation)[MASK] for observation in observations]
         return [info.get(MASK) for info in infos]
 
     def mask(self, observation: Any, info: Mapping[str, Any]) -> NDArray[np.bool_] | None:
@@ -196,6 +219,11 @@ class Agents:
         self.names = tuple(forms)
         self.forms = tuple(forms.values())
         self.seats = {name: seat for seat, name in enumerate(forms)}
+        self.with_state = self.forms[0].with_state
+
+    def seen(self, env: Any, observation: Any) -> Any:
+        """An agent's observation as its form reads it: with the present state of the environment, if critics see it."""
+        return (observation, env.state()) if self.with_state else observation
 
     def seat(self, agent: str) -> int:
         try:
@@ -229,12 +257,13 @@ class ParallelTable:
         self._steps = 0
         self._left = {}
         observations, infos = self._env.reset(seed=small(seed))
-        return self._turn(observations, infos, {}, self._env.agents)
+        return self._turn(self._seen(observations), infos, {}, self._env.agents)
 
     def step(self, actions: Mapping[int, Action]) -> Turn:
         agents = self._agents
         moves = {agents.names[seat]: agents.forms[seat].move(action) for seat, action in actions.items()}
-        observations, rewards, terminations, truncations, infos = self._env.step(moves)
+        own, rewards, terminations, truncations, infos = self._env.step(moves)
+        observations = self._seen(own)
         self._steps += 1
         # Some environments keep truncated agents in their list.
         here = [agent for agent in self._env.agents if not (terminations.get(agent) or truncations.get(agent))]
@@ -252,6 +281,12 @@ class ParallelTable:
 
     def _render(self, seat: int | None) -> NDArray[np.uint8]:
         return np.asarray(self._env.render(), np.uint8)
+
+    def _seen(self, observations: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._agents.with_state:
+            return observations
+        state = self._env.state()  # read once for all agents
+        return {agent: (observation, state) for agent, observation in observations.items()}
 
     def _turn(
         self,
@@ -359,7 +394,7 @@ class TurnTables(ArrayTables):
                 observation, paid, _, _, info = env.last()
                 acting.append(table)
                 seats.append(seat_of[agent] if agent in seat_of else self._agents.seat(agent))
-                seen.append(observation)
+                seen.append(self._agents.seen(env, observation))
                 infos.append(info)
                 if paid:  # rare, so that saving the call pays
                     self._pay(table, agent, paid)
@@ -411,7 +446,8 @@ class TurnTables(ArrayTables):
                 return False
             observation, paid, *_ = env.last()
             self._pay(table, agent, paid)
-            self._left[table][self._agents.seat(agent)] = self._agents.keep(agent, observation)
+            seen = self._agents.seen(env, observation)
+            self._left[table][self._agents.seat(agent)] = self._agents.keep(agent, seen)
             env.step(None)
             agent = env.agent_selection
         return True
@@ -423,9 +459,10 @@ class TurnTables(ArrayTables):
                 self._pay(table, agent, paid)  # the others were paid when they left
         if cut:
             here = {self._agents.seat(agent): agent for agent in env.agents}
-            seen = {seat: self._agents.observe(agent, env.observe(agent)) for seat, agent in here.items()}
-            for seat, observation in {**self._left[table], **seen}.items():
-                self._rows[table][seat].write_observation(observation)
+            seen = {seat: self._agents.seen(env, env.observe(agent)) for seat, agent in here.items()}
+            shown = {seat: self._agents.observe(here[seat], observation) for seat, observation in seen.items()}
+            for seat, last in {**self._left[table], **shown}.items():
+                self._rows[table][seat].write_observation(last)
         total = self._total[table]
         view.score[table] = [sum(total[seat] for seat in seats) / len(seats) for seats in spec.seats_of_team]
         view.over[table], view.truncated[table] = not cut, cut
