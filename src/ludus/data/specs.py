@@ -97,7 +97,9 @@ class ObservationSpec:
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.common if name not in self.critic]:
-            raise ValueError(f"common names {unknown[0]!r}; the critic-only parts are {', '.join(self.critic) or 'none'}")
+            raise ValueError(
+                f"common names {unknown[0]!r}; the critic-only parts are {', '.join(self.critic) or 'none'}"
+            )
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:

@@ -225,6 +225,14 @@ class Agents:
         """An agent's observation as its form reads it: with the present state of the environment, if critics see it."""
         return (observation, env.state()) if self.with_state else observation
 
+    def at_end(self, env: Any, left: Mapping[Seat, Observation]) -> dict[Seat, Any]:
+        """The last observations of agents that have left, with the state at the end of the episode."""
+        if not self.with_state:
+            return dict(left)
+        state, leaves = (None, env.state()), self.forms[0].leaves
+        now = {leaf.name: leaf.read(state) for leaf in leaves if leaf.name.startswith(CRITIC_PREFIX)}
+        return {seat: {**observation, **now} for seat, observation in left.items()}
+
     def seat(self, agent: str) -> int:
         try:
             return self.seats[agent]
@@ -272,7 +280,7 @@ class ParallelTable:
             self._left[agents.seat(agent)] = agents.keep(agent, observations[agent])
         if not here:
             if any(cut and not terminations.get(agent) for agent, cut in truncations.items()):
-                return Turn(observations=self._left, reward=reward, truncated=True)
+                return Turn(observations=self._agents.at_end(self._env, self._left), reward=reward, truncated=True)
             return Turn(observations={}, reward=reward, over=True)
         return self._turn(observations, infos, reward, here)
 
@@ -305,7 +313,8 @@ class ParallelTable:
             if mask is not None:
                 legal[seat] = mask
         if self._steps >= self.spec.max_length:
-            return Turn(observations={**self._left, **seen}, reward=reward, truncated=True)
+            left = self._agents.at_end(self._env, self._left)
+            return Turn(observations={**left, **seen}, reward=reward, truncated=True)
         return Turn(observations=seen, legal=legal, reward=reward)
 
 
@@ -461,7 +470,7 @@ class TurnTables(ArrayTables):
             here = {self._agents.seat(agent): agent for agent in env.agents}
             seen = {seat: self._agents.seen(env, env.observe(agent)) for seat, agent in here.items()}
             shown = {seat: self._agents.observe(here[seat], observation) for seat, observation in seen.items()}
-            for seat, last in {**self._left[table], **shown}.items():
+            for seat, last in {**self._agents.at_end(env, self._left[table]), **shown}.items():
                 self._rows[table][seat].write_observation(last)
         total = self._total[table]
         view.score[table] = [sum(total[seat] for seat in seats) / len(seats) for seats in spec.seats_of_team]
