@@ -39,7 +39,7 @@ _PLAYERS = 11
 _STATE_OF_PLAYER = 4 + 10
 """Tired, booked, on the pitch, controlled by a seat, and its sticky actions."""
 NUM_STATE = NUM_SIMPLE + 2 * _PLAYERS * _STATE_OF_PLAYER + 2
-"""For critics: `simple115v2` with the owner of the ball in place of the seat's player, all players, lead and time left."""
+"""For critics: `simple115v2` with the ball's player in place of the seat's own, all players, lead and time left."""
 MINIMAP = (4, 72, 96)
 """Planes (own team, other team, ball, the seat's player), rows and columns."""
 _PLACES = 22
