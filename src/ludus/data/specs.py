@@ -92,6 +92,14 @@ class ObservationSpec:
 
     parts: Mapping[str, Part]
     critic: Mapping[str, Part] = field(default_factory=dict)
+    common: tuple[str, ...] = field(default=(), repr=False)
+    """Critic-only parts that are the same for all seats that act at the same time (checked)."""
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.common if name not in self.critic]:
+            raise ValueError(
+                f"common names {unknown[0]!r}; the critic-only parts are {', '.join(self.critic) or 'none'}"
+            )
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
@@ -351,7 +359,8 @@ _HEADS: Mapping[str, type[Head]] = {cls.__name__: cls for cls in (Choice, Pointe
 
 
 def kind_to_json(kind: SeatKind) -> dict[str, Any]:
-    return {
+    common = {"common": list(kind.observation.common)} if kind.observation.common else {}
+    return common | {
         "name": kind.name,
         "observation": {name: _tagged(part) for name, part in kind.observation.parts.items()},
         "critic": {name: _tagged(part) for name, part in kind.observation.critic.items()},
@@ -367,6 +376,7 @@ def kind_from_json(data: Mapping[str, Any]) -> SeatKind:
         observation=ObservationSpec(
             parts={name: _made(_PARTS, part) for name, part in data["observation"].items()},
             critic={name: _made(_PARTS, part) for name, part in data["critic"].items()},
+            common=tuple(data.get("common", ())),
         ),
         action=ActionSpec(heads={name: _head(head) for name, head in data["action"].items()}),
         rewards=tuple(data["rewards"]),

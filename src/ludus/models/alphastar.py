@@ -10,7 +10,7 @@ from ludus.data.specs import CRITIC_PREFIX, Choice, Entities, Part, Planes, Poin
 from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, Scatter
 from ludus.models.alphastar_heads import AlphaStarHeads, Baselines
 from ludus.models.encoders import check_vocabulary
-from ludus.models.network_policy import NetworkPolicy, SeededModel
+from ludus.models.network_policy import NetworkPolicy, SeededModel, nothing_for_critics
 from ludus.models.operators import MLP, Memory
 from ludus.models.policy import ModelConfig, ValueScale
 
@@ -134,7 +134,7 @@ class AlphaStar(AlphaStarSizes, SeededModel):
         if not parts:
             raise ValueError(f"parts: nothing is left on of what kind {kind.name!r} sees")
         if self.central_critic and not kind.observation.critic:
-            raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
+            raise ValueError(nothing_for_critics(kind))
         _require_known("temperatures", self.temperatures, kind.action.heads, f"kind {kind.name!r} has")
         seen = {**kind.observation.parts, **_critic_parts(kind)}  # parts that are off may be named too
         vectors = [name for name, part in seen.items() if isinstance(part, Vector)]
