@@ -28,6 +28,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.runtime.assemble import create_run, load_players
 from ludus.runtime.coordinator import Training
+from ludus.runtime.networks import with_each_model
 from ludus.runtime.rounds import FINISHED
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
@@ -69,6 +70,7 @@ def exploiter_experiment(
         name=f"{EXPLOITER} of {target.name}",
         algorithm=algorithm,
         learner=replace(experiment.learner, recompute=recompute, buffer_worker=with_worker),
+        frozen_models=tuple(view.model for view in with_each_model(experiment)[1:]),
         league=LeagueRules(
             roles={EXPLOITER: role},
             bots=tuple(id_of(member) for member in target.members if member.seated.bot is not None),

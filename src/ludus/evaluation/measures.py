@@ -45,7 +45,7 @@ from ludus.workers.player_cache import FixedPlayers, is_model_name, resolve_play
 
 Weights = Literal["average", "live"]
 Tell = Callable[[str], None]
-FIXED = ("game", "bots", "policies", "model", "league", "evaluation", "middleware", "name")
+FIXED = ("game", "bots", "policies", "model", "frozen_models", "league", "evaluation", "middleware", "name")
 """Settings that an exploiter shares with its target, or that make no sense for it."""
 EXPLOITS = "exploits.jsonl"
 """The file of the run's metrics that holds exploit records."""

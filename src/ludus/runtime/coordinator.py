@@ -22,7 +22,7 @@ from ludus.runtime.faults import Fault, FaultLog
 from ludus.runtime.launcher import LEARNER
 from ludus.runtime.learner_client import LearnerGone
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT, run_rounds, stop_signals
-from ludus.runtime.settings import effective
+from ludus.runtime.settings import effective, with_rules
 from ludus.runtime.status import ServiceStatus, StatusWriter, no_services
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.files import StoreError
@@ -74,10 +74,16 @@ class Workers(Protocol):
         """Whether the tables of a checkpoint can be restored."""
 
     def start_learner(
-        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+        self,
+        experiment: Experiment,
+        players: Mapping[str, HostedPlayer],
+        *,
+        start: int,
+        spent: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        """Start the learner of these players. `start`: how often the run was started before; `spent`:
-        decisions of players that have left."""
+        """Start the learner of these players. `experiment`: as the run folder has it, with the roles of now;
+        `start`: how often the run was started before; `spent`: decisions of players that have left."""
 
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         """Wait until the learner has loaded its checkpoint."""
@@ -202,6 +208,7 @@ class Coordinator(Generic[W]):
             self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
         tables = checkpoint if checkpoint is not None and self._continues_exactly(checkpoint) else None
         self.workers.start_learner(
+            with_rules(self._written, self.league),
             self._hosted if tables else {player: self._as_restarted(player) for player in self._hosted},
             start=start,
             spent=self.league.decisions_of_removed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ludus.runtime.faults import Fault, FaultLog, WorkerSlot, death_of
 from ludus.runtime.launcher import BUFFER_WORKER, POLICY_WORKER, LocalLauncher, SpawnOrder, rank_name
@@ -83,15 +84,15 @@ class WorkerGroup:
 
     # --- processes ---
 
-    def prepare(self, players: Mapping[str, HostedPlayer], *, start: int, spent: int) -> None:
+    def prepare(self, players: Mapping[str, HostedPlayer], roles: Mapping[str, Any], *, start: int, spent: int) -> None:
         """Lay out shared memory for the next generation of workers; no worker may be alive. Actors that were
-        about to leave have left."""
+        about to leave have left. `roles`: what they have of their own."""
         for slot in self.leaving:
             slot.clear()
         for slot in self.slots:
             slot.start_at = 0.0
         self._players, self._start, self._spent = players, start, spent
-        self.launcher.lay_out(players, len(self.actors), [slot.index for slot in self.staying])
+        self.launcher.lay_out(players, len(self.actors), [slot.index for slot in self.staying], roles)
 
     def start_learner(self) -> WorkerProcess:
         self.learner_starts += 1

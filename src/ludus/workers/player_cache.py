@@ -152,12 +152,13 @@ class PlayerCache(Players):
 
     def __init__(
         self,
-        build: Callable[[], tuple[Policy, ...]],
+        build: Callable[[ModelId, Tree], tuple[Policy, ...]],
         weights: WeightStore,
         frozen: FrozenModels,
         bots: Mapping[str, Bot],
         capacity: int,
     ) -> None:
+        """`build`: the policies for a model and its weights, which are loaded afterwards."""
         self._build = build
         self._weights = weights
         self._frozen = frozen
@@ -191,7 +192,7 @@ class PlayerCache(Players):
         else:
             learns = self._weights.newest(player) is not None
             model, weights = self._weights.fetch(player) if learns else self._frozen.fetch_frozen(player)
-            seated = SeatedPlayer(policies=self._build(), model=model, pinned=not learns)
+            seated = SeatedPlayer(policies=self._build(model, weights), model=model, pinned=not learns)
             load_weights(seated.policies, weights)
             if learns:
                 self._learning[player] = seated
