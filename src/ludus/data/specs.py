@@ -410,7 +410,7 @@ def _tagged(spec: Part | Head) -> dict[str, Any]:
 
 
 def _made(classes: Mapping[str, Any], data: Mapping[str, Any]) -> Any:
-    facts = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    facts: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
     return classes[facts.pop("type")](**facts)
 
 

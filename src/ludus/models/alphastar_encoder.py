@@ -120,6 +120,7 @@ class EntityTransformer(nn.Module):
         if self.typed:
             self.types = KnownTypes(part.types, known_types)
             self.type_embedding = Embedding(self.types.num_places, size)
+        self.category_sizes = part.categories
         self.categories = nn.ModuleList(Embedding(number, size) for number in part.categories)
         hidden = max(1, sizes.entity_hidden * size // sizes.entity_size)
         self.layers = nn.ModuleList(
@@ -146,9 +147,9 @@ class EntityTransformer(nn.Module):
             found.append(self.type_embedding(self.types(rows[..., 0])))
         if self.inputs is not None:
             found.append(self.inputs(as_float(rows[..., self.typed : self.first_category])))
-        for column, embedding in enumerate(self.categories, self.first_category):
-            number = rows[..., column].long().clamp(0, embedding.weight.shape[-2] - 1)
-            found.append(embedding(number))
+        for column, (size, embedding) in enumerate(zip(self.category_sizes, self.categories, strict=True)):
+            numbers = rows[..., self.first_category + column].long()
+            found.append(embedding(numbers.clamp(0, size - 1)))
         embedded = found[0]
         for part in found[1:]:
             embedded = embedded + part

@@ -24,7 +24,7 @@ from ludus.data.schedules import Linear, Schedule
 from ludus.data.specs import Entities, GameSpec
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
-from ludus.games.strategies import WithStrategies
+from ludus.games.strategies import Strategies, WithStrategies
 from ludus.league.rules import LeagueRules, Role
 from ludus.lookup import find_experiment, open_run, parse_settings
 from ludus.replays.dataset import ReplayDataset
@@ -322,10 +322,12 @@ class ReplayWindows:
         observation = batch.observation
         if self._strategies is not None:
             shown = rng.random(count) >= HIDDEN_STRATEGIES
-            build_order, built = self._episodes.episodes.build_order, self._episodes.episodes.built
-            assert build_order is not None
-            assert built is not None
-            strategies = self._strategies.features(build_order[episode[0]], built[episode[0]], shown)
+            played = self._episodes.episodes.take(episode[0])
+            assert played.build_order is not None
+            assert played.built is not None
+            strategies = self._strategies.features(
+                Strategies(played.build_order, played.built, played.build_place), shown
+            )
             repeated = {name: np.repeat(array[None], len(episode), axis=0) for name, array in strategies.items()}
             observation = {**observation, **repeated}
         outcome = self._episodes.episodes.outcome[episode]
