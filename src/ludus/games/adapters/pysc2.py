@@ -38,7 +38,8 @@ Inputs = Literal["basic", "published"]
 UNMARKED = {"function", "delay", "unit_tags"}
 """Heads that cannot mark a computer player, because they count for no-op or pick several units."""
 UNIT_X, UNIT_Y = 7, 8
-"""Columns of the list of units with their position, as shares of the side of the map or screen."""
+EFFECT_X, EFFECT_Y = 5, 6
+"""Columns of the lists of units and effects with their position, as shares of the side of the map or screen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

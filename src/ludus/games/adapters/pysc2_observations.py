@@ -54,7 +54,6 @@ MAX_EFFECTS = 32
 _NUM_EFFECTS = len(features.Effects)
 _EFFECT_FEATURES = 1 + len(_ALLIANCES) + 3
 """The type, the alliance, x, y and the radius."""
-EFFECT_X, EFFECT_Y = 5, 6
 
 MAX_DELAY = 128
 """Longest delay since the last decision that is told apart, if decisions do not choose theirs."""
