@@ -1,6 +1,6 @@
 """StarCraft II as AlphaStar's publication describes the agent: its inputs, network, losses and league, for one race.
 
-Needs the game, and memory: an observation has 0.7 MB. docs/starcraft.md says what differs from the publication.
+Needs the game, and memory: an observation has 1.9 MB. docs/starcraft.md says what differs from the publication.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def build(strategies: str | None = None) -> Experiment:
         interface="raw",
         inputs="published",
         opponent_view=True,
-        screen=128,
+        screen=256,
         screen_layers=(),  # units are in the list
-        minimap=128,
+        minimap=256,
         minimap_layers=(
             "height_map", "visibility_map", "creep", "camera", "player_relative", "alerts", "pathable", "buildable",
         ),
@@ -58,7 +58,7 @@ def build(strategies: str | None = None) -> Experiment:
         algorithm=AlphaStarGradient(teacher=None),  # the teacher is a clone of people: docs/starcraft.md
         actor=ActorConfig(num_tables=4, matches=2, episodes_per_table=2, unroll_length=16),
         learner=LearnerConfig(
-            batch_size=512, minibatch_size=128, epochs=1, learning_rate=3e-5, buffer_size=2_048, schedule="async"
+            batch_size=256, minibatch_size=64, epochs=1, learning_rate=3e-5, buffer_size=1_024, schedule="async"
         ),
     )
 
