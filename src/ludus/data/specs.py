@@ -402,8 +402,8 @@ def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:
 
 def _tagged(spec: Part | Head) -> dict[str, Any]:
     facts = asdict(spec)
-    if not facts.get("categories", True):
-        del facts["categories"]
+    if categories := facts.pop("categories", ()):
+        facts["categories"] = list(categories)
     if facts.get("when") is not None:
         facts["when"] = {"head": spec.when.head, "values": list(spec.when.values)}  # type: ignore[union-attr]
     return {"type": type(spec).__name__, **facts}

@@ -245,6 +245,8 @@ class _Stream:
         self._source = source
         self._kind = kind
         self.history = History.alone(actions)
+        self._abilities: set[int] | None = None
+        """Abilities of the player's units; None: unknown."""
         self._actions = actions
         self._observations = observations
         self._shown = shown
@@ -262,24 +264,23 @@ class _Stream:
             after = controller.observe()
             now = before.observation.game_loop
             if after.actions or not max_delay or not self._clock or now - self._clock[-1] >= max_delay:
-                self._decide(controller, before, after.actions)
+                self._decide(before, after.actions, None if after.player_result else controller)
             if after.observation.game_loop <= now and not after.player_result:
                 raise ValueError(f"it stands still at game step {now}")
             self._end, before = after.observation.game_loop, after
 
-    def _decide(self, controller: Any, response: Any, acted: Sequence[Any]) -> None:
+    def _decide(self, response: Any, acted: Sequence[Any], controller: Any) -> None:
+        """`controller` of the game, which is a step ahead of the response; None: it has ended."""
         row = allocate(column_specs(self._kind), ())
         response.ClearField("actions")  # PySC2 would translate these too, and fail for unknown ones
         observation = self._shown.transform_obs(response)
         rows, legal = under("observation.", row), under("legal.", row)
-        abilities = None
         if self._actions.raw:
             self.history.see(observation, self._source.raw_resolution)
-        if self._source.inputs == "published":
-            # The game is one decision ahead: it is asked what the units can do now.
-            abilities = query_abilities(controller, observation["raw_units"])
+        if self._source.inputs == "published" and controller is not None:
+            self._abilities = query_abilities(controller, observation["raw_units"])
         seen = self._observations.write(rows, observation, self.history)
-        self._actions.write_legal(legal, observation, seen.alliance, abilities)
+        self._actions.write_legal(legal, observation, seen.alliance, self._abilities)
         self._observations.write_critic(rows, observation, None)  # a replay shows one player at a time
         action = self._action(acted, observation, seen.row_of_unit)
         self.history.decide(action, response.observation.game_loop)
