@@ -207,7 +207,7 @@ class Gamecore(GameDefaults):
         by_camp = marks.reshape(*marks.shape[:-1], self.num_camps, self.heroes_a_camp)
         if (by_camp.any(axis=-1) != by_camp.all(axis=-1)).any():
             raise GameError(f"common_ai plays a whole camp, all {self.heroes_a_camp} heroes of it")
-        taken: NDArray[np.bool_] = by_camp.all(axis=-1)
+        taken: NDArray[np.bool_] = by_camp[..., 0]
         return taken
 
     def action_rows(self, actions: Mapping[str, Any]) -> NDArray[np.int64]:

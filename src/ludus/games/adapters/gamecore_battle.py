@@ -113,7 +113,7 @@ class Battles:
     @classmethod
     def allocate(cls, num_tables: int, heroes: int, minions: int) -> Battles:
         units, each = (num_tables, CAMPS, MINIONS + minions + heroes), (num_tables, CAMPS, heroes)
-        shapes = dict.fromkeys(("x", "z", "hp", "full"), units)
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("x", "z", "hp", "full"), units)
         shapes |= {"cooldown": (*each, NUM_COOLDOWNS), "caution": (num_tables, CAMPS)}
         floats = {
             field.name: np.zeros(shapes.get(field.name, each), np.float32)
@@ -143,7 +143,7 @@ class Arena:
 
     @property
     def heroes(self) -> int:
-        return self.classes.shape[1]
+        return int(self.classes.shape[1])
 
     @property
     def minions(self) -> int:
@@ -200,8 +200,8 @@ class Arena:
         return rewards
 
     def over(self, battles: Battles) -> Flags:
-        fallen: Flags = (battles.hp[:, :, CRYSTAL] <= 0).any(axis=1)
-        return fallen
+        first, second = (battles.hp[:, camp, CRYSTAL] <= 0 for camp in range(CAMPS))
+        return first | second
 
     def visible(self, battles: Battles) -> Flags:
         """[tables, camps, slots]: which units the *other* camp sees."""
@@ -210,7 +210,8 @@ class Arena:
         # The lane is narrow: the distance along it decides.
         near = np.abs(battles.x[:, :, :, None] - x[:, ::-1, None, :]).min(axis=3) <= SIGHT
         near[:, :, :MINIONS] = True
-        return near & alive
+        seen: Flags = near & alive
+        return seen
 
     def targets(self, battles: Battles) -> Flags:
         """[tables, camps, heroes, slots]: enemy units that a hero can choose."""
@@ -228,9 +229,9 @@ class Arena:
         hp, full = battles.hp[:, :, first:], battles.full[:, :, first:]
         usable = np.ones((*hp.shape, RECALL + 1), np.bool_)
         ready = battles.cooldown <= 0
-        aimed = targets.any(axis=3)
-        usable[..., ATTACK] = aimed
-        usable[..., SKILL_1 : SKILL_3 + 1] = ready[..., :3] & (aimed[..., None] | ~AIMS[self.classes])
+        aimed: Flags = np.any(targets, axis=3, keepdims=True)
+        usable[..., ATTACK] = aimed[..., 0]
+        usable[..., SKILL_1 : SKILL_3 + 1] = ready[..., :3] & (aimed | ~AIMS[self.classes])
         usable[..., SKILL_3] &= self.level(battles) >= ULTIMATE_LEVEL
         usable[..., HEAL] = ready[..., 3] & (hp < full)
         usable[..., CHOSEN] = ready[..., 4]
