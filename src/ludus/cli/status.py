@@ -104,7 +104,7 @@ def _progress(status: RunStatus) -> str:
     left = status.started + 3600 * status.time_limit_h - time.time()
     return (
         f"{shown}\n{status.decisions_per_s:,.0f} decisions/s"
-        + (f"  lag {lag} versions" if lag else "")
+        + (f"  lag {lag} versions of live weights" if lag else "")
         + f"  {status.restarts} restarts  up {span(time.time() - status.started)}"
         f"  time limit in {span(max(0.0, left))}"
     )
