@@ -20,8 +20,8 @@ from ludus.games.isolation.isolated import Isolation, isolate
 from ludus.games.remote.messages import DEFAULT_PORT
 from ludus.games.remote.source import with_client_options
 from ludus.replays.replay_games import find_game, with_options
-from ludus.services.registry import is_loopback
 from ludus.system.machine import install_command
+from ludus.system.network import is_loopback
 
 if TYPE_CHECKING:
     from ludus.games.remote.outside_program import OutsideProgram

@@ -20,6 +20,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ludus.system.network import is_loopback
+
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 SIGN_IN = "/sign-in"
 """The path to which the login form sends the token."""
@@ -67,7 +69,7 @@ class PageAccess:
     @property
     def is_local(self) -> bool:
         """Only this machine reaches it."""
-        return self.host == "localhost" or _is_loopback(self.host)
+        return is_loopback(self.host)
 
     def knows(self, host_header: str) -> bool:
         """Whether a request was meant for this server. Ports are not looked at: they may be forwarded."""
@@ -244,10 +246,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(name: str) -> bool:
-    return _is_address(name) and ipaddress.ip_address(name).is_loopback
 
 
 class PageServer:
