@@ -137,6 +137,18 @@ class Experiment:
             raise ValueError(
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
             )
+        self._check_learning()
+        self._check_tables()
+        self._check_patience()
+        for name in self.services:
+            check_service_name(name)
+        outputs = [type(output).__name__ for output in self.metrics]
+        if twice := {name for name in outputs if outputs.count(name) > 1}:
+            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+        self._check_players()
+
+    def _check_learning(self) -> None:
+        """The algorithm and the network must fit the game and the learner."""
         self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
         for one in self.learner.recompute:
             if one not in self.algorithm.recomputable:
@@ -154,6 +166,9 @@ class Experiment:
         if isinstance(self.model, ChecksKind):
             for kind in self.grouped_game.spec.kinds:
                 self.model.check(kind)
+
+    def _check_tables(self) -> None:
+        """Teams must share the episodes of a table, and matches the tables, equally."""
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(
@@ -165,12 +180,9 @@ class Experiment:
                 f"actor.num_tables ({self.actor.num_tables}) must be a multiple of actor.matches "
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
-        self._check_patience()
-        for name in self.services:
-            check_service_name(name)
-        outputs = [type(output).__name__ for output in self.metrics]
-        if twice := {name for name in outputs if outputs.count(name) > 1}:
-            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+
+    def _check_players(self) -> None:
+        """Names of bots and players must be known, and different."""
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()
