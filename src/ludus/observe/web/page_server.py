@@ -166,19 +166,9 @@ def file_route(path: Path) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint that sends a file."""
 
     async def give(_: Request) -> Response:
-        return FileResponse(path)
+        return FileResponse(path, headers={"cache-control": "no-cache"})
 
     return give
-
-
-def confined(root: Path, *parts: str) -> Path | None:
-    """The file of these parts in `root`; None if there is none, or if it is elsewhere by `..` or a link."""
-    try:
-        root = root.resolve(strict=True)
-        found = root.joinpath(*parts).resolve(strict=True)
-    except (OSError, ValueError):  # ValueError: a null byte in a name
-        return None
-    return found if found.is_file() and found.is_relative_to(root) else None
 
 
 def known_names(names: Iterable[str]) -> tuple[str, ...]:
