@@ -281,18 +281,8 @@ def _shown_host(host: str) -> str:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except socket.gaierror as error:
-        raise OSError(error.errno, f"cannot serve a page there: {error.strerror}", f"host {host}") from None
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(128)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        listening.close()
         place = f"{host} port {port}"
         raise OSError(error.errno, f"cannot serve a page there: {error.strerror}", place) from None
-    return listening
