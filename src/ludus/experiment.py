@@ -144,6 +144,17 @@ class Experiment:
         self._check_training()
         for name, role in self.league.roles.items():
             self._check_role(f"league.roles.{name}", name, role)
+        self._check_tables()
+        self._check_patience()
+        for name in self.services:
+            check_service_name(name)
+        outputs = [type(output).__name__ for output in self.metrics]
+        if twice := {name for name in outputs if outputs.count(name) > 1}:
+            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+        self._check_players()
+
+    def _check_tables(self) -> None:
+        """Teams must share the episodes of a table, and matches the tables, equally."""
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(
@@ -155,12 +166,9 @@ class Experiment:
                 f"actor.num_tables ({self.actor.num_tables}) must be a multiple of actor.matches "
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
-        self._check_patience()
-        for name in self.services:
-            check_service_name(name)
-        outputs = [type(output).__name__ for output in self.metrics]
-        if twice := {name for name in outputs if outputs.count(name) > 1}:
-            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+
+    def _check_players(self) -> None:
+        """Names of bots and players must be known, and different."""
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()

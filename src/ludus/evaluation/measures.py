@@ -14,8 +14,18 @@ from typing import Any, Literal
 import msgspec
 
 from ludus.config import ConfigError, apply_overrides
-from ludus.evaluation.best_response import MOST_BUDGET, Attempt, ExploiterStart, ExploitRecord, Watching, players_of
+from ludus.evaluation.best_response import (
+    MOST_BUDGET,
+    Attempt,
+    ExploiterStart,
+    ExploitRecord,
+    Starting,
+    TrainedMeasure,
+    Watching,
+    players_of,
+)
 from ludus.evaluation.exploitability import (
+    ExactMeasure,
     NotExactError,
     Target,
     describe_target,
@@ -209,15 +219,9 @@ def exploit(
             method="exact",
         )
         if method != "train" and start is None:
-            try:
-                exact = measure_exactly(exact_game(experiment), target.members)
+            exact = _exactly(experiment, target, tell, required=method == "exact")
+            if exact is not None:
                 return _keep(folder, msgspec.structs.replace(record, exact=exact))
-            except NotExactError as error:
-                if method == "exact":
-                    raise ConfigError(
-                        f"no exact answer: {error}; a trained exploiter (--train, method='train') gives a lower bound"
-                    ) from None
-                tell(f"no exact answer: {error}")
     require_ray_for(trained_with.runtime)
     require_room(trained_with, address)
     require_devices(trained_with)
@@ -227,9 +231,29 @@ def exploit(
         f"training {seeds} exploiter{'s' * (seeds > 1)} {f'from {start}' if start else 'with fresh weights'} on "
         f"{trained_with.budget:,} decisions{' each' * (seeds > 1)} (--budget N)"
     )
-    starting = partial(_training, address=address)
+    trained = _train(attempt, command or sys.argv, partial(_training, address=address), watching, tell, keep=keep)
+    return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
+
+
+def _exactly(experiment: Experiment, target: Target, tell: Tell, *, required: bool) -> ExactMeasure | None:
+    """The exact answer. If there is none, says why and returns None, or raises ConfigError if it is `required`."""
     try:
-        trained = attempt.run(command or sys.argv, starting, watching, tell)
+        return measure_exactly(exact_game(experiment), target.members)
+    except NotExactError as error:
+        if required:
+            raise ConfigError(
+                f"no exact answer: {error}; a trained exploiter (--train, method='train') gives a lower bound"
+            ) from None
+        tell(f"no exact answer: {error}")
+        return None
+
+
+def _train(
+    attempt: Attempt, command: list[str], starting: Starting, watching: Watching, tell: Tell, *, keep: bool
+) -> TrainedMeasure:
+    """Train and measure exploiters; without `keep`, their folders are gone afterwards. Raises `ExploitStopped`."""
+    try:
+        trained = attempt.run(command, starting, watching, tell)
     except KeyboardInterrupt:
         trained = None
     finally:
@@ -237,9 +261,7 @@ def exploit(
             attempt.discard()
     if trained is None:
         raise ExploitStopped(attempt)
-    if not keep:
-        trained = msgspec.structs.replace(trained, runs=())
-    return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
+    return trained if keep else msgspec.structs.replace(trained, runs=())
 
 
 @contextmanager
