@@ -27,6 +27,7 @@ from ludus.runtime.settings import configured, effective
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, UnknownModel
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import GameFacts, RunFolder, RunFolderError
 from ludus.system.network import NoSuchInterfaceError, find_interface
 from ludus.workers.actor import Actor
@@ -213,7 +214,7 @@ def new_learner(
     hosted: Mapping[str, HostedPlayer],
     pools: tuple[SlotPool, ...],
     board: WeightStore,
-    models: ModelPool,
+    models: ModelPool | ModelCache,
     free: Callable[[int, IntArray], None],
     num_actors: int = 1,
     spent: int = 0,
@@ -226,7 +227,7 @@ def new_learner(
     views = {player: experiment.of_role(described.role) for player, described in hosted.items()}
     for player, described in hosted.items():
         view = views[player]
-        config = replace(view.learner, device=device_of_rank(view.learner.device, ranks.rank))
+        config = replace(view.learner, device=device_of_rank(view.learner.device, ranks.local_rank))
         seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
         players[player] = TrainedPlayer(
             player, build_policies(view, seed), view.algorithm, config, seed=seed, ranks=ranks

@@ -216,7 +216,7 @@ class ProcessWorkers:
             for working in (slot, *self.group.helpers):
                 working.forgive(self.learner.decisions)
         else:
-            fault = Fault("game_lost", request.reason)
+            fault = Fault(request.kind, request.reason)
             self._faults.note(fault, slot.name, "the match is void", matches=[request.match_id])
         return True
 

@@ -177,8 +177,7 @@ class Supervisor:
 
     def replace_failed(self) -> None:
         """Replace workers that have died or hang, and end actors that had to leave and have not."""
-        for node, fault in self._group.launcher.look():
-            self._faults.note(fault, node, "sent again when a worker asks for it")
+        self._group.launcher.look()
         heartbeats = self._group.launcher.heartbeats
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
         for slot, process in self._group.working():
