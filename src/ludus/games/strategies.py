@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
@@ -28,6 +29,9 @@ REWARDS = ("build_order", "built")
 FADED = np.array([1.0, 0.5, 0.25, 0.0], np.float32)
 """Factors of the rewards before the first time of `fade` and after each of the three."""
 
+BUILT_IN = {"skirmish": str(Path(__file__).parent / "builtin" / "skirmish_strategies.npz")}
+"""Files that come with Ludus, by game: what the winners among its bots built."""
+
 _STREAM = 0x7A  # separates these draws of a table's seed from the game's own
 _DRAWS = 4  # draws per seat and episode: the strategy, whether it is shown, whether each of the two rewards is given
 
@@ -43,6 +47,7 @@ class WithStrategies(WrappedGame):
     """
 
     strategies: str
+    """An .npz file that `ludus convert` wrote, or the name of a game with which Ludus brings one (skirmish)."""
     types: int | None = None
     """Number of things that can be built; None: as many as the file names."""
     shown: float = 0.9
@@ -81,6 +86,10 @@ class WithStrategies(WrappedGame):
         part = Vector(size=self.features(self.known.build_order[:1], self.known.built[:1]).shape[1])
         spec = self.game.spec
         return replace(spec, kinds=tuple(_extended(kind, part) for kind in spec.kinds))
+
+    def without(self) -> WithStrategies:
+        """The same game, in which no seat is shown a strategy or rewarded for one; unless `fixed` asks for one."""
+        return self if self.fixed is not None else replace(self, shown=0.0)
 
     def features(self, build_order: Array, built: Array) -> NDArray[np.float32]:
         """The part `z` of strategies [rows, places] and [rows, facts]: [rows, 1 + places * types + facts]. The first
@@ -198,6 +207,7 @@ class Strategies:
     @classmethod
     def read(cls, path: str) -> Strategies:
         """Read an .npz file with the arrays `build_order` and `built`."""
+        path = BUILT_IN.get(path, path)
         try:
             with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays: dict[str, Any] = {name: file[name] for name in REWARDS if name in file}
