@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -21,6 +21,7 @@ from ludus.games.isolation.isolated import Isolated, Isolation, isolate
 from ludus.games.outside_bots import with_bots
 from ludus.games.recording import innermost
 from ludus.games.seat_groups import SeatPolicies, group_seats
+from ludus.games.strategies import WithStrategies
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.players import check_player_id
 from ludus.league.population import Population
@@ -315,3 +316,12 @@ class Experiment:
         """The game as it is played: with bots from outside, and one kind of seat for each policy of a player."""
         game = self.game if self.isolation is None else isolate(self.game, self.isolation)
         return group_seats(with_bots(game, self.bots), self.policies)
+
+    @property
+    def measured_game(self) -> GameSource:
+        """The game in which players are measured outside of training: nobody is told which strategy to follow."""
+        return self.without_strategies().grouped_game
+
+    def without_strategies(self) -> Experiment:
+        """The same experiment in which nobody is told which strategy to follow (`WithStrategies`)."""
+        return replace(self, game=self.game.without()) if isinstance(self.game, WithStrategies) else self

@@ -63,7 +63,7 @@ def compare_command(
     _check_comparable(first, second)
     line_ups = [(a, b) for a in first.players for b in second.players]
     tournament = Tournament(
-        first.experiment.grouped_game,
+        first.experiment.measured_game,
         FixedPlayers(first.players | second.players),
         line_ups,
         episodes=episodes,

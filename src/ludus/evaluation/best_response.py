@@ -56,7 +56,7 @@ def exploiter_experiment(
     experiment: Experiment, target: Target, *, seed: int, start: ExploiterStart | None = None
 ) -> Experiment:
     """The run's experiment with one exploiter, which meets the target alone. It has no teacher, which would hold it
-    near where it starts, and no evaluations: its snapshots are measured afterwards."""
+    near where it starts, no strategies to follow, and no evaluations: its snapshots are measured afterwards."""
     role = Role(
         matchmaking=FixedLaw(shares={id_of(member): member.share for member in target.members}),
         promotion=BySteps(every=-(-experiment.budget // SNAPSHOTS)),
@@ -66,7 +66,7 @@ def exploiter_experiment(
     recompute = tuple(one for one in experiment.learner.recompute if one in algorithm.recomputable)
     with_worker = experiment.learner.buffer_worker and bool(recompute)
     return replace(
-        experiment,
+        experiment.without_strategies(),
         name=f"{EXPLOITER} of {target.name}",
         algorithm=algorithm,
         learner=replace(experiment.learner, recompute=recompute, buffer_worker=with_worker),

@@ -149,7 +149,7 @@ def seated_matches(
         yield SeatedMatches(
             folder=folder,
             league=league,
-            game=experiment.grouped_game,
+            game=experiment.measured_game,
             players=FixedPlayers(seated),
             line_ups=[(player,) for player in chosen]
             if teams == 1
