@@ -170,7 +170,8 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
         click.echo(json.dumps(end | {"lost_matches": msgspec.to_builtins(lost)}))
         return
     league = training.league
-    console.print(league_table(league, summarise(league), training.experiment.evaluation.opponents))
+    opponents, roles = training.experiment.evaluation.opponents, training.experiment.game.spec.role_names
+    console.print(league_table(league, summarise(league), opponents, roles=roles))
     if exact is not None:
         console.print("NashConv, exact (what best responses gain, summed over the seats; 0: unbeatable)")
         for what, value in exact.items():

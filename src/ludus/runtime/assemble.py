@@ -91,6 +91,7 @@ def create_run(path: str | Path, experiment: Experiment, command: Sequence[str] 
         seats_per_team=tuple(len(seats) for seats in spec.seats_of_team),
         zero_sum=spec.zero_sum,
         bots=tuple(experiment.grouped_game.bots()),
+        roles=spec.role_names if spec.compares_roles else (),
     )
     return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=command, game=game)
 
