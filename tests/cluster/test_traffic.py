@@ -189,6 +189,9 @@ def test_who_waits_for_two_ranks_goes_on_with_the_weights_of_the_one_that_is_her
     post.outlet.step()
     assert post.here.used[1].tolist() == [0]
     assert post.outlet.is_full, "it looks again soon"
+    post.here.weights.publish(ModelId("main", 0, 3), weights)
+    post.outlet.step()
+    assert post.here.used[1].tolist() == [0]
     post.here.weights.publish(ModelId("main", 0, 5), weights)
     post.outlet.step()
     assert post.here.used[1].tolist() == [9]
