@@ -39,7 +39,7 @@ def small(**changes: Any) -> Experiment:
 
 def parts_in_memory(num_places: int = 3) -> SharedParts:
     """As a node has them, in this process alone."""
-    return SharedParts(small(), ["main"], num_places, np.zeros)
+    return SharedParts(small(), {"main": "main"}, num_places, np.zeros)
 
 
 def play(parts: SharedParts, actor: int, rng: np.random.Generator, count: int = 5) -> Any:

@@ -22,7 +22,8 @@ from ludus.lookup import find_experiment, open_run
 from ludus.observe.terminal import add_numbers, new_console, new_table, size
 from ludus.runtime import imported_models
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.imported_models import Fit, Source
+from ludus.runtime.imported_models import Fit, Source, has_same_networks
+from ludus.runtime.networks import with_each_model
 from ludus.store.checkpoints import Arrays, encode_tensors
 from ludus.store.downloads import DownloadRules, parse_digest
 from ludus.store.files import StoreError, atomic_write
@@ -148,9 +149,14 @@ def import_model(
         if folder is None:
             raise ConfigError("--base names a model of a run, and there is none")
         parent = folder.models.resolve(base)
+        fitting = (one for one in with_each_model(experiment) if has_same_networks(folder.models, parent, one))
+        experiment = next(fitting, experiment)
         imported_models.require_same_networks(folder.models, parent, experiment)
     source = imported_models.fetch_source(wish)
-    fit = imported_models.fit_weights(source, experiment, names, kind=kind)
+    if parent is None:
+        fit, experiment = imported_models.best_fit(source, experiment, names, kind=kind)
+    else:
+        fit = imported_models.fit_weights(source, experiment, names, kind=kind)
     if write_map is not None:
         guesses = write_first_map(Path(write_map), source, fit)
         click.echo(f"wrote {write_map}: {len(fit.live.sources)} names match, {guesses} are guessed")
@@ -224,8 +230,8 @@ def pull(
         )
     )
     _require_name(player or source.name, experiment, folder)
-    fit = imported_models.fit_weights(source, experiment)
-    imported_models.require_fit(fit, source, experiment)
+    fit, view = imported_models.best_fit(source, experiment)
+    imported_models.require_fit(fit, source, view)
     if not as_json:
         click.echo(f"{source.label}\ndigest:   {source.checked}")
     _keep(folder, source, player or source.name, fit.live.arrays, None, tags, as_json)

@@ -69,10 +69,14 @@ class Entities:
     dtype: str = "float32"
     types: int = 0
     """If above 0, the first feature of a row is its type, in [0, types)."""
+    categories: tuple[int, ...] = ()
+    """The last features of a row are categories too, such as an order; the number of values of each."""
 
     def __post_init__(self) -> None:
         require_in(self, "[1, inf]", maximum=self.maximum, features=self.features)
         require_in(self, "[0, inf]", types=self.types)
+        if (self.types > 0) + len(self.categories) > self.features or min(self.categories, default=1) < 1:
+            raise ValueError(f"Entities.categories must fit into {self.features} features, got {self.categories}")
 
     def arrays(self, name: str) -> dict[str, ArraySpec]:
         return {name: array_spec((self.maximum, self.features), self.dtype), length_name(name): array_spec((), "int32")}
@@ -408,13 +412,16 @@ def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:
 
 def _tagged(spec: Part | Head) -> dict[str, Any]:
     facts = asdict(spec)
+    if categories := facts.pop("categories", ()):
+        facts["categories"] = list(categories)
     if facts.get("when") is not None:
         facts["when"] = {"head": spec.when.head, "values": list(spec.when.values)}  # type: ignore[union-attr]
     return {"type": type(spec).__name__, **facts}
 
 
 def _made(classes: Mapping[str, Any], data: Mapping[str, Any]) -> Any:
-    return classes[data["type"]](**{name: value for name, value in data.items() if name != "type"})
+    facts: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return classes[facts.pop("type")](**facts)
 
 
 def _head(data: Mapping[str, Any]) -> Head:

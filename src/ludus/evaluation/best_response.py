@@ -28,6 +28,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.runtime.assemble import create_run, load_players
 from ludus.runtime.coordinator import Training
+from ludus.runtime.networks import with_each_model
 from ludus.runtime.rounds import FINISHED
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
@@ -69,6 +70,7 @@ def exploiter_experiment(
         name=f"{EXPLOITER} of {target.name}",
         algorithm=algorithm,
         learner=replace(experiment.learner, recompute=recompute, buffer_worker=with_worker),
+        frozen_models=tuple(view.model for view in with_each_model(experiment)[1:]),
         league=LeagueRules(
             roles={EXPLOITER: role},
             bots=tuple(id_of(member) for member in target.members if member.seated.bot is not None),
@@ -141,6 +143,8 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     player: str
     model: str
+    weights: Variant | None = None
+    """The weights that it plays with; None in records that do not say."""
     decisions: int
     greedy: bool
     measured: Measured
@@ -204,6 +208,7 @@ def measure_curve(
                 seed=experiment.seed,
                 player=name,
                 model=exploiter.model_name,
+                weights=league.players[name].weights,
                 decisions=league.players[name].parent_decisions,
                 greedy=greedy,
                 measured=measured,

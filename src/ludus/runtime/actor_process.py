@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from ludus.data.records import Match, ModelId, Result
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.game import Bot
-from ludus.runtime.assemble import inline_inference, new_actor, share_of_batch
+from ludus.models.policy import Policy
+from ludus.runtime.assemble import inline_inference, new_actor, shares_of_batch
+from ludus.runtime.networks import Networks
 from ludus.runtime.shared_parts import WAIT_S, SharedParts, WorkerContext
 from ludus.store.model_pool import ModelPool
 from ludus.system.process import receive, send
@@ -118,12 +120,13 @@ PASTIME = -1
 class RingTrajectoryClient:
     """Sends an actor's trajectories to the learner: slot numbers through a ring in shared memory."""
 
-    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lag: int) -> None:
+    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lags: Sequence[int]) -> None:
+        """`max_lags`: of the learning players, in their order."""
         self._parts = parts
         self._actor = actor
         self._wake_learner = wake_learner
-        self._is_on_policy = max_lag == 0
-        self._leads = [ActorLead(max_lag) for _ in parts.players]
+        self._is_on_policy = not any(max_lags)
+        self._leads = [ActorLead(max_lag) for max_lag in max_lags]
         self._used = [0 for _ in parts.players]
         """Decisions that the learner had used when the present step began."""
 
@@ -170,6 +173,8 @@ class ControlMatchClient:
         self._show_life = show_life
         self.sharing = 0
         """Actors that share a batch, as the controller last said; 0: it has not yet."""
+        self.roles: dict[str, str | None] = {}
+        """By player that frozen models are of: its role, as far as the controller was asked."""
         self._open: set[int] = set()
         self._latest: Match | None = None
         self._leaves = False
@@ -214,6 +219,7 @@ class ControlMatchClient:
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
         found = self.find_frozen(player)
         model = ModelId.parse(found.model)
+        self.roles[model.player] = found.role
         return model, self._models.fetch(model, "average" if found.variant == "average" else "live")
 
     def _ask(self, request: FromActor) -> Any:
@@ -223,17 +229,26 @@ class ControlMatchClient:
         return answer
 
 
+def networks_of(
+    context: WorkerContext, client: ControlMatchClient, place: Callable[[Policy], Policy] = lambda policy: policy
+) -> Networks:
+    """The networks of a worker that acts: it knows the roles of learning players, and learns those of frozen ones."""
+    learning = context.parts.roles
+    return Networks(context.experiment, lambda player: learning.get(player) or client.roles.get(player), place)
+
+
 def _new_inference(context: WorkerContext, client: ControlMatchClient, show_life: Callable[[], None]) -> Inference:
     """The actor's own models, or the policy worker's."""
     experiment, parts = context.experiment, context.parts
     if experiment.actor.inference == "inline":
-        return inline_inference(experiment, parts.weights, client)
+        bots = experiment.grouped_game.bots()
+        return inline_inference(experiment, parts.weights, client, networks_of(context, client), bots=bots)
     return RemoteInference(
         parts.requests[context.index],
         weights=parts.weights,
         learning=parts.players,
         bots=experiment.grouped_game.bots(),
-        draws=[policy.num_draws for policy in parts.policies],
+        draws=parts.networks.draws,
         find_frozen=lambda player: client.find_frozen(player).model,
         wake_worker=context.signals[parts.num_places],
         woken=context.woken,
@@ -274,7 +289,8 @@ def run_actor(launch: Launch) -> None:
     context = WorkerContext(launch)
     experiment, parts = context.experiment, context.parts
     wake_learner = context.signals[parts.learner_of(launch.index)]
-    ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lag=experiment.learner.lag)
+    lags = [experiment.of_role(role).learner.lag for role in parts.roles.values()]
+    ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lags=lags)
 
     def show_life() -> None:
         context.show_life()
@@ -288,6 +304,7 @@ def run_actor(launch: Launch) -> None:
         inference=_new_inference(context, client, show_life),
         pools=parts.pools,
         trajectories=ring,
+        roles=parts.roles,
         sharing=launch.sharing,
         learner_goes_first=ring.learner_goes_first,
         seed=int(
@@ -320,7 +337,7 @@ def run_actor(launch: Launch) -> None:
             step()
             parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
             if client.sharing:
-                actor.hand_over_after = share_of_batch(experiment, client.sharing)
+                actor.hand_over_after = shares_of_batch(experiment, parts.roles, client.sharing)
         except NothingToPlay:
             break
         except StopTraining as request:

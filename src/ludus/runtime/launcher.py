@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from ludus.experiment import Experiment
 from ludus.runtime.faults import Fault, Heartbeats
+from ludus.runtime.settings import with_own_parts
 from ludus.runtime.shared_parts import RankWires, SharedParts
 from ludus.store.run_folder import RunFolder
 from ludus.system.guard import Guard
@@ -63,14 +65,22 @@ class LocalLauncher:
         self._region: Region | None = None
         self.signals: list[Signal] = []
         """The signal that wakes each worker, by its number."""
-        self._laid_out_for: tuple[list[str], int] | None = None
+        self._laid_out_for: tuple[dict[str, str], int] | None = None
+        self._roles: dict[str, Any] = {}
         self._reserved: set[int] = set()
         """Slots that have their memory."""
 
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
+    def lay_out(
+        self,
+        players: Mapping[str, HostedPlayer],
+        num_slots: int,
+        taken: Collection[int],
+        roles: Mapping[str, Any] | None = None,
+    ) -> None:
         """Lay out shared memory for these players and slots for actors, as if it had never been used; no worker may
-        be alive. Only the slots that are `taken` use memory."""
-        wanted = (list(players), num_slots)
+        be alive. Only the slots that are `taken` use memory. `roles`: what they have of their own (`own_parts`)."""
+        wanted = ({player: hosted.role for player, hosted in players.items()}, num_slots)
+        self._roles = dict(roles or {})
         if self._laid_out_for == wanted:
             self.reserve(taken)
             for slot in self._reserved:
@@ -84,9 +94,10 @@ class LocalLauncher:
             self.parts.paused[...] = False
             return
         self._close_shared()
-        size = bytes_needed(lambda new: SharedParts(self._experiment, *wanted, new))
+        experiment = with_own_parts(self._experiment, self._roles)
+        size = bytes_needed(lambda new: SharedParts(experiment, *wanted, new))
         self._region = Region.sparse(size)
-        self.parts = SharedParts(self._experiment, *wanted, self._region.new)
+        self.parts = SharedParts(experiment, *wanted, self._region.new)
         self._region.reserve(self.parts.memory(taken))
         self._reserved = set(taken)
         self.parts.present[list(taken)] = True  # they begin together: the learner waits for all of them
@@ -138,6 +149,7 @@ class LocalLauncher:
             parent=os.getpid(),
             rendezvous=self._rank_wires.address if rank >= 0 else "",
             rank_fds=links,
+            roles=self._roles,
             **{name: value for name, value in msgspec.structs.asdict(order).items() if name != "name"},
         )
         fds = {child.fileno(), self._region.fd, *links, *(fd for signal in self.signals for fd in signal.fds)}

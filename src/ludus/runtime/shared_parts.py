@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
@@ -17,8 +17,11 @@ from ludus.algorithms.teacher import TEACHER
 from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
-from ludus.runtime.assemble import build_policies, load_experiment, new_pools, slots_per_actor
+from ludus.models.policy import Policy
+from ludus.runtime.assemble import load_experiment, new_pools, slots_per_actor
+from ludus.runtime.networks import Networks
 from ludus.runtime.rounds import STOPPED
+from ludus.runtime.settings import with_own_parts
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import PeerGone, receive, send
 from ludus.system.shared_memory import Region, Ring, Signal
@@ -45,8 +48,10 @@ class SharedParts:
     """Everything in shared memory, laid out in an order that follows from the experiment, from who learns and
     from how many places for actors there are. Not every place has to be taken, now or ever."""
 
-    def __init__(self, experiment: Experiment, players: Sequence[str], num_places: int, new_array: NewArray) -> None:
-        self.players = list(players)
+    def __init__(self, experiment: Experiment, roles: Mapping[str, str], num_places: int, new_array: NewArray) -> None:
+        """`roles`: of the learning players, by player."""
+        self.roles = dict(roles)
+        self.players = list(roles)
         self.num_places = num_places
         self.num_ranks = experiment.learner.ranks
         self.for_all: list[Array] = []
@@ -72,27 +77,23 @@ class SharedParts:
                 mine.append(array[place * count : (place + 1) * count])
             return array
 
-        self.slots_per_actor = slots_per_actor(experiment, len(players))
+        roles_of_all = list(roles.values())
+        self.slots_per_actor = slots_per_actor(experiment, roles_of_all)
         with_buffer_worker = experiment.learner.buffer_worker
-        self.pools = new_pools(experiment, len(players), num_places, new_slots, with_buffer_worker=with_buffer_worker)
+        self.pools = new_pools(experiment, roles_of_all, num_places, new_slots, with_buffer_worker=with_buffer_worker)
         capacity = 2 * sum(self.slots_per_actor) + 64
         self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
         self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
-        self.policies = build_policies(experiment, experiment.seed)
-        """Per kind of seat, a policy that shows the shapes; it does not act."""
-        shapes = {
-            f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
-            for policy in self.policies
-            for name, tensor in policy.state_dict().items()
-        }
-        published = list(self.players)
+        self.networks = Networks(experiment, self.roles.get)
+        shapes = {role: _weight_arrays(self.networks.of_role(role)) for role in dict.fromkeys(roles_of_all)}
+        published = {player: shapes[role] for player, role in roles.items()}
         if with_buffer_worker and TEACHER in experiment.learner.recompute:
-            published += map(teacher_of, self.players)
-        self.weights = SharedWeights(new, dict.fromkeys(published, shapes))
+            published |= {teacher_of(player): arrays for player, arrays in published.items()}
+        self.weights = SharedWeights(new, published)
         self.recomputing: RecomputeRequests | None = None
         """Requests of the learner to the buffer worker, if there is one."""
         if with_buffer_worker:
-            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(players), new)
+            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(roles), new)
         self.present = new((num_places,), np.bool_)
         """Whether an actor plays at each place, or is being replaced. An actor that joins sets its own entry; the
         learner waits for these actors only."""
@@ -111,9 +112,10 @@ class SharedParts:
         """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
         buffer worker."""
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
-        asking = num_places if experiment.actor.inference == "worker" else 0
-        self.requests = [RequestArea(self.policies, rows, new_at(place)) for place in range(asking)]
+        self.requests: list[RequestArea] = []
         """By actor: its requests to the policy worker."""
+        if experiment.actor.inference == "worker":
+            self.requests = [RequestArea(self.networks.layouts, rows, new_at(place)) for place in range(num_places)]
         self.inference_counters = new((len(COUNTERS),), np.float64)
 
     @property
@@ -158,8 +160,9 @@ class WorkerContext:
     def __init__(self, launch: Launch) -> None:
         self.index = launch.index
         self.folder = RunFolder.open(launch.run)
-        self.experiment = load_experiment(self.folder)
-        self.parts = SharedParts(self.experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
+        self.experiment = with_own_parts(load_experiment(self.folder), launch.roles)
+        roles = {player: hosted.role for player, hosted in launch.players.items()}
+        self.parts = SharedParts(self.experiment, roles, launch.num_places, Region(launch.region_fd).new)
         self.signals = [Signal(*fds) for fds in launch.signal_fds]
         self.woken = self.signals[launch.index]
         self.control = Connection(launch.control_fd)
@@ -176,6 +179,14 @@ class WorkerContext:
         """Pass a request of middleware on to the controller, which ends this process."""
         send(self.control, Stopping(str(request) or STOPPED))
         receive(self.control, ToActor)
+
+
+def _weight_arrays(policies: Sequence[Policy]) -> dict[str, ArraySpec]:
+    return {
+        f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
+        for policy in policies
+        for name, tensor in policy.state_dict().items()
+    }
 
 
 class RankWires:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ludus.data.batch import Batch
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
+from ludus.models.policy import with_own_memory
 from ludus.store.model_pool import ModelPool
 from ludus.workers.buffer import Buffer, statistics_of
 from ludus.workers.buffer_worker import teacher_of
@@ -25,8 +27,8 @@ from ludus.workers.stacked_training import groups, update_stacked
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import IDLE, Progress
 
-Configured = Callable[[Settings], tuple[Algorithm, LearnerConfig, int]]
-"""Returns the algorithm, the learner's config and the budget of the experiment with changed settings."""
+Configured = Callable[[str, Settings], tuple[Algorithm, LearnerConfig, int]]
+"""Returns a player's algorithm and learner's config, and the budget of the experiment, with changed settings."""
 
 
 class Learner:
@@ -204,7 +206,7 @@ class Learner:
                 refused[kind] = taken.slots[~finite]
                 left_out.refused += int(taken.decisions[~finite].sum())
             if batch is not None:
-                batches[kind] = batch
+                batches[kind] = self._with_memory_of(trained, kind, batch)
                 is_new = taken.is_new[finite]
                 used = batch.valid if is_new.all() else batch.valid[:, is_new]
                 left_out.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
@@ -218,8 +220,14 @@ class Learner:
         trained.stale += sum(stale for stale, _, _, _ in told)
         trained.refused += sum(refused for _, refused, _, _ in told)
         kinds = {kind for _, _, _, held in told for kind in held}
-        elsewhere = {kind: nothing_of(self._pools[kind]) for kind in sorted(kinds - batches.keys())}
+        elsewhere = {
+            kind: self._with_memory_of(trained, kind, nothing_of(self._pools[kind]))
+            for kind in sorted(kinds - batches.keys())
+        }
         return sum(dropped for _, _, dropped, _ in told), elsewhere
+
+    def _with_memory_of(self, trained: TrainedPlayer, kind: int, batch: Batch) -> Batch:
+        return with_own_memory(batch, trained.policies[kind].state_arrays, self._pools[kind].layout.state)
 
     def publish(self, player: str) -> None:
         if self._ranks.rank == 0:
@@ -249,7 +257,8 @@ class Learner:
 
     def start_from(self, player: str, model: ModelId, value_only: int = 0) -> None:
         """Start a player from a model of the pool, and train only its value for `value_only` decisions."""
-        self.players[player].begin_from(self._models.fetch(model), value_only)
+        with _naming(player, model):
+            self.players[player].begin_from(self._models.fetch(model), value_only)
 
     def reset(self, event: PlayerReset) -> None:
         """Restart a player from the model that the event names, or from its initial weights."""
@@ -257,11 +266,12 @@ class Learner:
         if event.model is not None:
             weights = self._models.fetch(ModelId.parse(event.model))
         self.buffers[event.player].clear()
-        self.players[event.player].reset(weights, event.incarnation, event.value_only)
+        with _naming(event.player, event.model):
+            self.players[event.player].reset(weights, event.incarnation, event.value_only)
         self.publish(event.player)
 
     def configure(self, player: str, settings: Settings) -> None:
-        algorithm, config, self._budget = self._configured(settings)
+        algorithm, config, self._budget = self._configured(player, settings)
         self.players[player].configure(algorithm, config)
 
     def close(self) -> None:
@@ -299,6 +309,15 @@ class Learner:
     def load_buffers(self, facts: Mapping[str, Any]) -> None:
         for player, buffer in self.buffers.items():
             buffer.load(facts[player])
+
+
+@contextmanager
+def _naming(player: str, model: ModelId | str | None) -> Iterator[None]:
+    """Say whose network a model does not fit: roles may have their own."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{player!r} cannot start from model {model}: {error}") from error
 
 
 def put_into_pool(models: ModelPool, trained: TrainedPlayer, parent: ModelId | None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import msgspec
 
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 from ludus.system.machine import installed_version
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Increased when messages or the layout of shared memory change."""
 
 
@@ -113,6 +114,8 @@ class MatchFound(Reply, frozen=True, tag="match"):
 class FrozenFound(Reply, frozen=True, tag="frozen"):
     model: str
     variant: str
+    role: str | None = None
+    """The role of the player that was trained to it; None: the model comes from outside."""
 
 
 class Published(Reply, frozen=True, tag="published"):
@@ -137,6 +140,7 @@ class HostedPlayer(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     """Its number among all learning players that ever joined, from which its seed follows."""
+    role: str
     start: str | None
     """The model that it starts from; None: fresh weights."""
     value_only: int = 0
@@ -169,6 +173,8 @@ class Launch(msgspec.Struct, frozen=True):
     """Address at which the ranks of the learner find each other, if there are several."""
     rank_fds: tuple[int, ...] = ()
     """Of rank 0: sockets to the other ranks; else the socket to rank 0."""
+    roles: dict[str, Any] = {}
+    """By role, encoded: its model, algorithm and learner as they are now, if it has its own."""
     code: str = CODE
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from ludus.data.trees import Array
 from ludus.experiment import Experiment
+from ludus.runtime.assemble import smallest_batch
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.faults import Fault
 from ludus.runtime.launcher import LocalLauncher, SpawnOrder
@@ -76,10 +77,16 @@ class ClusterLauncher(LocalLauncher):
 
     # --- shared memory ---
 
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
+    def lay_out(
+        self,
+        players: Mapping[str, HostedPlayer],
+        num_slots: int,
+        taken: Collection[int],
+        roles: Mapping[str, Any] | None = None,
+    ) -> None:
         with self._nodes.lock:  # no thread writes into what is being replaced
             self._layout += 1
-            super().lay_out(players, num_slots, ())
+            super().lay_out(players, num_slots, (), roles)
             self.inference = ClusterStatistics(self.parts.inference_counters)
         self._team = None
         lost = ""
@@ -87,7 +94,7 @@ class ClusterLauncher(LocalLauncher):
             if self._learner is None or self._learner.lost is not None:
                 self._nodes.start_learner()
             assert self._learner is not None
-            self._order = LayOut(dict(players), num_slots, None, sorted(taken)[: self.room])
+            self._order = LayOut(dict(players), num_slots, None, sorted(taken)[: self.room], self._roles)
             try:
                 self._lay_out_node(self._learner)
                 self._lay_out_new_nodes()
@@ -314,7 +321,7 @@ def ray_training(
     nodes that join later. `taken`: what services use of the nodes."""
     launcher = ClusterLauncher(experiment, folder, taken)
     slots = experiment.cluster.most_actors or default_slots(max(launcher.room, num_actors or 0))
-    worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
+    worth = smallest_batch(experiment) // (STEPS_PER_SHARE * experiment.actor.num_tables)
     wanted = num_actors or max(1, min(slots, worth))
     try:
         return local_training(

@@ -123,6 +123,8 @@ class LayOut(msgspec.Struct, frozen=True):
     """The agent of the learner's node; None: this one."""
     taken: list[int]
     """Slots whose actors are about to start, on any node."""
+    roles: dict[str, Any] = {}
+    """What roles have of their own, encoded."""
 
 
 class WorkerNews(msgspec.Struct, frozen=True, array_like=True):
@@ -216,7 +218,7 @@ class NodeAgent:
     def lay_out(self, order: LayOut) -> None:
         for name, worker in list(self._workers.items()):
             self.kill(name, worker.epoch)
-        self._launcher.lay_out(order.players, order.num_slots, () if order.learner_node else order.taken)
+        self._launcher.lay_out(order.players, order.num_slots, () if order.learner_node else order.taken, order.roles)
         parts, signals = self._launcher.parts, self._launcher.signals
         self._receiver = self._sender = None
         if order.learner_node is None:
