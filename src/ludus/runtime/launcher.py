@@ -27,6 +27,11 @@ BUFFER_WORKER = "buffer-worker"
 _ROLES = {POLICY_WORKER: "policy", BUFFER_WORKER: "buffer"}
 
 
+def learner_name(player: str) -> str:
+    """The name of the learner of one player."""
+    return f"{LEARNER}-{player}"
+
+
 def rank_name(rank: int) -> str:
     """The name of a rank of the learner."""
     return LEARNER if rank == 0 else f"{LEARNER}-{rank}"
@@ -42,6 +47,8 @@ class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
     sharing: int
     players: dict[str, HostedPlayer]
     spent: int
+    learns: str = ""
+    """Of a learner: the only player that it trains; "" for all."""
 
 
 class LocalLauncher:
@@ -84,9 +91,10 @@ class LocalLauncher:
         if self._laid_out_for == wanted:
             self.reserve(taken)
             for slot in self._reserved:
-                self.parts.ready[slot].clear()
-                self.parts.free[slot].clear()
-            self.parts.used[...] = 0
+                for ring in (*self.parts.ready[slot], *self.parts.free[slot]):
+                    ring.clear()
+            for array in (self.parts.used, self.parts.decisions, self.parts.held_up, self.parts.generations):
+                array[...] = 0
             if self.parts.recomputing is not None:
                 self.parts.recomputing.clear()
             self.parts.present[...] = False
@@ -122,6 +130,15 @@ class LocalLauncher:
             self._region.reserve(self.parts.for_place[slot])
             self._reserved.add(slot)
 
+    def lose_learner(self, player: str) -> None:
+        """The learner of this player alone has ended: actors go on without it until there is another one."""
+        number = self.parts.players.index(player)
+        self.parts.generations[number] += 1 - self.parts.generations[number] % 2
+        self.parts.used[:, number] = 0
+        self.parts.held_up[:, number] = False
+        for signal in self.signals:
+            signal.notify()
+
     def left(self, index: int) -> None:
         """The actor of this slot has ended in good order. Here it has noted that in shared memory itself."""
 
@@ -135,6 +152,7 @@ class LocalLauncher:
         control, child = control_pair()
         index = order.index
         rank = index - self.parts.learners.start if index in self.parts.learners else -1
+        rank = 0 if order.learns else rank
         if rank == 0:
             self._rank_wires.close()
             self._rank_wires = RankWires(self.parts.num_ranks)

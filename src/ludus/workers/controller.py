@@ -89,14 +89,16 @@ class Controller:
         self._evaluations.move_best(self.league, self.league.standings)
         return removed
 
-    def repeat_resets(self, after: int) -> None:
-        """Repeat the resets after event `after`, at which the learner's checkpoint was made."""
+    def repeat_resets(self, after: int, player: str | None = None) -> None:
+        """Repeat the resets after event `after`, at which the learner's checkpoint was made; of one player or all."""
         for _, event in self._ledger.replay(after=after):
-            if isinstance(event, PlayerReset) and event.player in self.league.standings:
+            asked = isinstance(event, PlayerReset) and player in (None, event.player)
+            if asked and event.player in self.league.standings:
                 self._learner.reset(event)
 
-    def configure_learner(self) -> None:
-        self._configure(self.league.standings)
+    def configure_learner(self, player: str | None = None) -> None:
+        """Tell the learner the settings of one player, or of all."""
+        self._configure(self.league.standings if player is None else [player])
 
     def follow_ledger(self) -> None:
         """Apply events of the ledger that the league has not applied yet."""

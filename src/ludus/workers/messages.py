@@ -171,6 +171,8 @@ class Launch(msgspec.Struct, frozen=True):
     parent: int
     rendezvous: str = ""
     """Address at which the ranks of the learner find each other, if there are several."""
+    learns: str = ""
+    """Of a learner: the only player that it trains; "" for all."""
     rank_fds: tuple[int, ...] = ()
     """Of rank 0: sockets to the other ranks; else the socket to rank 0."""
     roles: dict[str, Any] = {}
