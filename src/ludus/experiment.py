@@ -44,6 +44,8 @@ class ClusterConfig:
 
     network_interface: str | None = None
     """Through which the learner's ranks talk to one another; None: the one that routes to the others."""
+    ranks_per_node: int | None = None
+    """Most ranks of the learner on one node, which gets as many as it has room for; None: one for each GPU or core."""
     most_actors: int | None = None
     """Most actors, those of nodes that join later included; None: twice as many as at the start, and 16 at least."""
     in_flight: int = 2
@@ -52,14 +54,16 @@ class ClusterConfig:
     """How trajectories are made smaller on their way between nodes."""
     shared_folder: bool = True
     """Nodes that see the run folder read models from it and write logs into it. False: none of them looks;
-    only the learner's node has to see it, and models are sent to the others."""
+    only the learner's node has to see it, and the others read models as `models.backend` says."""
     models_kept: int = 64
     """Frozen models in the cache of a node that does not see the run folder."""
     silent_after_s: float = 20.0
     """A node that has not answered for so long is given up: its matches are void, the others go on."""
 
     def __post_init__(self) -> None:
-        require_in(self, "[1, inf]", in_flight=self.in_flight, most_actors=self.most_actors)
+        require_in(
+            self, "[1, inf]", in_flight=self.in_flight, most_actors=self.most_actors, ranks_per_node=self.ranks_per_node
+        )
         require_in(self, "[1, inf]", silent_after_s=self.silent_after_s)
         require_in(self, "[4, inf]", models_kept=self.models_kept)
         require_one_of(self, get_args(Compression), compress=self.compress)
@@ -144,6 +148,17 @@ class Experiment:
         self._check_training()
         for name, role in self.league.roles.items():
             self._check_role(f"league.roles.{name}", name, role)
+        self._check_tables()
+        self._check_patience()
+        for name in self.services:
+            check_service_name(name)
+        outputs = [type(output).__name__ for output in self.metrics]
+        if twice := {name for name in outputs if outputs.count(name) > 1}:
+            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+        self._check_players()
+
+    def _check_tables(self) -> None:
+        """Teams must share the episodes of a table, and matches the tables, equally."""
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(
@@ -155,12 +170,9 @@ class Experiment:
                 f"actor.num_tables ({self.actor.num_tables}) must be a multiple of actor.matches "
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
-        self._check_patience()
-        for name in self.services:
-            check_service_name(name)
-        outputs = [type(output).__name__ for output in self.metrics]
-        if twice := {name for name in outputs if outputs.count(name) > 1}:
-            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+
+    def _check_players(self) -> None:
+        """Names of bots and players must be known, and different."""
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()

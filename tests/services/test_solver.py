@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from service_hosting import Hosted, Sums, hosted
 
-from ludus.services import Solver, service
+from ludus import Solver, service
 from ludus.services.connection import InstanceConnection
 from ludus.services.endpoints import (
     CallFailed,

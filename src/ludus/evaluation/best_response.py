@@ -143,6 +143,8 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     player: str
     model: str
+    weights: Variant | None = None
+    """The weights that it plays with; None in records that do not say."""
     decisions: int
     greedy: bool
     measured: Measured
@@ -206,6 +208,7 @@ def measure_curve(
                 seed=experiment.seed,
                 player=name,
                 model=exploiter.model_name,
+                weights=league.players[name].weights,
                 decisions=league.players[name].parent_decisions,
                 greedy=greedy,
                 measured=measured,

@@ -14,8 +14,18 @@ from typing import Any, Literal
 import msgspec
 
 from ludus.config import ConfigError, apply_overrides
-from ludus.evaluation.best_response import MOST_BUDGET, Attempt, ExploiterStart, ExploitRecord, Watching, players_of
+from ludus.evaluation.best_response import (
+    MOST_BUDGET,
+    Attempt,
+    ExploiterStart,
+    ExploitRecord,
+    Starting,
+    TrainedMeasure,
+    Watching,
+    players_of,
+)
 from ludus.evaluation.exploitability import (
+    ExactMeasure,
     NotExactError,
     Target,
     describe_target,
@@ -28,6 +38,7 @@ from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
+from ludus.league.players import with_weights
 from ludus.lookup import add_bots
 from ludus.runtime.assemble import load_experiment, load_league, load_players, load_state, require_devices
 from ludus.runtime.coordinator import Training
@@ -38,10 +49,9 @@ from ludus.runtime.start import require_cluster_for, require_ray_for, require_ro
 from ludus.services.resources import NotEnough
 from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
-from ludus.store.model_pool import ModelPool
 from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.evaluator import evaluation_row, keep_rows
-from ludus.workers.player_cache import FixedPlayers, is_model_name, resolve_player
+from ludus.workers.player_cache import FixedPlayers, played_weights
 
 Weights = Literal["average", "live"]
 Tell = Callable[[str], None]
@@ -80,16 +90,17 @@ class Evaluation:
     def __str__(self) -> str:
         lines = []
         for row in self.rows:
+            names = [with_weights(*named) for named in zip(row["players"], row["weights"], strict=True)]
             score = f"mean score {row['score']:+.3f} ± {1.96 * row['score_standard_error']:.3f}"
             if "win_rate" in row:
                 low, high = row["win_rate_interval"]
                 lines.append(
-                    f"{row['players'][0]} against {row['players'][1]}: {row['win_rate']:.1%} "
+                    f"{names[0]} against {names[1]}: {row['win_rate']:.1%} "
                     f"({100 * low:.1f} to {100 * high:.1f}), {row['wins']} won, {row['draws']} drawn, "
                     f"{row['losses']} lost, {score}"
                 )
             else:
-                lines.append(f"{row['players'][0]}: {score}")
+                lines.append(f"{names[0]}: {score}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -143,19 +154,9 @@ def seated_matches(
             line_ups=[(player,) for player in chosen]
             if teams == 1
             else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]],
-            used={player: weights_of(league, folder.models, player, weights) for player in seated},
+            used={player: played_weights(league, folder.models, player, weights) for player in seated},
             greedy=greedy,
         )
-
-
-def weights_of(league: League, pool: ModelPool, player: str, learning: str) -> str | None:
-    """The weights that a player uses, "live" or "average"; learning players use `learning`. None for a bot."""
-    entry = league.players.get(player)
-    if is_model_name(player):
-        return resolve_player(league, pool, player)[1]
-    if entry is None or entry.scripted:
-        return None
-    return learning if entry.learning else entry.weights
 
 
 class ExploitStopped(KeyboardInterrupt):
@@ -218,15 +219,9 @@ def exploit(
             method="exact",
         )
         if method != "train" and start is None:
-            try:
-                exact = measure_exactly(exact_game(experiment), target.members)
+            exact = _exactly(experiment, target, tell, required=method == "exact")
+            if exact is not None:
                 return _keep(folder, msgspec.structs.replace(record, exact=exact))
-            except NotExactError as error:
-                if method == "exact":
-                    raise ConfigError(
-                        f"no exact answer: {error}; a trained exploiter (--train, method='train') gives a lower bound"
-                    ) from None
-                tell(f"no exact answer: {error}")
     require_ray_for(trained_with.runtime)
     require_room(trained_with, address)
     require_devices(trained_with)
@@ -236,9 +231,29 @@ def exploit(
         f"training {seeds} exploiter{'s' * (seeds > 1)} {f'from {start}' if start else 'with fresh weights'} on "
         f"{trained_with.budget:,} decisions{' each' * (seeds > 1)} (--budget N)"
     )
-    starting = partial(_training, address=address)
+    trained = _train(attempt, command or sys.argv, partial(_training, address=address), watching, tell, keep=keep)
+    return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
+
+
+def _exactly(experiment: Experiment, target: Target, tell: Tell, *, required: bool) -> ExactMeasure | None:
+    """The exact answer. If there is none, says why and returns None, or raises ConfigError if it is `required`."""
     try:
-        trained = attempt.run(command or sys.argv, starting, watching, tell)
+        return measure_exactly(exact_game(experiment), target.members)
+    except NotExactError as error:
+        if required:
+            raise ConfigError(
+                f"no exact answer: {error}; a trained exploiter (--train, method='train') gives a lower bound"
+            ) from None
+        tell(f"no exact answer: {error}")
+        return None
+
+
+def _train(
+    attempt: Attempt, command: list[str], starting: Starting, watching: Watching, tell: Tell, *, keep: bool
+) -> TrainedMeasure:
+    """Train and measure exploiters; without `keep`, their folders are gone afterwards. Raises `ExploitStopped`."""
+    try:
+        trained = attempt.run(command, starting, watching, tell)
     except KeyboardInterrupt:
         trained = None
     finally:
@@ -246,9 +261,7 @@ def exploit(
             attempt.discard()
     if trained is None:
         raise ExploitStopped(attempt)
-    if not keep:
-        trained = msgspec.structs.replace(trained, runs=())
-    return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
+    return trained if keep else msgspec.structs.replace(trained, runs=())
 
 
 @contextmanager

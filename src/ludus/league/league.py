@@ -18,9 +18,11 @@ from ludus.data.records import (
     MatchIssued,
     MatchLeased,
     MatchVoid,
+    PlayerAbsent,
     PlayerAdded,
     PlayerRemoved,
     PlayerReset,
+    PlayerReturned,
     Purpose,
     RunStarted,
     ScoreMeasured,
@@ -91,6 +93,8 @@ class League:
         """The state of each current learning player."""
         self.scores: Mapping[str, ScoreMeasured] = self._roster.scores
         """The latest measured score by player, for games with one team."""
+        self.absent: Mapping[str, str] = self._roster.absent
+        """Frozen players whose weights cannot be read, and why."""
         self.lineage: dict[str, list[Descent]] = {}
         """The descents of every learning player that ever joined, oldest first."""
         self._qualities = QualityBook(quality_rules(rules.roles))
@@ -179,6 +183,10 @@ class League:
                     self.lineage[event.player] = [Descent.of(event, 0, event.settings)]
             case PlayerRemoved(player=player):
                 self._roster.remove(player)
+            case PlayerAbsent():
+                self._roster.leave(event)
+            case PlayerReturned(player=player):
+                self._roster.come_back(player)
             case PlayerReset():
                 self._reset_player(event)
             case SettingsChanged():

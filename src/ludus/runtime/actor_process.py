@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,7 +18,8 @@ from ludus.models.policy import Policy
 from ludus.runtime.assemble import inline_inference, new_actor, shares_of_batch
 from ludus.runtime.networks import Networks
 from ludus.runtime.shared_parts import WAIT_S, SharedParts, WorkerContext
-from ludus.store.model_pool import ModelPool
+from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
+from ludus.store.model_storage import ModelCache
 from ludus.system.process import receive, send
 from ludus.system.shared_memory import Heap, Ring, Signal
 from ludus.workers.actor import StepTimes
@@ -198,6 +199,10 @@ class RingTrajectoryClient:
         return any(lead.is_too_long(done) for lead, done in zip(self._leads, self._used, strict=True))
 
 
+def _variant(found: FrozenFound) -> Variant:
+    return "average" if found.variant == "average" else "live"
+
+
 class NothingToPlay(Exception):  # noqa: N818 - the end of an actor, not an error
     """The controller has no match for an actor that has had none yet."""
 
@@ -209,9 +214,17 @@ class ControlMatchClient:
     play a pastime until all have: a match that trains no player and is not reported.
     """
 
-    def __init__(self, control: Connection, models: ModelPool, show_life: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        control: Connection,
+        models: ModelPool | ModelCache,
+        show_life: Callable[[], None] = lambda: None,
+        learning: Collection[str] = (),
+    ) -> None:
+        """`learning`: players that have no frozen model."""
         self._control = control
         self._models = models
+        self._learning = learning
         self._show_life = show_life
         self.sharing = 0
         """Actors that share a batch, as the controller last said; 0: it has not yet."""
@@ -220,6 +233,7 @@ class ControlMatchClient:
         self._open: set[int] = set()
         self._latest: Match | None = None
         self._leaves = False
+        self._find_frozen = lru_cache(NAMES_IN_MEMORY)(self.find_frozen)
 
     @property
     def has_left(self) -> bool:
@@ -227,15 +241,30 @@ class ControlMatchClient:
         return self._leaves and not self._open
 
     def next_match(self, tables: int) -> Match:
-        answer = self._ask(NextMatch(tables))
-        assert isinstance(answer, MatchFound)
-        self.sharing = answer.sharing
-        self._leaves = answer.match is None
-        if answer.match is None:
-            return self._pastime(tables)
-        self._open.add(answer.match.id)
-        self._latest = answer.match
-        return answer.match
+        """Frozen models of another machine are here before their match begins; if one cannot be had, it is void."""
+        while True:
+            answer = self._ask(NextMatch(tables))
+            assert isinstance(answer, MatchFound)
+            self.sharing = answer.sharing
+            self._leaves = answer.match is None
+            if answer.match is None:
+                return self._pastime(tables)
+            self._open.add(answer.match.id)
+            try:
+                self._fetch_models_of(answer.match)
+            except ModelPoolError as error:
+                self.void_match(answer.match.id, str(error), "models_unreachable")
+                continue
+            self._latest = answer.match
+            return answer.match
+
+    def _fetch_models_of(self, match: Match) -> None:
+        if not isinstance(self._models, ModelCache):
+            return
+        for player in {player for side in match.sides for player in side.players} - {*self._learning}:
+            found = self._find_frozen(player)
+            if found.model and not self._models.has(ModelId.parse(found.model), _variant(found)):
+                self._models.fetch(ModelId.parse(found.model), _variant(found))
 
     def _pastime(self, tables: int) -> Match:
         if self._latest is None:
@@ -248,9 +277,9 @@ class ControlMatchClient:
             self._ask(ReportResult(result))
             self._open.discard(result.match_id)
 
-    def void_match(self, match_id: int, reason: str) -> None:
+    def void_match(self, match_id: int, reason: str, kind: str = "game_lost") -> None:
         if match_id != PASTIME:
-            self._ask(VoidMatch(match_id, reason))
+            self._ask(VoidMatch(match_id, reason, kind))
             self._open.discard(match_id)
 
     def find_frozen(self, player: str) -> FrozenFound:
@@ -262,7 +291,7 @@ class ControlMatchClient:
         found = self.find_frozen(player)
         model = ModelId.parse(found.model)
         self.roles[model.player] = found.role
-        return model, self._models.fetch(model, "average" if found.variant == "average" else "live")
+        return model, self._models.fetch(model, _variant(found))
 
     def _ask(self, request: FromActor) -> Any:
         send(self._control, request)
@@ -338,7 +367,7 @@ def run_actor(launch: Launch) -> None:
         context.show_life()
         context.require_controller()
 
-    client = ControlMatchClient(context.control, context.folder.models, show_life)
+    client = ControlMatchClient(context.control, context.models, show_life, learning=parts.players)
     actor = new_actor(
         experiment,
         name=f"actor-{launch.index}",

@@ -27,6 +27,7 @@ from ludus.runtime.settings import configured, effective
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, UnknownModel
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import GameFacts, RunFolder, RunFolderError
 from ludus.system.network import NoSuchInterfaceError, find_interface
 from ludus.workers.actor import Actor
@@ -213,13 +214,13 @@ def new_learner(
     hosted: Mapping[str, HostedPlayer],
     pools: tuple[SlotPool, ...],
     board: WeightStore,
-    models: ModelPool,
+    models: ModelPool | ModelCache,
     free: Callable[[int, IntArray], None],
     num_actors: int = 1,
     spent: int = 0,
     ranks: Ranks = ALONE,
     recomputing: Callable[[str], Recomputing] | None = None,
-    device: int = 0,
+    device: int | None = None,
 ) -> Learner:
     """A learner with fresh weights for every player. `spent`: decisions of players that have left;
     `recomputing`: each player's way to the buffer worker, if there is one; `device`: its number among those that
@@ -228,7 +229,8 @@ def new_learner(
     views = {player: experiment.of_role(described.role) for player, described in hosted.items()}
     for player, described in hosted.items():
         view = views[player]
-        config = replace(view.learner, device=device_of_rank(view.learner.device, device))
+        number = ranks.local_rank if device is None else device
+        config = replace(view.learner, device=device_of_rank(view.learner.device, number))
         seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
         players[player] = TrainedPlayer(
             player, build_policies(view, seed), view.algorithm, config, seed=seed, ranks=ranks

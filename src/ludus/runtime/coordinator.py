@@ -28,7 +28,7 @@ from ludus.store.checkpoints import Checkpoint
 from ludus.store.files import StoreError
 from ludus.store.run_control import Bottleneck, RequestFolder, WorkerStatus
 from ludus.store.run_folder import RunFolder
-from ludus.workers.controller import Controller, LearnerClient
+from ludus.workers.controller import Controller, LearnerClient, unreadable_models
 from ludus.workers.messages import HostedPlayer
 from ludus.workers.worker import LearningWatch, StopTraining, TrainingFailed
 
@@ -87,6 +87,9 @@ class Workers(Protocol):
 
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         """Wait until the learner has loaded its checkpoint."""
+
+    def can_replace(self, player: str) -> bool:
+        """Whether the learner of this player alone can be started again."""
 
     def replace_learner(self, player: str, hosted: HostedPlayer, resume: Callable[[], None]) -> None:
         """Start the learner of one player again, from the latest checkpoint; the others go on. `resume`: called as
@@ -221,8 +224,7 @@ class Coordinator(Generic[W]):
         self.controller = new_controller(self.experiment, self.folder, self.league, self._ledger, self.learner)
         self._editor = self._new_editor()
         if tables is None:
-            for removed in self.controller.start(start, reason):
-                self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+            self.faults.note_frozen(self.controller.start(start, reason))
         self.workers.wait_for_learner(self._stopped)
         if tables is None:
             self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
@@ -231,9 +233,14 @@ class Coordinator(Generic[W]):
         self.workers.start_actors(self.controller, self.experiment, tables)
 
     def _continues_exactly(self, checkpoint: Checkpoint) -> bool:
-        """The tables can be restored, and since then only settings have changed, which apply from now on."""
+        """The tables can be restored, and since then only settings have changed, which apply from now on. With
+        players who have left or returned, their matches would be others."""
         since = self._ledger.replay(after=checkpoint.facts["events"])
-        return self.workers.can_continue(checkpoint) and all(isinstance(event, SettingsChanged) for _, event in since)
+        return (
+            self.workers.can_continue(checkpoint)
+            and all(isinstance(event, SettingsChanged) for _, event in since)
+            and unreadable_models(self.league, self.folder.models).keys() == self.league.absent.keys()
+        )
 
     def _as_restarted(self, player: str) -> HostedPlayer:
         hosted, standing = self._hosted[player], self.league.standings.get(player)
@@ -257,7 +264,7 @@ class Coordinator(Generic[W]):
     def _recover(self, gone: LearnerGone) -> None:
         """A learner is gone: start that of a single player again, or everything."""
         player = gone.player
-        if player is None or self._stopped():
+        if player is None or self._stopped() or not self.workers.can_replace(player):
             self._restart(self._lose_learner(gone))
             return
         self._note_loss(gone, learner_name(player), "started again from the checkpoint; the others go on")

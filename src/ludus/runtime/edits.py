@@ -208,7 +208,7 @@ class Editor:
             raise ValueError(f"a bot has no weights, so --from {edit.source} means nothing")
 
     def _remove(self, edit: RemovePlayer) -> str:
-        if edit.player not in self._league.candidates:
+        if edit.player not in self._league.candidates and edit.player not in self._league.absent:
             raise ValueError(unknown("player", edit.player, self._league.candidates))
         if [*self._league.standings] == [edit.player]:
             raise ValueError(f"{edit.player!r} is the last learning player; add another one first")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import select
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,11 +15,12 @@ import numpy as np
 from ludus.algorithms.teacher import TEACHER
 from ludus.data.records import ModelId
 from ludus.data.trees import IntArray
-from ludus.models.policy import has_gpu_each
+from ludus.models.policy import gpu_of_rank
 from ludus.runtime.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.runtime.faults import START_UP_S
 from ludus.runtime.rounds import STOPPED
-from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, WorkerContext
+from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, WorkerContext, link_ranks
+from ludus.store.checkpoints import Checkpoint, decode_tensors, encode_tensors
 from ludus.system.process import receive, send
 from ludus.system.shared_memory import Heap, Signal
 from ludus.workers.buffer_worker import Recomputing
@@ -56,6 +59,8 @@ class TrajectoryReader:
             self.generation += 1
         self._awaited = set(self._actors) if self.generation else set()
         """Actors whose rings still hold what was meant for the learner before this one."""
+        self.is_own = np.isin(np.arange(parts.num_places), self._actors)
+        """By place: whether its actor plays for this rank."""
 
     def begin(self) -> None:
         """Tell the actors that there is a learner again."""
@@ -161,36 +166,53 @@ def open_rank(launch: Launch) -> Rank:
     hosted = {launch.learns: launch.players[launch.learns]} if launch.learns else launch.players
     reader = TrajectoryReader(parts, context.signals, launch.index, hosted)
     ranks: Ranks = ALONE
+    patience_s = START_UP_S + 2 * experiment.supervision.hung_after_s
     if parts.num_ranks > 1:
         ranks = ConnectedRanks(
             launch.rendezvous,
             parts.learners.index(launch.index),
             parts.num_ranks,
-            patience_s=START_UP_S + 2 * experiment.supervision.hung_after_s,
+            patience_s=patience_s,
             interface=experiment.cluster.network_interface,
-            gpu_each=has_gpu_each(experiment.learner.device, parts.num_ranks),
+            node=f"{socket.gethostname()} {launch.parent} {launch.run}",
+            find_gpu=lambda rank: gpu_of_rank(experiment.learner.device, rank),
         )
+    links = link_ranks(ranks, launch.rendezvous.rpartition(":")[0], patience_s)
     learner = new_learner(
         experiment,
         hosted,
         parts.pools,
         parts.weights,
-        experiment.models.open(context.folder),
+        context.models if ranks.rank else experiment.models.open(context.folder),
         reader.give_back,
         parts.num_places,
         launch.spent,
         ranks,
         _way_to_buffer_worker(parts, context.signals),
-        device=launch.index - parts.learners.start,
+        device=launch.index - parts.learners.start if launch.learns else None,
     )
-    learner.present = parts.present
-    load_learner(learner, hosted, context.folder.checkpoints(CHECKPOINT).load_latest())
+    learner.present, learner.own_actors = parts.present, reader.is_own
+    load_learner(learner, hosted, _latest_checkpoint(context, ranks))
     if parts.per_player:
         _stand_beside(learner, parts, reader)
     for player in hosted:
         learner.players[player].after_gradient_step = context.show_life
     learner.compare()
-    return Rank(context, [Connection(fd) for fd in launch.rank_fds], learner, reader)
+    return Rank(context, links, learner, reader)
+
+
+def _latest_checkpoint(context: WorkerContext, ranks: Ranks) -> Checkpoint | None:
+    """The checkpoint that rank 0 finds: nodes of other ranks may not see the run folder."""
+    found = context.folder.checkpoints(CHECKPOINT).load_latest() if ranks.rank == 0 else None
+    if ranks.count == 1:
+        return found
+    content = b"" if found is None else encode_tensors(found.arrays, {"facts": json.dumps([found.step, found.facts])})
+    content = ranks.share(content)
+    if not content or found is not None:
+        return found
+    arrays, described = decode_tensors(content)
+    step, facts = json.loads(described["facts"])
+    return Checkpoint(step=step, arrays=arrays, facts=facts)
 
 
 def _stand_beside(learner: Learner, parts: SharedParts, reader: TrajectoryReader) -> None:
@@ -335,6 +357,8 @@ def run_follower(launch: Launch) -> None:
     """The main loop: say what waits here, and do what rank 0 says."""
     rank = open_rank(launch)
     context, learner, reader = rank.context, rank.learner, rank.reader
+    for player in launch.players:
+        learner.publish(player)
     leader = Leader(rank.links[0])
     poll = select.poll()
     for descriptor in (context.woken.fds[0], leader.link.fileno(), context.control.fileno()):

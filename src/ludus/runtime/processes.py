@@ -128,6 +128,9 @@ class ProcessWorkers:
         patience_s = self._experiment.supervision.hung_after_s
         return RemoteLearner(self.group.learners[player], patience_s, player=player)
 
+    def can_replace(self, player: str) -> bool:
+        return isinstance(self.learner, RemoteLearners) and self._launcher.can_restart_learner(player)
+
     def replace_learner(self, player: str, hosted: HostedPlayer, resume: Callable[[], None]) -> None:
         assert isinstance(self.learner, RemoteLearners)
         self.group.restart_learner(player, hosted)
@@ -233,7 +236,7 @@ class ProcessWorkers:
             for working in (slot, *self.group.helpers):
                 working.forgive(self.learner.decisions)
         else:
-            fault = Fault("game_lost", request.reason)
+            fault = Fault(request.kind, request.reason)
             self._faults.note(fault, slot.name, "the match is void", matches=[request.match_id])
         return True
 

@@ -83,6 +83,9 @@ class SerialWorkers:
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         """It has loaded its checkpoint already."""
 
+    def can_replace(self, player: str) -> bool:
+        return False
+
     def replace_learner(self, player: str, hosted: HostedPlayer, resume: Callable[[], None]) -> None:
         """It lives and dies with this process."""
 

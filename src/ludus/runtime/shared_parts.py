@@ -3,6 +3,7 @@ worker, signs of life."""
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,10 @@ from ludus.models.policy import Policy
 from ludus.runtime.assemble import load_experiment, new_pools, slots_per_actor
 from ludus.runtime.networks import Networks
 from ludus.runtime.rounds import STOPPED
+from ludus.runtime.services import remote_models
 from ludus.runtime.settings import with_own_parts
+from ludus.store.model_pool import ModelPool
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import PeerGone, receive, send
 from ludus.system.shared_memory import Region, Ring, Signal
@@ -29,7 +33,7 @@ from ludus.workers.buffer_worker import RecomputeRequests, teacher_of
 from ludus.workers.messages import Launch, Stopping, ToActor
 from ludus.workers.player_cache import SharedWeights
 from ludus.workers.policy_worker import COUNTERS, RequestArea
-from ludus.workers.ranks import BufferStatus, RankLost, Rendezvous, ToRank
+from ludus.workers.ranks import BufferStatus, RankLost, Ranks, ToRank
 from ludus.workers.worker import StopTraining
 
 WAIT_S = 0.2
@@ -145,16 +149,25 @@ class SharedParts:
         """Its number among all workers, whether there is one or not."""
         return self.learners.stop
 
+    def rank_of(self, actor: int) -> int:
+        """The rank that trains on what this actor plays."""
+        return actor % self.num_ranks
+
     def learner_of(self, actor: int, player: int) -> int:
         """Number of the worker that trains this player on what this actor plays."""
-        return self.learners[player if self.per_player else actor % self.num_ranks]
+        return self.learners[player if self.per_player else self.rank_of(actor)]
 
-    def learners_of(self, actor: int) -> list[int]:
-        """Numbers of the workers that train on what this actor plays."""
-        return list(dict.fromkeys(self.learner_of(actor, player) for player in range(len(self.players))))
+    def learners_of(self, actor: int) -> Sequence[int]:
+        """Which of the `learners` train on what this actor plays, by their places there."""
+        return range(len(self.learners)) if self.per_player else [self.rank_of(actor)]
 
     def channel_of(self, player: int) -> int:
+        """The channel of a player, or of a learner by its place among the `learners`."""
         return player if self.per_player else 0
+
+    def players_of(self, learner: int) -> slice:
+        """The players that a learner trains, by its place among the `learners`."""
+        return slice(learner, learner + 1) if self.per_player else slice(None)
 
     def mark(self, player: int, generation: int = 0) -> int:
         """A number in the ring of slots. Generation 0: a hand-over of the player is complete; other ones: what
@@ -186,9 +199,16 @@ class WorkerContext:
         self.signals = [Signal(*fds) for fds in launch.signal_fds]
         self.woken = self.signals[launch.index]
         self.control = Connection(launch.control_fd)
+        self.models: ModelPool | ModelCache = self.folder.models
+        if launch.models:
+            self.models = remote_models(launch.models, self.experiment, self.folder, self._wait_for_models)
 
     def show_life(self) -> None:
         self.parts.heartbeats[self.index] = time.monotonic()
+
+    def _wait_for_models(self) -> None:
+        self.show_life()
+        self.require_controller()
 
     def require_controller(self) -> None:
         """Raise `PeerGone` if the controller is gone. It sends nothing without being asked."""
@@ -209,32 +229,42 @@ def _weight_arrays(policies: Sequence[Policy]) -> dict[str, ArraySpec]:
     }
 
 
-class RankWires:
-    """Sockets by which the ranks of one start find each other. The launcher opens them; ranks inherit them."""
+def link_ranks(ranks: Ranks, host: str, patience_s: float) -> list[Connection]:
+    """Connect all ranks to rank 0, whose node has the address `host`. Returns the connections of rank 0 to the others,
+    by rank, or the one of another rank. Only ranks know the token of the connections."""
+    if ranks.count == 1:
+        return []
+    try:
+        if ranks.rank:
+            port, token = ranks.gather(None)[0]
+            link = socket.create_connection((host, port), patience_s)
+            link.sendall(token.encode() + ranks.rank.to_bytes(RANK_BYTES, "little"))
+            return [_connection(link)]
+        with socket.create_server((host, 0), backlog=ranks.count) as listening:
+            listening.settimeout(patience_s)
+            token = secrets.token_hex(TOKEN_BYTES // 2)
+            ranks.gather([listening.getsockname()[1], token])
+            links: dict[int, Connection] = {}
+            while len(links) < ranks.count - 1:
+                link, _ = listening.accept()
+                link.settimeout(patience_s)
+                said = link.recv(TOKEN_BYTES + RANK_BYTES, socket.MSG_WAITALL)
+                if secrets.compare_digest(said[:TOKEN_BYTES], token.encode()):
+                    links[int.from_bytes(said[TOKEN_BYTES:], "little")] = _connection(link)
+                else:
+                    link.close()
+            return [links[rank] for rank in range(1, ranks.count)]
+    except OSError as error:
+        raise RankLost(f"the ranks of the learner cannot connect to {host}: {error}") from error
 
-    def __init__(self, count: int) -> None:
-        self._rendezvous = Rendezvous() if count > 1 else None
-        pairs = [socket.socketpair() for _ in range(count - 1)]
-        self._sockets = [[leading for leading, _ in pairs], *([following] for _, following in pairs)]
 
-    @property
-    def address(self) -> str:
-        return "" if self._rendezvous is None else self._rendezvous.address
+TOKEN_BYTES, RANK_BYTES = 32, 4
 
-    def of(self, rank: int) -> tuple[int, ...]:
-        """The descriptors of its sockets."""
-        return tuple(one.fileno() for one in self._sockets[rank])
 
-    def handed_over(self, rank: int) -> None:
-        """The rank has its sockets: kept open here, they would hide that it has died."""
-        for one in self._sockets[rank]:
-            one.close()
-        self._sockets[rank] = []
-
-    def close(self) -> None:
-        for rank in range(len(self._sockets)):
-            self.handed_over(rank)
-        self._rendezvous = None
+def _connection(link: socket.socket) -> Connection:
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # orders are short and are waited for
+    link.settimeout(None)
+    return Connection(link.detach())
 
 
 class Followers:

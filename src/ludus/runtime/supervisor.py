@@ -207,8 +207,7 @@ class Supervisor:
 
     def replace_failed(self) -> None:
         """Replace workers that have died or hang, and end actors that had to leave and have not."""
-        for node, fault in self._group.launcher.look():
-            self._faults.note(fault, node, "sent again when a worker asks for it")
+        self._group.launcher.look()
         heartbeats = self._group.launcher.heartbeats
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
         for slot, process in self._group.working():
@@ -243,14 +242,13 @@ class Supervisor:
         """Void the actor's matches, let the learner forget it, and start another after the back-off."""
         process = self._group.end(slot)
         matches = self._controller.void(slot.name, str(fault))
-        removed = self._controller.remove_damaged() if fault.kind == "damaged_model" else []
-        if fault.own or (fault.kind == "damaged_model" and not removed):  # else only its node cannot read it
+        changed = self._controller.check_frozen() if fault.kind == "damaged_model" else []
+        if fault.own or (fault.kind == "damaged_model" and not changed):  # else only its node cannot read it
             slot.failed(self._rules, self._learner.decisions)
         given_up = slot.failures >= self._rules.quarantine_after
         then = "quarantined" if given_up else "started again"
         self._faults.note(fault, slot.name, then, pid=process.pid, matches=matches)
-        for one in removed:
-            self._faults.note(Fault("damaged_model", one.reason), one.player, "left the league")
+        self._faults.note_frozen(changed)
         if given_up:
             self._quarantine(slot, fault)
         else:

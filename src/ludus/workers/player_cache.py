@@ -235,3 +235,13 @@ def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId,
     model = pool.resolve(text)
     pinned = [one.weights for one in league.players.values() if one.frozen and one.model == str(model)]
     return model, pinned[-1] if pinned else "live"
+
+
+def played_weights(league: League, pool: ModelPool, player: str, learning: Variant) -> Variant | None:
+    """The weights that a player is loaded with; learning players use `learning`. None for a bot."""
+    entry = league.players.get(player)
+    if is_model_name(player):
+        return resolve_player(league, pool, player)[1]
+    if entry is None or entry.scripted:
+        return None
+    return learning if entry.learning else entry.weights
