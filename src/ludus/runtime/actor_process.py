@@ -386,6 +386,7 @@ def run_actor(launch: Launch) -> None:
     step = wrap(actor, experiment.middleware)
     times = Stopwatch(parts.actor_times[launch.index], actor.times)
     parts.present[launch.index] = True
+    sharing = launch.sharing
     heap = Heap()
     while not client.has_left:
         for kind, slots in ring.freed():
@@ -407,8 +408,9 @@ def run_actor(launch: Launch) -> None:
             dropped = actor.recorder.dropped_reward
             step()
             parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
-            if client.sharing:
-                actor.hand_over_after = shares_of_batch(experiment, parts.roles, client.sharing)
+            if client.sharing not in (0, sharing):
+                sharing = client.sharing
+                actor.hand_over_after = shares_of_batch(experiment, parts.roles, sharing)
         except NothingToPlay:
             break
         except StopTraining as request:
