@@ -360,10 +360,10 @@ def test_numbers_that_are_not_finite_are_a_concern(tmp_path: Path) -> None:
 
 def test_many_voids_are_a_concern_and_those_of_a_stop_are_none() -> None:
     counts = Counts(finished=100, void=30)
-    [found] = concerns_of_matches(counts, {"env_crash": 20, "restart": 10}, "RUN")
+    [found] = concerns_of_matches(counts, {"env_crash": 20, "restart": 10}, {}, "RUN")
     assert "20 of 120 are void, 20 of them for: env_crash" in found.why
-    assert list(concerns_of_matches(counts, {"restart": 20, "stopped": 10}, "RUN")) == []
-    assert list(concerns_of_matches(Counts(finished=1000), {"env_crash": 20}, "RUN")) == []
+    assert list(concerns_of_matches(counts, {"restart": 20, "stopped": 10}, {}, "RUN")) == []
+    assert list(concerns_of_matches(Counts(finished=1000), {"env_crash": 20}, {}, "RUN")) == []
 
 
 def test_a_rating_that_no_longer_rises_is_a_concern() -> None:

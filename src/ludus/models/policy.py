@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -160,6 +161,33 @@ def architecture_digest(policy: Policy) -> str:
     for name, tensor in policy.state_dict().items():
         described.append(f"{name} {tuple(tensor.shape)} {tensor.dtype}")
     return hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
+
+
+def joint_memory(memories: Iterable[Mapping[str, ArraySpec]]) -> dict[str, ArraySpec]:
+    """Columns that hold the memory of any of these networks. Arrays of one name but other shapes are numbered."""
+    joint: dict[str, ArraySpec] = {}
+    for memory in memories:
+        for name, spec in memory.items():
+            joint.setdefault(_column(name, spec, joint), spec)
+    return joint
+
+
+def memory_columns(memory: Mapping[str, ArraySpec], joint: Mapping[str, ArraySpec]) -> dict[str, str]:
+    """By array of a network's memory, its column among those of `joint_memory`."""
+    return {name: _column(name, spec, joint) for name, spec in memory.items()}
+
+
+def with_own_memory(batch: Batch, memory: Mapping[str, ArraySpec], joint: Mapping[str, ArraySpec]) -> Batch:
+    """A batch whose state has the columns of `joint_memory`, with that of one network."""
+    if memory == joint:
+        return batch
+    columns = memory_columns(memory, joint)
+    return replace(batch, state={name: batch.state[column] for name, column in columns.items()})
+
+
+def _column(name: str, spec: ArraySpec, joint: Mapping[str, ArraySpec]) -> str:
+    numbered = (f"{name}@{number}" if number else name for number in count())
+    return next(column for column in numbered if joint.get(column, spec) == spec)
 
 
 def _nearest(name: str, names: Mapping[str, object]) -> str:

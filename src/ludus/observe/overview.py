@@ -15,7 +15,7 @@ from ludus.league.players import Standing
 from ludus.observe.documents import Concern, LearnerLine, MetricsTable, Overview, Series
 from ludus.observe.league_fold import Counts, RatingPoint
 from ludus.observe.league_page import curves_of
-from ludus.observe.lost_matches import NO_FAULT
+from ludus.observe.lost_matches import NO_FAULT, shortened
 from ludus.observe.run_state import ENDED, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
@@ -178,7 +178,16 @@ def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str
             )
 
 
-def concerns_of_matches(counts: Counts, voids: Mapping[str, int], run: str) -> Iterator[Concern]:
+def concerns_of_matches(
+    counts: Counts, voids: Mapping[str, int], absent: Mapping[str, str], run: str
+) -> Iterator[Concern]:
+    if absent:
+        player, why = next(iter(absent.items()))
+        yield Concern(
+            what=f"{len(absent):,} frozen players have no readable weights and play no matches",
+            why=f"{player}: {shortened(why)}",
+            advice=f"bring back the files in models/; then `ludus train --run {run} --resume` takes the players back",
+        )
     ended = {cause: number for cause, number in voids.items() if cause not in NO_FAULT}
     void = sum(ended.values())
     if void >= FEWEST_VOIDS and void > MANY_VOIDS * (counts.finished + void):

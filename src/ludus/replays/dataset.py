@@ -224,6 +224,7 @@ class Episodes:
     build_order: NDArray[np.int16] | None
     """[episodes, length]: what the seat built, -1 after the end; None if the game does not report it."""
     built: NDArray[np.bool_] | None
+    build_place: NDArray[np.int16] | None = None
 
     def take(self, chosen: IntArray) -> Episodes:
         arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -262,8 +263,6 @@ class Windows:
             observation=under("observation.", dense),
             legal=under("legal.", dense),
             action=under("action.", dense),
-            log_prob=None,
-            value=None,
             reward=dense["reward"],
             rewards=dense.get("rewards"),
             elapsed=dense["elapsed"],
@@ -271,8 +270,6 @@ class Windows:
             valid=decision.swapaxes(0, 1),
             follows=follows.swapaxes(0, 1),
             first=first.swapaxes(0, 1),
-            version=None,
-            state={},
             extra={"episode": np.repeat(self.episode[None], shape[1], axis=0)},
         )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ludus.data.records import PlayerAbsent, PlayerReturned
 from ludus.data.trees import Array
 from ludus.store.run_folder import MetricsFile
 from ludus.system.process import WorkerProcess
@@ -88,6 +89,14 @@ class FaultLog:
                     "then": then,
                 }
             )
+
+    def note_frozen(self, events: Iterable[PlayerAbsent | PlayerReturned]) -> None:
+        """Frozen players whose weights cannot be read, or can be read again."""
+        for event in events:
+            if isinstance(event, PlayerAbsent):
+                self.note(Fault("damaged_model", event.reason), event.player, "absent until its weights can be read")
+            else:
+                self.note(Fault("model_returned", "its weights can be read again"), event.player, "plays again")
 
     def close(self) -> None:
         self._file.close()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,9 +18,12 @@ from ludus.algorithms.teacher import TEACHER
 from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
-from ludus.runtime.assemble import build_policies, load_experiment, new_pools, slots_per_actor
+from ludus.models.policy import Policy
+from ludus.runtime.assemble import load_experiment, new_pools, slots_per_actor
+from ludus.runtime.networks import Networks
 from ludus.runtime.rounds import STOPPED
 from ludus.runtime.services import remote_models
+from ludus.runtime.settings import with_own_parts
 from ludus.store.model_pool import ModelPool
 from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import RunFolder
@@ -49,10 +52,15 @@ class SharedParts:
     """Everything in shared memory, laid out in an order that follows from the experiment, from who learns and
     from how many places for actors there are. Not every place has to be taken, now or ever."""
 
-    def __init__(self, experiment: Experiment, players: Sequence[str], num_places: int, new_array: NewArray) -> None:
-        self.players = list(players)
+    def __init__(self, experiment: Experiment, roles: Mapping[str, str], num_places: int, new_array: NewArray) -> None:
+        """`roles`: of the learning players, by player."""
+        self.roles = dict(roles)
+        self.players = list(roles)
         self.num_places = num_places
         self.num_ranks = experiment.learner.ranks
+        self.per_player = experiment.learner.placement == "per_player"
+        """Every player has a learner of its own."""
+        num_learners = len(self.players) if self.per_player else self.num_ranks
         self.for_all: list[Array] = []
         """Arrays that are needed whichever places are taken."""
         self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
@@ -76,27 +84,26 @@ class SharedParts:
                 mine.append(array[place * count : (place + 1) * count])
             return array
 
-        self.slots_per_actor = slots_per_actor(experiment, len(players))
+        roles_of_all = list(roles.values())
+        self.slots_per_actor = slots_per_actor(experiment, roles_of_all)
         with_buffer_worker = experiment.learner.buffer_worker
-        self.pools = new_pools(experiment, len(players), num_places, new_slots, with_buffer_worker=with_buffer_worker)
+        self.pools = new_pools(experiment, roles_of_all, num_places, new_slots, with_buffer_worker=with_buffer_worker)
         capacity = 2 * sum(self.slots_per_actor) + 64
-        self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
-        self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
-        self.policies = build_policies(experiment, experiment.seed)
-        """Per kind of seat, a policy that shows the shapes; it does not act."""
-        shapes = {
-            f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
-            for policy in self.policies
-            for name, tensor in policy.state_dict().items()
-        }
-        published = list(self.players)
+        channels = len(self.players) if self.per_player else 1
+        self.ready, self.free = (
+            [[Ring(new_at(place), capacity) for _ in range(channels)] for place in range(num_places)] for _ in range(2)
+        )
+        """By place and channel: slot numbers of an actor to a learner, and back. See `channel_of`."""
+        self.networks = Networks(experiment, self.roles.get)
+        shapes = {role: _weight_arrays(self.networks.of_role(role)) for role in dict.fromkeys(roles_of_all)}
+        published = {player: shapes[role] for player, role in roles.items()}
         if with_buffer_worker and TEACHER in experiment.learner.recompute:
-            published += map(teacher_of, self.players)
-        self.weights = SharedWeights(new, dict.fromkeys(published, shapes))
+            published |= {teacher_of(player): arrays for player, arrays in published.items()}
+        self.weights = SharedWeights(new, published)
         self.recomputing: RecomputeRequests | None = None
         """Requests of the learner to the buffer worker, if there is one."""
         if with_buffer_worker:
-            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(players), new)
+            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(roles), new)
         self.present = new((num_places,), np.bool_)
         """Whether an actor plays at each place, or is being replaced. An actor that joins sets its own entry; the
         learner waits for these actors only."""
@@ -106,18 +113,26 @@ class SharedParts:
         """Decisions of each actor and player that the learner has used, or never will."""
         self.actor_times = new((num_places, len(ACTOR_TIMES)), np.float64)
         """[places, ACTOR_TIMES]: seconds since the run was started."""
-        self.learner_times = new((len(LEARNER_TIMES),), np.float64)
-        """[LEARNER_TIMES]: the same of the learner."""
+        self.decisions = new((len(self.players),), np.int64)
+        """With a learner for each player: decisions that it has trained on."""
+        self.held_up = new((num_places, len(self.players)), np.bool_)
+        """Likewise: actors that wait for the learner of each player."""
+        self.generations = new((len(self.players),), np.int64)
+        """Likewise: odd while the learner of the player is being started again, and even otherwise."""
+        self.learner_times = new((channels, len(LEARNER_TIMES)), np.float64)
+        """[channels, LEARNER_TIMES]: the same of the learners."""
         self.dropped_reward = new((num_places,), np.float64)
         """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
         self.buffer_times = new((len(BUFFER_TIMES),), np.float64)
-        self.heartbeats = new((num_places + 1 + self.num_ranks + 1,), np.float64)
-        """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
-        buffer worker."""
+        self.learners = range(num_places + 1, num_places + 1 + num_learners)
+        """Numbers of the workers that are the learner's ranks, or the learners of the players."""
+        self.heartbeats = new((self.learners.stop + 1,), np.float64)
+        """When each worker last did something: the actors, the policy worker, the learners, the buffer worker."""
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
-        asking = num_places if experiment.actor.inference == "worker" else 0
-        self.requests = [RequestArea(self.policies, rows, new_at(place)) for place in range(asking)]
+        self.requests: list[RequestArea] = []
         """By actor: its requests to the policy worker."""
+        if experiment.actor.inference == "worker":
+            self.requests = [RequestArea(self.networks.layouts, rows, new_at(place)) for place in range(num_places)]
         self.inference_counters = new((len(COUNTERS),), np.float64)
 
     @property
@@ -130,11 +145,6 @@ class SharedParts:
         return [*self.for_all, *(array for place in places for array in self.for_place[place])]
 
     @property
-    def learners(self) -> range:
-        """Numbers of the workers that are the learner's ranks."""
-        return range(self.num_places + 1, self.num_places + 1 + self.num_ranks)
-
-    @property
     def buffer_worker(self) -> int:
         """Its number among all workers, whether there is one or not."""
         return self.learners.stop
@@ -143,9 +153,26 @@ class SharedParts:
         """The rank that trains on what this actor plays."""
         return actor % self.num_ranks
 
-    def learner_of(self, actor: int) -> int:
-        """Number of the worker that is this rank."""
-        return self.learners[self.rank_of(actor)]
+    def learner_of(self, actor: int, player: int) -> int:
+        """Number of the worker that trains this player on what this actor plays."""
+        return self.learners[player if self.per_player else self.rank_of(actor)]
+
+    def learners_of(self, actor: int) -> Sequence[int]:
+        """Which of the `learners` train on what this actor plays, by their places there."""
+        return range(len(self.learners)) if self.per_player else [self.rank_of(actor)]
+
+    def channel_of(self, player: int) -> int:
+        """The channel of a player, or of a learner by its place among the `learners`."""
+        return player if self.per_player else 0
+
+    def players_of(self, learner: int) -> slice:
+        """The players that a learner trains, by its place among the `learners`."""
+        return slice(learner, learner + 1) if self.per_player else slice(None)
+
+    def mark(self, player: int, generation: int = 0) -> int:
+        """A number in the ring of slots. Generation 0: a hand-over of the player is complete; other ones: what
+        follows is for the learner of this generation."""
+        return -1 - (generation * len(self.players) + player)
 
     def slots_of(self, actor: int) -> tuple[range, ...]:
         return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)
@@ -166,8 +193,9 @@ class WorkerContext:
     def __init__(self, launch: Launch) -> None:
         self.index = launch.index
         self.folder = RunFolder.open(launch.run)
-        self.experiment = load_experiment(self.folder)
-        self.parts = SharedParts(self.experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
+        self.experiment = with_own_parts(load_experiment(self.folder), launch.roles)
+        roles = {player: hosted.role for player, hosted in launch.players.items()}
+        self.parts = SharedParts(self.experiment, roles, launch.num_places, Region(launch.region_fd).new)
         self.signals = [Signal(*fds) for fds in launch.signal_fds]
         self.woken = self.signals[launch.index]
         self.control = Connection(launch.control_fd)
@@ -191,6 +219,14 @@ class WorkerContext:
         """Pass a request of middleware on to the controller, which ends this process."""
         send(self.control, Stopping(str(request) or STOPPED))
         receive(self.control, ToActor)
+
+
+def _weight_arrays(policies: Sequence[Policy]) -> dict[str, ArraySpec]:
+    return {
+        f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
+        for policy in policies
+        for name, tensor in policy.state_dict().items()
+    }
 
 
 def link_ranks(ranks: Ranks, host: str, patience_s: float) -> list[Connection]:

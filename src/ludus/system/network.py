@@ -43,6 +43,12 @@ def find_interface(asked: str | None, peer: str) -> str:
     )
 
 
+def is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
 def own_address_towards(peer: str) -> str:
     """The address of this machine that `peer`, an address or name, sees it by."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

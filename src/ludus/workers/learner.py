@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from ludus.data.batch import Batch
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
+from ludus.models.policy import with_own_memory
 from ludus.store.model_pool import ModelPool
 from ludus.store.model_storage import ModelCache
 from ludus.workers.buffer import Buffer, statistics_of
@@ -26,8 +28,8 @@ from ludus.workers.stacked_training import groups, update_stacked
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import IDLE, Progress
 
-Configured = Callable[[Settings], tuple[Algorithm, LearnerConfig, int]]
-"""Returns the algorithm, the learner's config and the budget of the experiment with changed settings."""
+Configured = Callable[[str, Settings], tuple[Algorithm, LearnerConfig, int]]
+"""Returns a player's algorithm and learner's config, and the budget of the experiment, with changed settings."""
 
 
 class Learner:
@@ -69,6 +71,10 @@ class Learner:
         self._ranks = ranks
         self.others: OtherRanks | None = None
         """Of rank 0: the other ranks."""
+        self.decisions_elsewhere: Callable[[], int] = lambda: 0
+        """Decisions of players that have learners of their own."""
+        self.waiting_elsewhere: Callable[[], NDArray[np.bool_]] | None = None
+        """By place: whether its actor waits for another learner."""
         self._left_out = {player: LeftOut() for player in players}
         """By player: decisions left out in this rank since its last update."""
         self._of_taken: dict[str, dict[str, float]] = {player: {} for player in players}
@@ -76,7 +82,8 @@ class Learner:
     @property
     def decisions(self) -> int:
         """Decisions that all players have trained on, including those that have left."""
-        return self._spent + sum(trained.decisions for trained in self.players.values())
+        own = sum(trained.decisions for trained in self.players.values())
+        return self._spent + own + self.decisions_elsewhere()
 
     @property
     def progress(self) -> float:
@@ -136,6 +143,8 @@ class Learner:
         ]
         held_up = {player: np.array(actors) for player, actors in status.held_up.items()}
         waiting = np.any(list(held_up.values()), axis=0)
+        if self.waiting_elsewhere is not None:
+            waiting = waiting | self.waiting_elsewhere()
         for player in status.preparing:  # the buffer worker will soon be done
             del held_up[player]
         if found:
@@ -208,7 +217,7 @@ class Learner:
                 refused[kind] = taken.slots[~finite]
                 left_out.refused += int(taken.decisions[~finite].sum())
             if batch is not None:
-                batches[kind] = batch
+                batches[kind] = self._with_memory_of(trained, kind, batch)
                 is_new = taken.is_new[finite]
                 used = batch.valid if is_new.all() else batch.valid[:, is_new]
                 left_out.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
@@ -222,8 +231,14 @@ class Learner:
         trained.stale += sum(stale for stale, _, _, _ in told)
         trained.refused += sum(refused for _, refused, _, _ in told)
         kinds = {kind for _, _, _, held in told for kind in held}
-        elsewhere = {kind: nothing_of(self._pools[kind]) for kind in sorted(kinds - batches.keys())}
+        elsewhere = {
+            kind: self._with_memory_of(trained, kind, nothing_of(self._pools[kind]))
+            for kind in sorted(kinds - batches.keys())
+        }
         return sum(dropped for _, _, dropped, _ in told), elsewhere
+
+    def _with_memory_of(self, trained: TrainedPlayer, kind: int, batch: Batch) -> Batch:
+        return with_own_memory(batch, trained.policies[kind].state_arrays, self._pools[kind].layout.state)
 
     def publish(self, player: str) -> None:
         """Publish the weights to the actors of this node, on which one rank does so for all."""
@@ -255,7 +270,8 @@ class Learner:
 
     def start_from(self, player: str, model: ModelId, value_only: int = 0) -> None:
         """Start a player from a model of the pool, and train only its value for `value_only` decisions."""
-        self.players[player].begin_from(self._models.fetch(model), value_only)
+        with _naming(player, model):
+            self.players[player].begin_from(self._models.fetch(model), value_only)
 
     def reset(self, event: PlayerReset) -> None:
         """Restart a player from the model that the event names, or from its initial weights."""
@@ -263,11 +279,12 @@ class Learner:
         if event.model is not None:
             weights = self._models.fetch(ModelId.parse(event.model))
         self.buffers[event.player].clear()
-        self.players[event.player].reset(weights, event.incarnation, event.value_only)
+        with _naming(event.player, event.model):
+            self.players[event.player].reset(weights, event.incarnation, event.value_only)
         self.publish(event.player)
 
     def configure(self, player: str, settings: Settings) -> None:
-        algorithm, config, self._budget = self._configured(settings)
+        algorithm, config, self._budget = self._configured(player, settings)
         self.players[player].configure(algorithm, config)
 
     def close(self) -> None:
@@ -305,6 +322,15 @@ class Learner:
     def load_buffers(self, facts: Mapping[str, Any]) -> None:
         for player, buffer in self.buffers.items():
             buffer.load(facts[player])
+
+
+@contextmanager
+def _naming(player: str, model: ModelId | str | None) -> Iterator[None]:
+    """Say whose network a model does not fit: roles may have their own."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{player!r} cannot start from model {model}: {error}") from error
 
 
 def put_into_pool(models: ModelPool, trained: TrainedPlayer, parent: ModelId | None) -> None:

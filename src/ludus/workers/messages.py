@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import msgspec
 
@@ -116,6 +117,8 @@ class MatchFound(Reply, frozen=True, tag="match"):
 class FrozenFound(Reply, frozen=True, tag="frozen"):
     model: str
     variant: str
+    role: str | None = None
+    """The role of the player that was trained to it; None: the model comes from outside."""
 
 
 class Published(Reply, frozen=True, tag="published"):
@@ -140,6 +143,7 @@ class HostedPlayer(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     """Its number among all learning players that ever joined, from which its seed follows."""
+    role: str
     start: str | None
     """The model that it starts from; None: fresh weights."""
     value_only: int = 0
@@ -170,6 +174,10 @@ class Launch(msgspec.Struct, frozen=True):
     parent: int
     rendezvous: str = ""
     """Address at which the ranks of the learner find each other, if there are several."""
+    learns: str = ""
+    """Of a learner: the only player that it trains; "" for all."""
+    roles: dict[str, Any] = {}
+    """By role, encoded: its model, algorithm and learner as they are now, if it has its own."""
     models: str = ""
     """The address of the run's models, if the worker does not see the run folder."""
     code: str = CODE

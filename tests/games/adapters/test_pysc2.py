@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,16 @@ RAW_WITH_DELAYS = PySC2(
     minimap=0,
     mock=True,
 )
+PUBLISHED = PySC2(
+    map_name="Simple64",
+    interface="raw",
+    inputs="published",
+    opponent_view=True,
+    max_units=16,
+    max_delay=8,
+    raw_resolution=32,
+    **SMALL,
+)
 LOBBY = PySC2(map_name="Simple64", **SMALL)
 
 
@@ -41,8 +52,8 @@ def first_seed() -> Any:
 @needs_pysc2
 @pytest.mark.parametrize(
     "source",
-    [MINI_GAME, AGAINST_COMPUTER, TWO_SEATS, RAW_WITH_DELAYS],
-    ids=["mini-game", "against the computer", "two seats", "raw"],
+    [MINI_GAME, AGAINST_COMPUTER, TWO_SEATS, RAW_WITH_DELAYS, replace(PUBLISHED, builtin_bots=False)],
+    ids=["mini-game", "against the computer", "two seats", "raw", "published"],
 )
 def test_keeps_the_promises_of_a_game(source: PySC2) -> None:
     from ludus.games.check import check_game
@@ -95,6 +106,39 @@ def test_a_built_in_bot_takes_its_seat_in_the_lobby_and_never_acts_again(seat: i
 
 
 @needs_pysc2
+@pytest.mark.parametrize("computer", [False, True])
+def test_a_critic_sees_the_other_seat_unless_a_computer_plays_it(computer: bool) -> None:
+    batch = PUBLISHED.tables(1)
+    batch.reset(*first_seed())
+    actions = allocate_actions(PUBLISHED.spec, 1)
+    if computer:
+        bot = PUBLISHED.bots()["builtin_zerg_hard"]
+        for head, value in bot.act(batch, np.array([0]), np.array([1]), np.random.default_rng(0)).items():
+            actions[0][head][0, 1] = value[0]
+    batch.step(actions)
+    actions = allocate_actions(PUBLISHED.spec, 1)
+    actions[0]["delay"][0] = [2, 2]
+    actions[0]["function"][0, 1] = 1
+    batch.step(actions)
+    view = {name: array[0] for name, array in batch.view.observation[0].items()}
+    kind = PUBLISHED.spec.kinds[0]
+    assert set(kind.observation.critic) == {*kind.observation.parts, "scores"}
+    others = [name for name in view if name.startswith("critic.") and name != "critic.scores"]
+    assert len(others) > 14
+    for name in others:
+        expected = np.zeros_like(view[name][0]) if computer else view[name.removeprefix("critic.")][1]
+        np.testing.assert_array_equal(view[name][0], expected, err_msg=name)
+    scores = view["critic.scores"][0].reshape(2, -1)
+    assert scores[0].any()
+    assert scores[1].any() == (not computer)
+    assert view["last_action"][0].argmax() == 0
+    assert view["last_delay"][0].sum() == 1
+    if not computer:
+        assert view["critic.last_action"][0].argmax() == 1
+    batch.close()
+
+
+@needs_pysc2
 def test_two_built_in_bots_cannot_play_each_other() -> None:
     batch = LOBBY.tables(1)
     batch.reset(*first_seed())
@@ -122,11 +166,53 @@ def test_seats_decide_when_their_delay_has_run_out() -> None:
 
 
 @needs_pysc2
+def test_a_seat_that_has_acted_often_enough_has_to_wait() -> None:
+    from ludus.games.adapters.pysc2_actions import FunctionCodec
+
+    source = replace(RAW_WITH_DELAYS, max_actions=2, max_delay=128)
+    camera = [function.name for function in FunctionCodec(source).functions].index("raw_move_camera")
+    batch = source.tables(1)
+    batch.reset(*first_seed())
+    actions = allocate_actions(source.spec, 1)
+    actions[0]["delay"][0] = 9  # ten game steps
+    actions[0]["function"][0] = [camera, 0]
+    free = []
+    for delay in (9, 9, 99, 9):
+        actions[0]["delay"][0] = delay
+        batch.step(actions)
+        free.append(batch.view.legal[0]["function"][0, :, camera].tolist())
+        if not free[-1][0]:
+            assert batch.view.legal[0]["function"][0, 0].sum() == 1
+            actions[0]["function"][0, 0] = 0
+    # After the actions at 0 and 10 the seat waits until the first is 112 game steps ago; the other one never acts.
+    assert free == [[True, True], [False, True], [True, True], [True, True]]
+    batch.close()
+
+
+@needs_pysc2
+def test_ratings_are_shown_and_races_sometimes_hidden() -> None:
+    batch = replace(PUBLISHED, builtin_bots=False, races=("zerg",), hidden_race=0.3, mmr=4_300).tables(20)
+    hidden = []
+    for first in range(0, 200, 20):
+        batch.reset(np.arange(20), np.arange(first, first + 20, dtype=np.uint64))
+        view = batch.view.observation[0]
+        assert (view["mmr"].argmax(-1) == 4).all()
+        assert (view["home_race"].argmax(-1) == 1).all()
+        assert (view["away_race"].argmax(-1) <= 1).all()
+        hidden.append(~view["away_race"].any(-1))
+    share = np.concatenate(hidden)
+    assert share.mean() == pytest.approx(0.3, abs=0.07)
+    assert (share[:, 0] != share[:, 1]).any()  # each seat has a draw of its own
+    batch.close()
+
+
+@needs_pysc2
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"map_name": "MoveToBeakon"}, "no map 'MoveToBeakon'; did you mean 'MoveToBeacon'"),
         ({"map_name": "MoveToBeacon", "opponent": Computer()}, "is for one player"),
+        ({"map_name": "Simple64", "opponent": Computer(), "opponent_view": True}, "opponent_view needs a second seat"),
         ({"map_name": "Simple64", "races": ("zerg", "zerg", "zerg")}, "3 races for 2 seats"),
         ({"map_name": "Simple64", "functions": ("select_larva",)}, "builtin_bots=false"),
     ],
@@ -142,6 +228,9 @@ def test_mistakes_that_need_pysc2_to_be_seen(options: dict[str, Any], message: s
         ({"races": ("human",)}, "races must be of terran, zerg, protoss, random, got human"),
         ({"interface": "rgb"}, "interface must be features or raw, got 'rgb'"),
         ({"interface": "raw"}, "set max_units"),
+        ({"hidden_race": 1.5}, "hidden_race must be at most 1, got 1.5"),
+        ({"inputs": "all"}, "inputs must be basic or published, got 'all'"),
+        ({"inputs": "published"}, "inputs='published' needs interface='raw', got 'features'"),
         ({"screen": 0}, "needs a screen and a minimap"),
         ({"step_mul": 0}, "step_mul must be at least 1, got 0"),
     ],

@@ -8,7 +8,6 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import Connection
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from ludus.data.specs import GameSpec
 from ludus.games.game import Actions, NewArray, StrategyView, TableView, allocate_actions
 from ludus.games.isolation import boot
+from ludus.system.guard import descendants
 from ludus.system.process import ENDING_S, GuardedProcess
 
 _TAIL = 8192  # bytes at the end of the log that are searched for the last words
@@ -47,7 +47,7 @@ class SharedTables:
 
     @classmethod
     def allocate(
-        cls, spec: GameSpec, num_tables: int, strategy: tuple[int, int] | None, new: NewArray = np.zeros
+        cls, spec: GameSpec, num_tables: int, strategy: tuple[int, int, bool] | None, new: NewArray = np.zeros
     ) -> SharedTables:
         """Both sides allocate in the same order from the same memory, and so see the same arrays."""
         seats = (num_tables, spec.num_seats)
@@ -63,6 +63,7 @@ class SharedTables:
             else StrategyView(
                 build_order=new((*seats, strategy[0]), np.dtype(np.int16)),
                 built=new((*seats, strategy[1]), np.dtype(np.bool_)),
+                build_place=new((*seats, strategy[0]), np.dtype(np.int16)) if strategy[2] else None,
             ),
         )
 
@@ -105,8 +106,8 @@ class HostHello(msgspec.Struct, frozen=True, kw_only=True, tag_field="message", 
     spec: dict[str, Any]
     bots: tuple[str, ...]
     has_pictures: bool = False
-    strategy: tuple[int, int] | None = None
-    """If seats build things: the length of a build order, and the number of facts."""
+    strategy: tuple[int, int, bool] | None = None
+    """If seats build things: `StrategyView.sizes`."""
 
 
 class HostFailed(msgspec.Struct, frozen=True, tag_field="message", tag="failed"):
@@ -215,7 +216,7 @@ class HostProcess(GuardedProcess):
 
     def memory_mb(self) -> float:
         """Resident memory of the host and everything that it has started."""
-        return sum(_resident_bytes(pid) for pid in _below(self.pid)) / 2**20
+        return sum(_resident_bytes(pid) for pid in descendants(self.pid)) / 2**20
 
     def trim_log(self) -> None:
         """Empty the log if it is long."""
@@ -262,14 +263,6 @@ def _environment(python: str | None) -> dict[str, str]:
         for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
             found.pop(name, None)
     return found
-
-
-def _below(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in task.read_text().split():
-                yield int(child)
-                yield from _below(int(child))
 
 
 def _resident_bytes(pid: int) -> int:
