@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+from processes import wait_until
 
 
 class RedisServer:
@@ -24,10 +24,7 @@ class RedisServer:
             self._process = subprocess.Popen([*command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL)
         except FileNotFoundError:
             pytest.skip("there is no redis-server: apt-get install redis-server")
-        until = time.monotonic() + 20
-        while not (self._folder / "s").exists():
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until((self._folder / "s").exists, "the socket of Redis")
 
     def stop(self) -> None:
         self._process.terminate()
