@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import descendants
+from processes import command_of, descendants
 from ray_runs import check_run, faults_of, needs_ray, ray_run
 from redis_server import RedisServer
 from small_runs import small
@@ -68,7 +68,7 @@ def test_from_the_service_of_the_pool(tmp_path: Path, nodes: LoopbackCluster) ->
         [cache] = caches() - before
         assert 1 <= len(list(cache.glob("*.safetensors"))) <= 4
         assert not unreachable(path)
-        [service] = [pid for pid in descendants(run.process.pid) if is_service(pid)]
+        [service] = [pid for pid in descendants(run.process.pid) if "ludus.services" in command_of(pid)]
         os.kill(service, signal.SIGSTOP)  # it answers nothing any more
         run.until(lambda _: bool(unreachable(path)))
         os.kill(service, signal.SIGKILL)  # another one is started
@@ -79,13 +79,6 @@ def test_from_the_service_of_the_pool(tmp_path: Path, nodes: LoopbackCluster) ->
         run.interrupt()
         assert run.end() == 130
     check_end(path, "the model pool's service")
-
-
-def is_service(pid: int) -> bool:
-    try:
-        return "ludus.services" in Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_from_redis(tmp_path: Path, nodes: LoopbackCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
