@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import exit_code
 
-from ludus.cli.compare import spread
+from ludus.cli.compare import pairings, spread
 
 SETTINGS = (
     "runtime=serial",
@@ -104,10 +104,16 @@ finally:
     assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0
 
 
+def test_populations_meet_at_tables_of_any_size() -> None:
+    assert pairings(["a", "b"], ["c"], 2) == [("a", "c"), ("b", "c")]
+    assert pairings(["a"], ["c"], 3) == [("a", "c", "c"), ("c", "a", "a")], "one against two, both ways round"
+
+
 def test_a_run_compared_with_itself_is_even(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("compare", str(run), str(run), "--players", "2", "-n", "64", "--json") == 0
     compared = json.loads(capsys.readouterr().out)
     assert [len(one["players"]) for one in compared["runs"]] == [2, 2]
+    assert {weights for one in compared["runs"] for weights in one["weights"]} <= {"live", "average"}
     low, high = compared["performance_interval"]
     assert low <= 0 <= high
     assert (low, high) != (0, 0)

@@ -16,6 +16,7 @@ from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.league.measures import PopulationComparison, compare_populations
 from ludus.league.payoff import Payoff, PayoffRules
+from ludus.league.players import with_weights
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import add_numbers, new_console, new_table
@@ -30,7 +31,14 @@ class FrozenPopulation:
     run: str
     experiment: Experiment
     players: dict[str, SeatedPlayer]
+    weights: dict[str, str | None]
+    """Player -> the weights that it was frozen with."""
     number_frozen: int
+
+    @property
+    def kinds_of_weights(self) -> str:
+        """In words: average, live, or both."""
+        return " and ".join(sorted({str(kind) for kind in self.weights.values()}))
 
 
 @click.command("compare")
@@ -48,14 +56,15 @@ def compare_command(
     """Play frozen players of RUN against frozen players of OTHER, every one against every one.
 
     Says the relative population performance: what RUN wins from OTHER, from -1 to 1, when each of them plays
-    the best mixture of its players against the other's. Both must be runs of the same game, with two teams.
+    the best mixture of its players against the other's. Both must be runs of the same game, with two teams or
+    more: with more, one player sits on one team and the other on the rest, both ways round.
     """
     use_threads(1)
     first, second = (_population(path, letter, players, trust) for path, letter in ((run, "A"), (other, "B")))
     _check_comparable(first, second)
-    line_ups = [(a, b) for a in first.players for b in second.players]
+    line_ups = pairings(list(first.players), list(second.players), first.experiment.game.spec.num_teams)
     tournament = Tournament(
-        first.experiment.grouped_game,
+        first.experiment.measured_game,
         FixedPlayers(first.players | second.players),
         line_ups,
         episodes=episodes,
@@ -66,6 +75,14 @@ def compare_command(
     comparison = compare_populations(payoff, list(first.players), list(second.players))
     show = _print_json if as_json else _show
     show(first, second, payoff, comparison)
+
+
+def pairings(first: list[str], second: list[str], teams: int) -> list[tuple[str, ...]]:
+    """Every player of one population against each of the other: one against copies, and with three teams or more also
+    the other way round, because one among several is not several against one."""
+    pairs = [(a, b) for a in first for b in second]
+    other_way = [(b, a) for a, b in pairs] if teams > 2 else []
+    return [(one, *(other,) * (teams - 1)) for one, other in (*pairs, *other_way)]
 
 
 def spread(names: tuple[str, ...], most: int) -> tuple[str, ...]:
@@ -89,6 +106,7 @@ def _population(path: str, letter: str, most: int, trust: bool) -> FrozenPopulat
         run=str(folder.path),
         experiment=experiment,
         players={f"{letter}/{name}": player for name, player in seated.items()},
+        weights={f"{letter}/{name}": league.players[name].played_weights for name in seated},
         number_frozen=len(frozen),
     )
 
@@ -100,10 +118,8 @@ def _check_comparable(first: FrozenPopulation, second: FrozenPopulation) -> None
             f"{first.run} plays {a.game.spec.name} and {second.run} plays {b.game.spec.name} with other "
             "settings, or another game: their players cannot meet"
         )
-    if a.game.spec.num_teams != 2:
-        raise click.UsageError(
-            f"{a.game.spec.name} has {a.game.spec.num_teams} teams; populations are compared in games of two"
-        )
+    if a.game.spec.num_teams == 1:
+        raise click.UsageError(f"{a.game.spec.name} has one team: its players never meet; `ludus league` has scores")
     seated = [next(iter(one.players.values())) for one in (first, second)]
     remembered = [[policy.state_arrays for policy in one.policies] for one in seated]
     if a.policies != b.policies or remembered[0] != remembered[1]:
@@ -113,12 +129,11 @@ def _check_comparable(first: FrozenPopulation, second: FrozenPopulation) -> None
         )
 
 
-def _payoff(line_ups: list[tuple[str, str]], results: dict[int, Result]) -> Payoff:
+def _payoff(line_ups: list[tuple[str, ...]], results: dict[int, Result]) -> Payoff:
     payoff = Payoff(PayoffRules(decay=1.0, min_games=0.0))
-    for index, (a, b) in enumerate(line_ups):
-        result = results[index]
-        match = Match(index, "evaluation", (Side(players=(a,)), Side(players=(b,))), 1, result.episodes)
-        payoff.record(match, result)
+    for index, line_up in enumerate(line_ups):
+        sides = tuple(Side(players=(player,)) for player in line_up)
+        payoff.record(Match(index, "evaluation", sides, 1, results[index].episodes), results[index])
     return payoff
 
 
@@ -128,7 +143,12 @@ def _print_json(
     estimate = comparison.performance
     document = {
         "runs": [
-            {"run": one.run, "players": [name[2:] for name in one.players], "frozen": one.number_frozen}
+            {
+                "run": one.run,
+                "players": [name[2:] for name in one.players],
+                "weights": list(one.weights.values()),
+                "frozen": one.number_frozen,
+            }
             for one in (first, second)
         ],
         "performance": estimate.value if estimate else None,
@@ -143,13 +163,20 @@ def _print_json(
 def _show(first: FrozenPopulation, second: FrozenPopulation, payoff: Payoff, comparison: PopulationComparison) -> None:
     console = new_console()
     for letter, one in (("A", first), ("B", second)):
-        console.print(f"{letter} is {one.run}: {len(one.players)} of {one.number_frozen} frozen players")
+        console.print(
+            f"{letter} is {one.run}: {len(one.players)} of {one.number_frozen} frozen players, "
+            f"{one.kinds_of_weights} weights"
+        )
+    if first.kinds_of_weights != second.kinds_of_weights:
+        console.print("Not like with like: part of a difference may be that of live and averaged weights.")
     columns = list(second.players)
     table = new_table("win rate of row")
-    add_numbers(table, *columns, "mean")
+    add_numbers(table, *(with_weights(name, second.weights[name]) for name in columns), "mean")
     for name in first.players:
         rates = payoff.win_rates(name, columns)
-        table.add_row(name, *(f"{rate:.2f}" for rate in rates), f"{np.mean(rates):.2f}")
+        table.add_row(
+            with_weights(name, first.weights[name]), *(f"{rate:.2f}" for rate in rates), f"{np.mean(rates):.2f}"
+        )
     console.print()
     console.print(table)
     console.print()

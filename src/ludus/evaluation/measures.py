@@ -3,6 +3,7 @@ code that the run names."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,8 +15,18 @@ from typing import Any, Literal
 import msgspec
 
 from ludus.config import ConfigError, apply_overrides
-from ludus.evaluation.best_response import MOST_BUDGET, Attempt, ExploiterStart, ExploitRecord, Watching, players_of
+from ludus.evaluation.best_response import (
+    MOST_BUDGET,
+    Attempt,
+    ExploiterStart,
+    ExploitRecord,
+    Starting,
+    TrainedMeasure,
+    Watching,
+    players_of,
+)
 from ludus.evaluation.exploitability import (
+    ExactMeasure,
     NotExactError,
     Target,
     describe_target,
@@ -28,6 +39,7 @@ from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
+from ludus.league.players import with_weights
 from ludus.lookup import add_bots
 from ludus.runtime.assemble import load_experiment, load_league, load_players, load_state, require_devices
 from ludus.runtime.coordinator import Training
@@ -38,14 +50,13 @@ from ludus.runtime.start import require_cluster_for, require_ray_for, require_ro
 from ludus.services.resources import NotEnough
 from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
-from ludus.store.model_pool import ModelPool
 from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.evaluator import evaluation_row, keep_rows
-from ludus.workers.player_cache import FixedPlayers, is_model_name, resolve_player
+from ludus.workers.player_cache import FixedPlayers, played_weights
 
 Weights = Literal["average", "live"]
 Tell = Callable[[str], None]
-FIXED = ("game", "bots", "policies", "model", "league", "evaluation", "middleware", "name")
+FIXED = ("game", "bots", "policies", "model", "frozen_models", "league", "evaluation", "middleware", "name")
 """Settings that an exploiter shares with its target, or that make no sense for it."""
 EXPLOITS = "exploits.jsonl"
 """The file of the run's metrics that holds exploit records."""
@@ -80,16 +91,24 @@ class Evaluation:
     def __str__(self) -> str:
         lines = []
         for row in self.rows:
+            names = [with_weights(*named) for named in zip(row["players"], row["weights"], strict=True)]
             score = f"mean score {row['score']:+.3f} ± {1.96 * row['score_standard_error']:.3f}"
             if "win_rate" in row:
                 low, high = row["win_rate_interval"]
+                beside = f" (beside {', '.join(names[2:])})" if names[2:] else ""
                 lines.append(
-                    f"{row['players'][0]} against {row['players'][1]}: {row['win_rate']:.1%} "
+                    f"{names[0]} against {names[1]}{beside}: {row['win_rate']:.1%} "
                     f"({100 * low:.1f} to {100 * high:.1f}), {row['wins']} won, {row['draws']} drawn, "
                     f"{row['losses']} lost, {score}"
                 )
+                lines += [
+                    f"  as {one['role']}: {one['score']:+.3f}, {one['lead']:+.3f} ± {1.96 * one['lead_error']:.3f} "
+                    "above what the others got in that role"
+                    for one in row.get("roles", ())
+                    if one["score"] is not None
+                ]
             else:
-                lines.append(f"{row['players'][0]}: {score}")
+                lines.append(f"{names[0]}: {score}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -113,7 +132,12 @@ class SeatedMatches:
         results = Tournament(self.game, self.players, self.line_ups, episodes=games, num_tables=tables, seed=seed).run()
         rows = tuple(
             evaluation_row(
-                "eval", line_up, [self.used[player] for player in line_up], results[index], greedy=self.greedy
+                "eval",
+                line_up,
+                [self.used[player] for player in line_up],
+                results[index],
+                greedy=self.greedy,
+                roles=self.game.spec.role_names,
             )
             for index, line_up in enumerate(self.line_ups)
         )
@@ -126,36 +150,43 @@ def seated_matches(
     folder: RunFolder, players: Sequence[str], *, weights: Weights, greedy: bool
 ) -> Iterator[SeatedMatches]:
     """Load players of a run, with the services that they may call; the services end with the block. Without players:
-    the first learning player, its first snapshot and the evaluation bots."""
+    the first learning player, its first snapshot and the evaluation bots. "A,B" are two opponents at one table."""
     experiment, league = load_state(folder)
-    experiment, players = add_bots(experiment, players, taken=league.players)
-    chosen = players or (*list(league.standings)[:1], *league.candidates.frozen()[:1], *experiment.evaluation.opponents)
     teams = league.num_teams
-    if len(chosen) < min(2, teams):
+    groups = [tuple(asked.split(",")) if teams > 2 else (asked,) for asked in players]
+    experiment, named = add_bots(experiment, [player for group in groups for player in group], taken=league.players)
+    names = iter(named)
+    opponents = [tuple(itertools.islice(names, len(group))) for group in groups] or [
+        (player,)
+        for player in (*list(league.standings)[:1], *league.candidates.frozen()[:1], *experiment.evaluation.opponents)
+    ]
+    if len(opponents) < min(2, teams):
         raise ConfigError("name at least two players: the first meets each of the others")
+    if teams > 1:
+        first, *opponents = opponents
+        opponents = [first + _fill(group, teams - 1, experiment.game.spec.name) for group in opponents]
+    chosen = tuple(dict.fromkeys(player for group in opponents for player in group))
     with services_at_hand(experiment, folder):
         seated = load_players(experiment, folder, league, chosen, weights=weights, greedy=greedy)
         yield SeatedMatches(
             folder=folder,
             league=league,
-            game=experiment.grouped_game,
+            game=experiment.measured_game,
             players=FixedPlayers(seated),
-            line_ups=[(player,) for player in chosen]
-            if teams == 1
-            else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]],
-            used={player: weights_of(league, folder.models, player, weights) for player in seated},
+            line_ups=opponents,
+            used={player: played_weights(league, folder.models, player, weights) for player in seated},
             greedy=greedy,
         )
 
 
-def weights_of(league: League, pool: ModelPool, player: str, learning: str) -> str | None:
-    """The weights that a player uses, "live" or "average"; learning players use `learning`. None for a bot."""
-    entry = league.players.get(player)
-    if is_model_name(player):
-        return resolve_player(league, pool, player)[1]
-    if entry is None or entry.scripted:
-        return None
-    return learning if entry.learning else entry.weights
+def _fill(players: tuple[str, ...], teams: int, game: str) -> tuple[str, ...]:
+    """The players of the other teams: one of them on all, or one on each."""
+    if len(players) not in (1, teams):
+        raise ConfigError(
+            f"{','.join(players)!r} names {len(players)} opponents; in {game} one player meets {teams} teams: "
+            f"name one opponent for all of them, or {teams} with commas between"
+        )
+    return players if len(players) == teams else players * teams
 
 
 class ExploitStopped(KeyboardInterrupt):
@@ -218,15 +249,9 @@ def exploit(
             method="exact",
         )
         if method != "train" and start is None:
-            try:
-                exact = measure_exactly(exact_game(experiment), target.members)
+            exact = _exactly(experiment, target, tell, required=method == "exact")
+            if exact is not None:
                 return _keep(folder, msgspec.structs.replace(record, exact=exact))
-            except NotExactError as error:
-                if method == "exact":
-                    raise ConfigError(
-                        f"no exact answer: {error}; a trained exploiter (--train, method='train') gives a lower bound"
-                    ) from None
-                tell(f"no exact answer: {error}")
     require_ray_for(trained_with.runtime)
     require_room(trained_with, address)
     require_devices(trained_with)
@@ -236,9 +261,29 @@ def exploit(
         f"training {seeds} exploiter{'s' * (seeds > 1)} {f'from {start}' if start else 'with fresh weights'} on "
         f"{trained_with.budget:,} decisions{' each' * (seeds > 1)} (--budget N)"
     )
-    starting = partial(_training, address=address)
+    trained = _train(attempt, command or sys.argv, partial(_training, address=address), watching, tell, keep=keep)
+    return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
+
+
+def _exactly(experiment: Experiment, target: Target, tell: Tell, *, required: bool) -> ExactMeasure | None:
+    """The exact answer. If there is none, says why and returns None, or raises ConfigError if it is `required`."""
     try:
-        trained = attempt.run(command or sys.argv, starting, watching, tell)
+        return measure_exactly(exact_game(experiment), target.members)
+    except NotExactError as error:
+        if required:
+            raise ConfigError(
+                f"no exact answer: {error}; a trained exploiter (--train, method='train') gives a lower bound"
+            ) from None
+        tell(f"no exact answer: {error}")
+        return None
+
+
+def _train(
+    attempt: Attempt, command: list[str], starting: Starting, watching: Watching, tell: Tell, *, keep: bool
+) -> TrainedMeasure:
+    """Train and measure exploiters; without `keep`, their folders are gone afterwards. Raises `ExploitStopped`."""
+    try:
+        trained = attempt.run(command, starting, watching, tell)
     except KeyboardInterrupt:
         trained = None
     finally:
@@ -246,9 +291,7 @@ def exploit(
             attempt.discard()
     if trained is None:
         raise ExploitStopped(attempt)
-    if not keep:
-        trained = msgspec.structs.replace(trained, runs=())
-    return _keep(folder, msgspec.structs.replace(record, method="best response", trained=trained))
+    return trained if keep else msgspec.structs.replace(trained, runs=())
 
 
 @contextmanager

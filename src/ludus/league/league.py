@@ -18,9 +18,11 @@ from ludus.data.records import (
     MatchIssued,
     MatchLeased,
     MatchVoid,
+    PlayerAbsent,
     PlayerAdded,
     PlayerRemoved,
     PlayerReset,
+    PlayerReturned,
     Purpose,
     RunStarted,
     ScoreMeasured,
@@ -35,8 +37,9 @@ from ludus.league.payoff import Payoff, PayoffBook
 from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, Descent, Player, Standing, match_generator
 from ludus.league.promotion import Snapshot
 from ludus.league.quality import QualityBook, quality_rules
+from ludus.league.role_scores import RoleScores
 from ludus.league.roster import Roster, next_turns
-from ludus.league.rules import LeagueRules, Role, check_line_up, make_sides, seat_players
+from ludus.league.rules import OWN_PARTS, LeagueRules, Role, check_line_up, make_sides, seat_players
 
 LEAGUE_PATH = "league."
 """Path of the league's rules in an experiment."""
@@ -84,6 +87,8 @@ class League:
         self.seed = seed
         self.matches = MatchBook()
         self.payoffs = PayoffBook(rules.payoff)
+        self.role_scores = RoleScores(rules.payoff)
+        """From training and evaluation together; empty unless the game compares roles."""
         self._roster = Roster(rules, seed)
         self.players: Mapping[str, Player] = self._roster.players
         """Every player that ever joined, including removed ones, in joining order."""
@@ -91,6 +96,8 @@ class League:
         """The state of each current learning player."""
         self.scores: Mapping[str, ScoreMeasured] = self._roster.scores
         """The latest measured score by player, for games with one team."""
+        self.absent: Mapping[str, str] = self._roster.absent
+        """Frozen players whose weights cannot be read, and why."""
         self.lineage: dict[str, list[Descent]] = {}
         """The descents of every learning player that ever joined, oldest first."""
         self._qualities = QualityBook(quality_rules(rules.roles))
@@ -121,9 +128,23 @@ class League:
         """Settings changed for all players since the run began, by path."""
         return dict(self._settings)
 
+    def role_of(self, player: str) -> str | None:
+        """The role of a learning player that is or was in the league; None for any other."""
+        known = self.players.get(player)
+        return known.role if known is not None and known.learning else None
+
     def settings_of(self, player: str) -> Settings:
-        """Settings changed for this player or for all; its own take precedence."""
-        return later_settings(self._settings, self.own_settings(player))
+        """Settings changed for this player, its role or all. Its own take precedence, then those of its role, which
+        stand at the paths of the part that they replace (`learner.learning_rate`)."""
+        role = self.players[player].role
+        own = [part for part in OWN_PARTS if getattr(self.rules.roles[role], part) is not None]
+        of_role = {
+            path.removeprefix(f"{LEAGUE_PATH}roles.{role}."): value
+            for path, value in self._settings.items()
+            if path.startswith(tuple(f"{LEAGUE_PATH}roles.{role}.{part}" for part in own))
+        }
+        of_all = {path: value for path, value in self._settings.items() if path.partition(".")[0] not in own}
+        return later_settings(later_settings(of_all, of_role), self.own_settings(player))
 
     def own_settings(self, player: str) -> Settings:
         """Settings changed for this player only."""
@@ -145,7 +166,7 @@ class League:
             self._roster.state(),
             self._qualities.state(),
             self.matches.state(),
-            self.payoffs.fingerprint(),
+            self.payoffs.fingerprint() + self.role_scores.fingerprint(),
             list(self._turns.items()),
             sorted(self._settings.items()),
             [(player, sorted(own.items())) for player, own in sorted(self._own_settings.items())],
@@ -165,6 +186,10 @@ class League:
                     self.lineage[event.player] = [Descent.of(event, 0, event.settings)]
             case PlayerRemoved(player=player):
                 self._roster.remove(player)
+            case PlayerAbsent():
+                self._roster.leave(event)
+            case PlayerReturned(player=player):
+                self._roster.come_back(player)
             case PlayerReset():
                 self._reset_player(event)
             case SettingsChanged():
@@ -343,6 +368,7 @@ class League:
         after = self.rules.roles[self.players[event.player].role].after_reset
         if after.clear_payoff or event.donor is not None:
             self.payoffs.forget(event.player)
+            self.role_scores.forget(event.player)
             self._qualities.forget(event.player)
         self.matches.outdate(event.player)
 
@@ -372,6 +398,7 @@ class League:
             self._roster.change_rules(rules)
             self._qualities.rules = quality_rules(rules.roles)
             self.payoffs.change_rules(rules.payoff)
+            self.role_scores.change_rules(rules.payoff)
         self._settings = later_settings(self._settings, event.settings)
 
     def check_players(self) -> None:
@@ -426,6 +453,8 @@ class League:
             return
         self._qualities.finish(event.result)
         self.payoffs.record(ended.match, event.result)
+        if ended.match.purpose != "human":
+            self.role_scores.record(ended.match, event.result)
         if self.num_teams == 1 and ended.match.purpose == "training":
             fade = self.rules.payoff.fade(event.result.episodes)
             for player in ended.match.sides[0].trainees:

@@ -14,6 +14,7 @@ from ludus.league.payoff import Floats, Payoff
 from ludus.league.payoff_estimate import estimate_scores
 from ludus.league.players import Player
 from ludus.league.ratings import Rating, fit_elo
+from ludus.league.role_scores import RoleScore
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,8 @@ class LeagueSummary:
     """Share of each frozen player in the mixture that no frozen player beats on average."""
     scores: dict[str, tuple[float, float]]
     """Games with one team: mean score and its standard error."""
+    role_scores: dict[str, tuple[RoleScore | None, ...]]
+    """Games that compare roles: by team, what each player gets and what its opponents get there."""
     tags: dict[str, dict[str, str]]
     """Learning player -> "best" and "latest" -> snapshot."""
     measures: LeagueMeasures | None
@@ -56,11 +59,24 @@ def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool =
         points=points,
         equilibrium=equilibrium_of(frozen, payoff),
         scores={name: (score.mean, score.standard_error) for name, score in league.scores.items()},
+        role_scores={name: found for name in ids if (found := league.role_scores.of(name))},
         tags={player: tags for player in league.standings if (tags := tags_of(league, player))},
         measures=measure(payoff, frozen, with_alpha_rank=with_alpha_rank)
         if measured and league.num_teams > 1
         else None,
     )
+
+
+def ranked(summary: LeagueSummary) -> list[list[tuple[Player, Rating]]]:
+    """Players by Elo, best first, in groups that can be compared: live weights, then averaged ones, because an average
+    over many versions plays differently. Bots rank among the averaged players, if there are any."""
+    averaged = any(player.played_weights == "average" for player in summary.players)
+    groups: list[list[tuple[Player, Rating]]] = [[], []]
+    for player, rating in zip(summary.players, summary.ratings, strict=True):
+        groups[averaged and player.played_weights != "live"].append((player, rating))
+    for group in groups:
+        group.sort(key=lambda row: float("inf") if row[1].elo is None else -row[1].elo)
+    return [group for group in groups if group]
 
 
 def tags_of(league: League, player: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from ludus.data.specs import CRITIC_PREFIX, Choice, Entities, Part, Planes, Poin
 from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, Scatter
 from ludus.models.alphastar_heads import AlphaStarHeads, Baselines
 from ludus.models.encoders import check_vocabulary
-from ludus.models.network_policy import NetworkPolicy, SeededModel
+from ludus.models.network_policy import NetworkPolicy, SeededModel, nothing_for_critics
 from ludus.models.operators import MLP, Memory
 from ludus.models.policy import ModelConfig, ValueScale
 
@@ -139,7 +139,7 @@ class AlphaStar(AlphaStarSizes, SeededModel):
         if not parts:
             raise ValueError(f"parts: nothing is left on of what kind {kind.name!r} sees")
         if self.central_critic and not self._critic_parts(kind):
-            raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
+            raise ValueError(nothing_for_critics(kind))
         _require_known("temperatures", self.temperatures, kind.action.heads, f"kind {kind.name!r} has")
         # Parts that are off may be named too.
         entities = {name: part for name, part in everything.items() if isinstance(part, Entities)}

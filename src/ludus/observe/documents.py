@@ -105,6 +105,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     elo: dict[str, list[float | None]]
     error: dict[str, list[float | None]]
     learning: list[str]
+    weights: dict[str, str | None]
+    """"live" or "average", by player; None for a bot."""
 
 
 class Top(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +156,7 @@ class Matches(msgspec.Struct, frozen=True, kw_only=True):
 
 class OpponentLine(msgspec.Struct, frozen=True, kw_only=True):
     player: str
+    weights: str | None
     win_rate: float | None
     low: float
     high: float

@@ -24,9 +24,10 @@ from ludus.league.league import League
 from ludus.league.measures import Estimate
 from ludus.league.payoff import Payoff
 from ludus.league.payoff_estimate import WHY_NOT
-from ludus.league.players import Player
+from ludus.league.players import Player, with_weights
 from ludus.league.ratings import Rating
-from ludus.league.summary import LeagueSummary
+from ludus.league.role_scores import RoleLine, role_lines
+from ludus.league.summary import LeagueSummary, ranked
 from ludus.observe.league_fold import trained_on
 
 LONG_WORD = 20
@@ -146,43 +147,67 @@ BEST_FROZEN = 3
 """Those of them that come before scripted players, where there is room for few."""
 
 
-def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str], most: int | None = None) -> Table:
-    """A row per player: rating, share of the equilibrium, layer (where it is measured), win rates against bots. With
-    room for `most` rows it has fewer frozen players, and explains less."""
+def league_table(
+    league: League,
+    summary: LeagueSummary,
+    opponents: Sequence[str],
+    most: int | None = None,
+    *,
+    roles: Sequence[str] = (),
+) -> Table:
+    """A row per player: rating, share of the equilibrium, layer (where it is measured), scores by role (where they are
+    compared), win rates against bots. With room for `most` rows it has fewer frozen players, and explains less."""
     one_team = league.num_teams == 1
     layers = _layers(summary)
     table = new_table("player")
     table.least = ("layer", "Nash", "games")
+    groups = ranked(summary)
     add_numbers(table, "trained on")
     if one_team:
         add_numbers(table, "mean score")
     else:
         add_numbers(table, "Elo", "games", "Nash", *(["layer"] if layers else []))
-        add_numbers(table, *(f"% vs {opponent}" for opponent in opponents))
+        by_role = roles if summary.role_scores else ()
+        add_numbers(table, *(f"as {role}" for role in by_role), *(f"% vs {opponent}" for opponent in opponents))
         table.caption = f"Elo with its 95 % interval, {summary.anchor} = 0."
         if most is None:
             table.caption += " Nash: share of the mixture of frozen players that none of them beats, by mean score."
         if layers:
             table.caption += " Layer: those of such a mixture by win rate are 1, of the rest without them 2, ..."
+        if by_role and most is None:
+            table.caption += (
+                " As a role: mean score, and in brackets its lead over what opponents got in that role in the same "
+                "matches. Win rates and Elo compare two players in the same role."
+            )
+        if len(groups) > 1 and most is None:
+            table.caption += " Live and averaged weights are ranked apart."
     payoff = league.payoffs.view("evaluation")
-    rows = sorted(
-        zip(summary.players, summary.ratings, strict=True),
-        key=lambda row: float("inf") if row[1].elo is None else -row[1].elo,
-    )
+    rows = [row for group in groups for row in group]
     important = _most_important(rows, most)
     if most is not None and len(important) < len(rows):
         table.caption = f"And {len(rows) - len(important)} more players. {table.caption or ''}".rstrip()
-    for player, rating in important:
-        cells = [player.id, _decisions(league, player)]
+    for place, (player, rating) in enumerate(important, 1):
+        cells = [with_weights(player.id, player.played_weights), _decisions(league, player)]
         if one_team:
             cells.append(_score(summary, player.id))
         else:
             share = summary.equilibrium.get(player.id)
             cells += [_elo(rating), short(rating.games), f"{share:.0%}" if share else ""]
             cells += [str(layers.get(player.id, ""))] if layers else []
+            cells += role_cells(role_lines(summary.role_scores.get(player.id, (None,) * len(by_role)), by_role))
             cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
-        table.add_row(*cells)
+        table.add_row(*cells, end_section=most is None and len(groups) > 1 and place == len(groups[0]))
     return table
+
+
+def role_cells(lines: Iterable[RoleLine]) -> list[str]:
+    """By role: the mean score and, in brackets, the lead over the baseline with its 95 % interval."""
+    return [
+        ""
+        if one.score is None or one.lead is None or one.lead_error is None
+        else f"{one.score:+.2f} ({one.lead:+.2f} ±{1.96 * one.lead_error:.2f})"
+        for one in lines
+    ]
 
 
 def _most_important(rows: Sequence[tuple[Player, Rating]], most: int | None) -> list[tuple[Player, Rating]]:
@@ -221,8 +246,9 @@ def measure_lines(summary: LeagueSummary) -> list[str]:
             f"{_within(measures.effective_diversity, '.3f')}, where one best player is 0 and a circle of "
             "three 0.167."
         )
+    weights = {player.id: player.played_weights for player in summary.players}
     for player, tags in summary.tags.items():
-        named = [f"{player}@{tag} is {snapshot}" for tag, snapshot in tags.items()]
+        named = [f"{player}@{tag} is {with_weights(snapshot, weights[snapshot])}" for tag, snapshot in tags.items()]
         lines.append(f"{', '.join(named)}.")
     return lines
 
@@ -243,8 +269,9 @@ def _layers(summary: LeagueSummary) -> dict[str, int]:
 def payoff_table(summary: LeagueSummary, width: int) -> Table:
     """Win rates of the row against the column; of more players than fit into `width`, the newest."""
     players = [player.id for player in summary.players]
+    labels = [with_weights(player.id, player.played_weights) for player in summary.players]
     column_width = max(map(len, players)) + len(" | ")
-    fitting = max(1, min(MOST_COLUMNS, width // column_width - 1))
+    fitting = max(1, min(MOST_COLUMNS, (width - max(map(len, labels))) // column_width))
     shown = range(max(0, len(players) - fitting), len(players))
     newest = f", the {len(shown)} newest of {len(players)}" if len(shown) < len(players) else ""
     table = new_table("")
@@ -255,7 +282,7 @@ def payoff_table(summary: LeagueSummary, width: int) -> Table:
             "" if row == column or isnan(summary.win_rates[row, column]) else f"{summary.win_rates[row, column]:.2f}"
             for column in shown
         ]
-        table.add_row(players[row], *cells)
+        table.add_row(labels[row], *cells)
     return table
 
 

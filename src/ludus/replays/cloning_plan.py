@@ -172,16 +172,17 @@ def plan_new(
         for setting, better in INSTEAD.items():
             if path == setting or path.startswith(f"{setting}."):
                 raise ConfigError(f"{path} means nothing to cloning; there is {better}")
-    experiment = _with_one_player(find_experiment(recipe, [f"{path}={text}" for path, text in others.items()]), player)
+    found = find_experiment(recipe, [f"{path}={text}" for path, text in others.items()])
+    experiment = _with_one_player(found.of_role(player), player)  # a role may have its own network
     settings = apply_overrides({OWN: CloningSettings()}, own)[OWN]
     network = [f"{path}={text}" for path, text in others.items() if path.partition(".")[0] in NETWORK]
     episodes = _find_episodes(dataset, outcome)
     require_fit(experiment.game, experiment.grouped_game.spec, episodes)
     training, _ = episodes.split(settings.validation, experiment.seed)
     if cut:
-        found = vocabularies(training, getattr(experiment.model, "parts", None))
-        experiment = _with_vocabularies(experiment, found)
-        network += [f"model.{name}=[{','.join(map(str, known))}]" for name, known in found.items()]
+        words = vocabularies(training, getattr(experiment.model, "parts", None))
+        experiment = _with_vocabularies(experiment, words)
+        network += [f"model.{name}=[{','.join(map(str, known))}]" for name, known in words.items()]
     facts = CloningFacts(
         recipe=recipe,
         player=player,

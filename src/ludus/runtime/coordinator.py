@@ -19,16 +19,16 @@ from ludus.observe.metrics import RunMetrics
 from ludus.runtime.assemble import CHECKPOINT, edit_context, learning_players, new_controller, new_league
 from ludus.runtime.edits import Editor, Orders, answer_requests
 from ludus.runtime.faults import Fault, FaultLog
-from ludus.runtime.launcher import LEARNER
+from ludus.runtime.launcher import LEARNER, learner_name
 from ludus.runtime.learner_client import LearnerGone
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT, run_rounds, stop_signals
-from ludus.runtime.settings import effective
+from ludus.runtime.settings import effective, with_rules
 from ludus.runtime.status import ServiceStatus, StatusWriter, no_services
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.files import StoreError
 from ludus.store.run_control import Bottleneck, RequestFolder, WorkerStatus
 from ludus.store.run_folder import RunFolder
-from ludus.workers.controller import Controller, LearnerClient
+from ludus.workers.controller import Controller, LearnerClient, unreadable_models
 from ludus.workers.messages import HostedPlayer
 from ludus.workers.worker import LearningWatch, StopTraining, TrainingFailed
 
@@ -74,13 +74,26 @@ class Workers(Protocol):
         """Whether the tables of a checkpoint can be restored."""
 
     def start_learner(
-        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+        self,
+        experiment: Experiment,
+        players: Mapping[str, HostedPlayer],
+        *,
+        start: int,
+        spent: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        """Start the learner of these players. `start`: how often the run was started before; `spent`:
-        decisions of players that have left."""
+        """Start the learner of these players. `experiment`: as the run folder has it, with the roles of now;
+        `start`: how often the run was started before; `spent`: decisions of players that have left."""
 
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         """Wait until the learner has loaded its checkpoint."""
+
+    def can_replace(self, player: str) -> bool:
+        """Whether the learner of this player alone can be started again."""
+
+    def replace_learner(self, player: str, hosted: HostedPlayer, resume: Callable[[], None]) -> None:
+        """Start the learner of one player again, from the latest checkpoint; the others go on. `resume`: called as
+        soon as it has loaded it."""
 
     def start_actors(self, controller: Controller, experiment: Experiment, tables: Checkpoint | None) -> None:
         """Start to play. `tables`: the checkpoint to restore tables from; None: all matches are new."""
@@ -202,6 +215,7 @@ class Coordinator(Generic[W]):
             self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
         tables = checkpoint if checkpoint is not None and self._continues_exactly(checkpoint) else None
         self.workers.start_learner(
+            with_rules(self._written, self.league),
             self._hosted if tables else {player: self._as_restarted(player) for player in self._hosted},
             start=start,
             spent=self.league.decisions_of_removed,
@@ -210,8 +224,7 @@ class Coordinator(Generic[W]):
         self.controller = new_controller(self.experiment, self.folder, self.league, self._ledger, self.learner)
         self._editor = self._new_editor()
         if tables is None:
-            for removed in self.controller.start(start, reason):
-                self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+            self.faults.note_frozen(self.controller.start(start, reason))
         self.workers.wait_for_learner(self._stopped)
         if tables is None:
             self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
@@ -220,9 +233,14 @@ class Coordinator(Generic[W]):
         self.workers.start_actors(self.controller, self.experiment, tables)
 
     def _continues_exactly(self, checkpoint: Checkpoint) -> bool:
-        """The tables can be restored, and since then only settings have changed, which apply from now on."""
+        """The tables can be restored, and since then only settings have changed, which apply from now on. With
+        players who have left or returned, their matches would be others."""
         since = self._ledger.replay(after=checkpoint.facts["events"])
-        return self.workers.can_continue(checkpoint) and all(isinstance(event, SettingsChanged) for _, event in since)
+        return (
+            self.workers.can_continue(checkpoint)
+            and all(isinstance(event, SettingsChanged) for _, event in since)
+            and unreadable_models(self.league, self.folder.models).keys() == self.league.absent.keys()
+        )
 
     def _as_restarted(self, player: str) -> HostedPlayer:
         hosted, standing = self._hosted[player], self.league.standings.get(player)
@@ -243,25 +261,49 @@ class Coordinator(Generic[W]):
         self.workers.end()
         self._start(reason)
 
+    def _recover(self, gone: LearnerGone) -> None:
+        """A learner is gone: start that of a single player again, or everything."""
+        player = gone.player
+        if player is None or self._stopped() or not self.workers.can_replace(player):
+            self._restart(self._lose_learner(gone))
+            return
+        self._note_loss(gone, learner_name(player), "started again from the checkpoint; the others go on")
+        checkpoint = self._checkpoints.load_latest()
+        after = checkpoint.facts["events"] if checkpoint else 0
+
+        def resume() -> None:
+            self.controller.repeat_resets(after, player)
+            self.controller.configure_learner(player)
+
+        self.workers.replace_learner(player, self._as_restarted(player), resume)
+
     def _lose_learner(self, gone: LearnerGone) -> str:
         """The learner is gone, with all that actors have played for it: everything has to start again."""
-        fault = gone.fault
         self.workers.end()
+        self._note_loss(
+            gone,
+            LEARNER if gone.player is None else learner_name(gone.player),
+            "all started again from the checkpoint",
+            matches=list(self.league.matches.open_matches),
+        )
+        return str(gone.fault)
+
+    def _note_loss(self, gone: LearnerGone, name: str, then: str, matches: Sequence[int] = ()) -> None:
+        """Note that a learner is gone. Raises if the run cannot go on."""
+        fault = gone.fault
         self._learner_failures += fault.own
         rules = self._written.supervision
         given_up = fault.kind == "disk" or self._learner_failures >= rules.most_failures
         ends = given_up or self._stopped()
-        then = "the run ends" if ends else "all started again from the checkpoint"
-        self.faults.note(fault, LEARNER, then, pid=gone.pid, matches=list(self.league.matches.open_matches))
+        self.faults.note(fault, name, "the run ends" if ends else then, pid=gone.pid, matches=matches)
         if fault.kind == "disk":
             raise StoreError(fault.reason)
         if given_up:
             raise TrainingFailed(
                 f"the learner failed {self._learner_failures} times without reaching a checkpoint, at last "
-                f"with {fault.reason} (see {self.folder.logs / 'learner.log'})"
+                f"with {fault.reason} (see {self.folder.logs / f'{name}.log'})"
             )
         self._restarts += 1
-        return str(fault)
 
     # --- running ---
 
@@ -286,7 +328,7 @@ class Coordinator(Generic[W]):
             try:
                 return self._train(watch)
             except LearnerGone as gone:
-                self._restart(self._lose_learner(gone))
+                self._recover(gone)
                 if self._stopped():  # what was learned since the latest checkpoint is lost
                     return INTERRUPTED
             except TrainingFailed:

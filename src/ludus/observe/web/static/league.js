@@ -1,10 +1,10 @@
 // Who is how strong, who beats whom, and who comes from where.
 
 import { CurveChart } from "./curve_chart.js";
-import { choice, make, makeSvg, panel, playerLink, whisker } from "./dom.js";
+import { choice, make, makeSvg, panel, playerLink, whisker, withWeights } from "./dom.js";
 import { HeatMap } from "./heat_map.js";
 import { LineageTree } from "./lineage_tree.js";
-import { elo, percent, short, whole } from "./numbers.js";
+import { elo, percent, roleScore, short, whole } from "./numbers.js";
 import { SortableTable } from "./sortable_table.js";
 
 const MOST_OPPONENTS = 12;
@@ -21,7 +21,7 @@ export function create(element, { source, fail }) {
     columns: [
       { title: "player", cell: (one) => named(one), key: (one) => one.id },
       { title: "role", cell: (one) => one.role, key: (one) => one.role, wide: true },
-      { title: "Elo", cell: (one) => elo(one.elo), key: (one) => one.elo, number: true },
+      { title: "Elo", cell: (one) => elo(one.elo), key: (one) => one.elo, number: true, apart: (one) => rankedWith(one) },
       { title: "95 % interval", cell: (one) => errorBar(one, scale) },
       {
         title: "games",
@@ -52,6 +52,21 @@ export function create(element, { source, fail }) {
         number: true,
         wide: true,
         when: (rows) => rows.some((one) => one.score !== null),
+      },
+      {
+        title: "by role",
+        cell: (one) =>
+          make(
+            "dl",
+            { class: "roles" },
+            ...one.roles.flatMap((role) => {
+              const { score, lead } = roleScore(role);
+              return [make("dt", {}, role.role), make("dd", {}, lead ? `${score} (${lead})` : score)];
+            }),
+          ),
+        key: (one) => (one.roles.length ? one.roles.reduce((sum, role) => sum + (role.lead ?? 0), 0) : null),
+        hint: "mean score, and in brackets its lead over what its opponents got in that role in the same matches",
+        when: (rows) => rows.some((one) => one.roles.length),
       },
     ],
   });
@@ -104,12 +119,23 @@ export function create(element, { source, fail }) {
     const { finished, evaluations, void: lost } = league.matches;
     caption.textContent =
       `${whole(league.players.length)} players, ${whole(finished)} matches finished ` +
-      `(${whole(evaluations)} of them evaluations), ${whole(lost)} void. Elo of ${league.anchor} is 0.`;
+      `(${whole(evaluations)} of them evaluations), ${whole(lost)} void. Elo of ${league.anchor} is 0.` +
+      (league.players.some((one) => one.roles.length)
+        ? " Win rates and Elo compare two players in the same role."
+        : "") +
+      (averaged() ? " Live and averaged weights are ranked apart." : "");
     table.show(league.players);
     payoff.hidden = league.teams < 2;
     if (before === null || before.events !== league.events) drawMap();
     tree.show(league.players);
     drawOpponents();
+  }
+
+  const averaged = () => league.players.some((one) => one.weights === "average");
+
+  // Bots rank among the averaged players, if there are any, as in `ludus league`.
+  function rankedWith(one) {
+    return averaged() && one.weights !== "live" ? 1 : 0;
   }
 
   function drawMap() {
@@ -125,6 +151,7 @@ export function create(element, { source, fail }) {
       league.win_rates,
       league.games,
       places,
+      league.players.map(withWeights),
     );
   }
 
@@ -136,7 +163,7 @@ export function create(element, { source, fail }) {
       .sort((a, b) => last(b) - last(a));
     chart.show(
       [...names.slice(0, 8), ...rest.slice(0, 4)].map((name) => ({
-        name,
+        name: withWeights({ id: name, weights: history.weights[name] }),
         x: history.decisions,
         y: history.elo[name],
         error: history.learning.includes(name)
@@ -184,6 +211,7 @@ function named(one) {
     "span",
     {},
     playerLink(one.id),
+    ...(one.weights ? [" ", make("span", { class: "tag", title: "the weights that it plays with" }, one.weights)] : []),
     ...one.tags.flatMap((tag) => [" ", make("span", { class: "tag" }, tag)]),
     ...(one.lineage === null
       ? []
