@@ -205,7 +205,7 @@ def test_what_was_built_is_kept(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.build_order, game.strategy.build_order[0, found.facts.seat])
         np.testing.assert_array_equal(found.built, game.strategy.built[0, found.facts.seat])
     shape = ReplayEpisodes({}, lambda _: source, game="x", source=source).strategy
-    assert shape == (game.strategy.build_order.shape[2], game.strategy.built.shape[2])
+    assert shape == (game.strategy.build_order.shape[2], game.strategy.built.shape[2], False)
     assert ReplayEpisodes({}, lambda _: Beacon(), game="x", source=Beacon()).strategy is None
 
 

@@ -50,7 +50,7 @@ def write(
 ) -> ReplayDataset:
     """Episode i is of seat i % 2, won by seat 0, and built i."""
     rng = np.random.default_rng(0)
-    strategy = (3, 2, False) if strategies else None
+    strategy = (3, 2) if strategies else None
     with write_dataset(folder, game="game", kind=kind, strategy=strategy, settings={}) as writer:
         for number in range(episodes):
             rows = int(rng.integers(1, 30))

@@ -24,6 +24,9 @@ from ludus.data.trees import Array, IntArray, Tree
 Outcome = Literal["win", "draw", "loss"]
 OUTCOMES: dict[Outcome, float] = {"win": 1.0, "draw": 0.0, "loss": -1.0}
 
+StrategySizes = tuple[int, int] | tuple[int, int, bool]
+"""Length of a build order, number of facts of what was built, and whether it is known where (default: no)."""
+
 SUFFIX = ".replay"
 _FORMAT = 1
 MAGIC = b"\x89LUDUS\r\n"
@@ -289,8 +292,8 @@ class EpisodeSource(Protocol):
     @property
     def kind(self) -> SeatKind: ...  # of all its seats
     @property
-    def strategy(self) -> tuple[int, int, bool] | None:
-        """`StrategyView.sizes` of what was built; None: episodes do not have it."""
+    def strategy(self) -> StrategySizes | None:
+        """Sizes of what was built; None: episodes do not have it."""
 
     def replays(self) -> Sequence[str]: ...  # the names of all replays, always in the same order
     def decode(self, names: Sequence[str], wanted: EpisodeFilter) -> Iterator[DecodedReplay]:
@@ -363,7 +366,7 @@ def column_specs(kind: SeatKind) -> dict[str, ArraySpec]:
     return {**kind.decision_arrays, **{name: array_spec((), dtype) for name, dtype in scalar.items()}, **rewards}
 
 
-def new_columns(kind: SeatKind, strategy: tuple[int, int, bool] | None) -> list[Column]:
+def new_columns(kind: SeatKind, strategy: StrategySizes | None) -> list[Column]:
     """All columns of an empty dataset. `strategy`: see `EpisodeSource.strategy`."""
     critic = {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
     parts = {f"observation.{name}": part for name, part in {**kind.observation.parts, **critic}.items()}
@@ -393,7 +396,7 @@ def start_name(entities: str) -> str:
     return f"{entities}.start"
 
 
-def _episode_columns(strategy: tuple[int, int, bool] | None) -> list[Column]:
+def _episode_columns(strategy: StrategySizes | None) -> list[Column]:
     dtypes = {
         **dict.fromkeys(("rows", "decisions", "length", "seat"), "int32"),
         **dict.fromkeys(("outcome", "score"), "float32"),
@@ -401,9 +404,9 @@ def _episode_columns(strategy: tuple[int, int, bool] | None) -> list[Column]:
     }
     found = [_column(f"episode.{name}", array_spec((), dtype), "raw", dtype, 1) for name, dtype in dtypes.items()]
     if strategy is not None:
-        places, facts, has_places = strategy
+        places, facts = strategy[:2]
         found.append(_column("episode.build_order", array_spec((places,), "int16"), "raw", "int16", places))
-        if has_places:
+        if len(strategy) == 3 and strategy[2]:
             found.append(_column("episode.build_place", array_spec((places,), "int16"), "raw", "int16", places))
         found.append(_column("episode.built", array_spec((facts,), "bool"), "bits", "uint8", -(-facts // 8)))
     return found

@@ -32,6 +32,7 @@ from ludus.data.replay import (
     Episode,
     Index,
     ReplayLine,
+    StrategySizes,
     as_read,
     as_stored,
     column_specs,
@@ -55,12 +56,7 @@ _PIECE_ROWS = 4096
 
 @contextmanager
 def write_dataset(
-    folder: str | Path,
-    *,
-    game: str,
-    kind: SeatKind,
-    strategy: tuple[int, int, bool] | None,
-    settings: Mapping[str, Any],
+    folder: str | Path, *, game: str, kind: SeatKind, strategy: StrategySizes | None, settings: Mapping[str, Any]
 ) -> Iterator[DatasetWriter]:
     """Open a new dataset, or one that was begun with the same kind of seat and settings. Added replays are
     committed at the end, unless an error ends the block."""

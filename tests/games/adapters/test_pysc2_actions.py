@@ -13,7 +13,7 @@ from ludus.data.specs import Choice, Point, Pointer
 from ludus.games.adapters.pysc2 import PySC2
 from ludus.games.adapters.pysc2_actions import FUNCTION, FunctionCodec, UnknownFunctionError
 from ludus.games.adapters.pysc2_library import actions, features, messages, mock_sc2_env, sc2_env
-from ludus.games.adapters.pysc2_tables import interface_options
+from ludus.games.adapters.pysc2_session import interface_options
 from ludus.games.seat_rows import GameError
 
 ON_SCREEN = PySC2(map_name="Simple64", screen=32, minimap=16, specific_functions=True, mock=True)

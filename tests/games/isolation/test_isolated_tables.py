@@ -21,6 +21,7 @@ from ludus.games.check import check_game
 from ludus.games.game import HasPicture, HasStrategy, allocate_actions, lost_tables
 from ludus.games.isolation import isolated as isolated_batch
 from ludus.games.isolation.isolated import Isolated, Isolation, isolate
+from ludus.games.isolation.protocol import SharedTables
 from ludus.games.lift import Lifted
 from ludus.games.seat_rows import GameError
 
@@ -84,6 +85,21 @@ def test_what_seats_build_is_shown() -> None:
         np.testing.assert_array_equal(there.strategy.built, here.strategy.built)
     finally:
         there.close()
+
+
+def test_places_of_a_build_order_are_shared_where_a_game_reports_them() -> None:
+    whole = SharedTables.allocate(resolve("kuhn").spec, 4, (3, 2, True))
+    part = whole.part(1, 3)
+    assert part.strategy is not None
+    assert part.strategy.build_place is not None
+    assert part.strategy.sizes == (3, 2, True)
+    part.strategy.build_place[:] = 7
+    assert whole.strategy is not None
+    assert whole.strategy.build_place is not None
+    assert whole.strategy.build_place[:, 0, 0].tolist() == [0, 7, 7, 0]
+    without = SharedTables.allocate(resolve("kuhn").spec, 4, (3, 2, False)).part(1, 3)
+    assert without.strategy is not None
+    assert without.strategy.sizes == (3, 2, False)
 
 
 def test_isolated_games_keep_their_promises() -> None:

@@ -51,7 +51,8 @@ from ludus.games.adapters.pysc2_library import (
     sc2_env,
 )
 from ludus.games.adapters.pysc2_observations import ObservationCodec
-from ludus.games.adapters.pysc2_tables import LOST, has_strategies, interface_options
+from ludus.games.adapters.pysc2_session import LOST, interface_options
+from ludus.games.adapters.pysc2_tables import has_strategies
 
 _RACES = {"Terr": "terran", "Zerg": "zerg", "Prot": "protoss"}
 _OUTCOMES: dict[str, Outcome] = {"Win": "win", "Loss": "loss", "Tie": "draw", "Undecided": "draw"}
