@@ -18,24 +18,24 @@ def experiment() -> Experiment:
     frames = 20_000 if server else 750
     against = ((0.6, UniformPast(over="scripted")), (0.2, SelfPlay()), (0.2, PFSP(weighting="squared")))
     matchmaking = Mixture(branches=against)
-    main = Role(matchmaking=matchmaking, promotion=BySteps(every=50_000), snapshot_weights="average")
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=150_000), snapshot_weights="average")
     return Experiment(
         name="hok_1v1",
         game=Gamecore(mode="1v1", server=server or "stand_in", max_frames=frames, full_critic=True),
-        budget=150_000,
+        budget=300_000,
         model=ActorCritic(hidden=(64, 64), activation="relu", central_critic=True, value_normalisation=True),
         algorithm=PPO(gamma=0.995, lambda_=0.95, clip=0.2, entropy=Linear(start=0.01, end=0.003)),
-        actor=ActorConfig(num_tables=8 if server else 128, matches=4, episodes_per_table=2, unroll_length=32),
+        actor=ActorConfig(num_tables=8 if server else 128, matches=4, episodes_per_table=2, unroll_length=16),
         learner=LearnerConfig(
-            batch_size=4_096,
+            batch_size=2_048,
             minibatch_size=512,
             epochs=4,
-            learning_rate=Linear(start=1e-3, end=1e-4),
+            learning_rate=Linear(start=1e-3, end=3e-4),
             average_decay=0.95,
             buffer_size=16_384,
-            schedule="async",
+            schedule="sync",
         ),
         league=LeagueRules(roles={"main": main}, bots=("common_ai",)),
-        evaluation=EvaluationConfig(opponents=("common_ai",), past=0, ladder=0, episodes=32),
+        evaluation=EvaluationConfig(opponents=("common_ai",), past=0, ladder=0, episodes=16),
         checkpoint_every=50_000,
     )

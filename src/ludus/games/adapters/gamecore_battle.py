@@ -69,11 +69,10 @@ EXP_MINION, EXP_HERO, EXP_LEVEL, MOST_LEVEL = 40.0, 120.0, 120.0, 10
 
 WEIGHTS: Mapping[str, Sequence[float]] = {
     # hp, tower, gold, exp, last hit, kill, death, hurt to heroes, crystal
-    "1v1": (2.0, 5.0, 0.002, 0.002, 0.1, 0.5, -1.0, 0.0, 20.0),
-    "3v3": (1.0, 5.0, 0.001, 0.001, 0.05, 0.5, -0.5, 0.0001, 20.0),
+    "1v1": (2.0, 5.0, 0.006, 0.006, 0.1, 0.5, -1.0, 0.0, 5.0),
+    "3v3": (1.0, 5.0, 0.003, 0.003, 0.05, 1.0, -1.0, 0.0003, 5.0),
 }
-"""Weights of the nine rewards of a hero. The crystal weighs most: otherwise a hero that leads does better to go on
-collecting the rest than to end the battle."""
+"""Weights of the nine rewards of a hero."""
 TEAM_SPIRIT = 0.2
 """Part of a hero's reward that is the mean of its camp."""
 
