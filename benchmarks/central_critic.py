@@ -82,7 +82,7 @@ def explained(
                 value = critic({name: array[part] for name, array in rows.items()}, torch.empty(0))[..., 0]
                 loss = 0.5 * (value - wanted[part]).square().mean()
                 optimiser.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
     return float(np.mean(found[len(found) // 2 :]))
 
