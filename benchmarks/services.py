@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from _report import parser, write
 
-from ludus.services import Publisher, Solver, Subscriber, UserService, service
+from ludus import Publisher, Solver, Subscriber, UserService, service
 from ludus.services.host import serving
 from ludus.services.registry import FileRegistry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -21,6 +21,7 @@ from ludus.games.isolation.isolated import Isolated, Isolation, isolate
 from ludus.games.outside_bots import with_bots
 from ludus.games.recording import innermost
 from ludus.games.seat_groups import SeatPolicies, group_seats
+from ludus.games.strategies import WithStrategies
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.players import check_player_id
 from ludus.league.population import Population
@@ -44,6 +45,8 @@ class ClusterConfig:
 
     network_interface: str | None = None
     """Through which the learner's ranks talk to one another; None: the one that routes to the others."""
+    ranks_per_node: int | None = None
+    """Most ranks of the learner on one node, which gets as many as it has room for; None: one for each GPU or core."""
     most_actors: int | None = None
     """Most actors, those of nodes that join later included; None: twice as many as at the start, and 16 at least."""
     in_flight: int = 2
@@ -52,20 +55,23 @@ class ClusterConfig:
     """How trajectories are made smaller on their way between nodes."""
     shared_folder: bool = True
     """Nodes that see the run folder read models from it and write logs into it. False: none of them looks;
-    only the learner's node has to see it, and models are sent to the others."""
+    only the learner's node has to see it, and the others read models as `models.backend` says."""
     models_kept: int = 64
     """Frozen models in the cache of a node that does not see the run folder."""
     silent_after_s: float = 20.0
     """A node that has not answered for so long is given up: its matches are void, the others go on."""
 
     def __post_init__(self) -> None:
-        require_in(self, "[1, inf]", in_flight=self.in_flight, most_actors=self.most_actors)
+        require_in(
+            self, "[1, inf]", in_flight=self.in_flight, most_actors=self.most_actors, ranks_per_node=self.ranks_per_node
+        )
         require_in(self, "[1, inf]", silent_after_s=self.silent_after_s)
         require_in(self, "[4, inf]", models_kept=self.models_kept)
         require_one_of(self, get_args(Compression), compress=self.compress)
 
 
 Runtime = Literal["serial", "local", "ray"]
+_DEFAULT = LearnerConfig()
 
 
 def _main_only() -> LeagueRules:
@@ -144,6 +150,17 @@ class Experiment:
         self._check_training()
         for name, role in self.league.roles.items():
             self._check_role(f"league.roles.{name}", name, role)
+        self._check_tables()
+        self._check_patience()
+        for name in self.services:
+            check_service_name(name)
+        outputs = [type(output).__name__ for output in self.metrics]
+        if twice := {name for name in outputs if outputs.count(name) > 1}:
+            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+        self._check_players()
+
+    def _check_tables(self) -> None:
+        """Teams must share the episodes of a table, and matches the tables, equally."""
         teams = self.game.spec.num_teams
         if self.actor.episodes_per_table % teams:
             raise ValueError(
@@ -155,12 +172,9 @@ class Experiment:
                 f"actor.num_tables ({self.actor.num_tables}) must be a multiple of actor.matches "
                 f"({self.actor.matches}), so that every match gets an equal block of tables"
             )
-        self._check_patience()
-        for name in self.services:
-            check_service_name(name)
-        outputs = [type(output).__name__ for output in self.metrics]
-        if twice := {name for name in outputs if outputs.count(name) > 1}:
-            raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
+
+    def _check_players(self) -> None:
+        """Names of bots and players must be known, and different."""
         for name in self.bots:
             check_player_id(name)
         bots = self.grouped_game.bots()
@@ -210,14 +224,12 @@ class Experiment:
             if own is not None and not matches(own, wanted):
                 raise ValueError(f"{place}.{part} must be a {describe(wanted)} or None, got {own!r}")
         if isinstance(role.learner, LearnerConfig):
-            shared = (*OF_THE_RUN, *(("recompute",) if self.learner.buffer_worker else ()))
-            for setting in shared:
+            for setting in self._settings_of_run:
                 own, run = getattr(role.learner, setting), getattr(self.learner, setting)
-                if own != run:
+                if own not in (run, getattr(_DEFAULT, setting)):
                     raise ValueError(
                         f"{place}.learner.{setting} is {own!r}, but {setting} belongs to the whole run, whose "
-                        f"learner.{setting} is {run!r}: make the role's learner from the experiment's, as in "
-                        "dataclasses.replace(learner, learning_rate=1e-3)"
+                        f"learner.{setting} is {run!r}: leave it out here, or give it the same value"
                     )
         view = self.of_role(name)
         if view is not self:
@@ -229,14 +241,24 @@ class Experiment:
     def of_role(self, role: str | None) -> Experiment:
         """The experiment with the model, algorithm and learner that players of a role have; None: the experiment."""
         rules = None if role is None else self.league.roles.get(role)
-        own = {} if rules is None else {part: getattr(rules, part) for part in OWN_PARTS}
-        if all(part is None for part in own.values()):
+        if rules is None or all(getattr(rules, part) is None for part in OWN_PARTS):
             return self
-        view = copy.copy(self)  # it was checked with the whole, and shares the game that was built for it
-        for name, part in own.items():
-            if part is not None:
-                object.__setattr__(view, name, part)
-        return view
+        views: dict[str | None, Experiment] = self.__dict__.setdefault("_views", {})
+        if role not in views:
+            view = copy.copy(self)  # it was checked with the whole, and shares the game that was built for it
+            for name in OWN_PARTS:
+                part = getattr(rules, name)
+                if isinstance(part, LearnerConfig):
+                    part = replace(part, **{name: getattr(self.learner, name) for name in self._settings_of_run})
+                if part is not None:
+                    object.__setattr__(view, name, part)
+            views[role] = view
+        return views[role]
+
+    @property
+    def _settings_of_run(self) -> tuple[str, ...]:
+        """Settings of the learner that every role has from the experiment."""
+        return (*OF_THE_RUN, "recompute") if self.learner.buffer_worker else OF_THE_RUN
 
     def _check_patience(self) -> None:
         """An actor that waits for its game must not be taken for one that hangs."""
@@ -303,3 +325,12 @@ class Experiment:
         """The game as it is played: with bots from outside, and one kind of seat for each policy of a player."""
         game = self.game if self.isolation is None else isolate(self.game, self.isolation)
         return group_seats(with_bots(game, self.bots), self.policies)
+
+    @property
+    def measured_game(self) -> GameSource:
+        """The game in which players are measured outside of training: nobody is told which strategy to follow."""
+        return self.without_strategies().grouped_game
+
+    def without_strategies(self) -> Experiment:
+        """The same experiment in which nobody is told which strategy to follow (`WithStrategies`)."""
+        return replace(self, game=self.game.without()) if isinstance(self.game, WithStrategies) else self

@@ -79,7 +79,7 @@ def test_threads_disk_and_files_that_are_in_the_way_are_named(
 
 
 def test_limits_of_a_container_are_those_that_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr("ludus.system.machine.CONTROL_GROUP", tmp_path)
     assert "container" not in found("memory").here
     (tmp_path / "memory.max").write_text("max\n")
     assert "container" not in found("memory").here

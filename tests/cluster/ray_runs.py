@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,8 +30,11 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="pip install -e 
 class RayRun:
     """`ludus train --resume`, whose numbers can be waited for."""
 
-    def __init__(self, path: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
-        program = [sys.executable, "-m", "ludus.cli.main", "train", "--run", str(path), "--resume", "--json"]
+    def __init__(
+        self, path: Path, *options: str, environment: Mapping[str, str] | None = None, inside: Sequence[str] = ()
+    ) -> None:
+        """`inside`: what the command begins with."""
+        program = [*inside, sys.executable, "-m", "ludus.cli.main", "train", "--run", str(path), "--resume", "--json"]
         self.path = path
         with (path / "stderr.txt").open("w") as errors:
             self.process = subprocess.Popen(
@@ -81,10 +83,14 @@ class RayRun:
 
 @contextmanager
 def ray_run(
-    path: Path, described: Experiment, *options: str, environment: Mapping[str, str] | None = None
+    path: Path,
+    described: Experiment,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    inside: Sequence[str] = (),
 ) -> Iterator[RayRun]:
     RunFolder.create(path, encode(described), seed=0, command=())
-    run = RayRun(path, *options, environment=environment)
+    run = RayRun(path, *options, environment=environment, inside=inside)
     try:
         yield run
     finally:
@@ -129,24 +135,6 @@ def nodes_of(path: Path) -> list[dict[str, Any]]:
     return read_metrics(path / "metrics" / "nodes.jsonl")[0]
 
 
-def descendants(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
-    children = [int(child) for child in found]
-    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
-
-
-def workers(pid: int, role: str) -> list[int]:
-    """Of the processes that this one has started, by their role."""
-    return [child for child in descendants(pid) if f'"role":"{role}"' in _command(child)]
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
 def listeners(pids: list[int]) -> list[str]:
     """Addresses on which these processes listen for TCP, as hexadecimal IP:PORT."""
     inodes = set()
@@ -163,17 +151,3 @@ def listeners(pids: list[int]) -> list[str]:
             if words[3] == "0A" and words[9] in inodes:
                 found.append(words[1])
     return found
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def wait_until(done: Callable[[], bool], what: str, most_s: float = 60.0) -> None:
-    deadline = time.monotonic() + most_s
-    while not done():
-        assert time.monotonic() < deadline, f"waited {most_s:.0f} s for {what}"
-        time.sleep(0.05)

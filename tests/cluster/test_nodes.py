@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ray_runs import check_run, faults_of, needs_ray, nodes_of, ray_run, workers
+from processes import workers
+from ray_runs import check_run, faults_of, needs_ray, nodes_of, ray_run
 from small_runs import small
 
 import ludus

@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_runs import descendants, faults_of, is_gone, needs_ray, ray_run, wait_until
+from processes import descendants, is_gone, wait_until
+from ray_runs import faults_of, needs_ray, ray_run
 from small_runs import small
 
 import ludus
+from ludus import Resources, UserService
 from ludus.config import encode
 from ludus.data.addresses import load_address
 from ludus.experiment import ClusterConfig
 from ludus.runtime.ray.loopback import LoopbackCluster
-from ludus.services import Resources, UserService
 from ludus.services.resources import NotEnough
 from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder
 
 CODE = """
 import os
-from ludus.services import service
+from ludus import service
 
 class Clerk:
     def __init__(self):
@@ -39,7 +40,7 @@ class Clerk:
 
 MIDDLEWARE = """
 from functools import cache
-from ludus.services import Solver, ServiceError
+from ludus import Solver, ServiceError
 
 @cache
 def clerk():
@@ -143,7 +144,7 @@ def test_what_is_started_again_keeps_its_room(tmp_path: Path, monkeypatch: pytes
 
 DYING = """
 import os, threading
-from ludus.services import service
+from ludus import service
 
 class Dying:
     def __init__(self):

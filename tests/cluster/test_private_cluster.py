@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ray_runs import check_run, descendants, faults_of, is_gone, listeners, needs_ray, ray_run, wait_until, workers
+from processes import descendants, is_gone, wait_until, workers
+from ray_runs import check_run, faults_of, listeners, needs_ray, ray_run
 from small_runs import small
 
 pytestmark = [pytest.mark.slow, needs_ray]

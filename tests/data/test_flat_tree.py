@@ -110,16 +110,6 @@ def test_nash_conv_of_known_policies(kuhn: FlatTree, leduc: FlatTree) -> None:
     assert leduc.nash_conv(first) == pytest.approx(2.0, abs=1e-12)
 
 
-def test_action_values_are_what_the_policy_goes_on_to_earn(leduc: FlatTree) -> None:
-    probs = random_policy(leduc, 2)
-    for seat in (0, 1):
-        values, expected = leduc.action_values(seat, probs)
-        rows = (leduc.infostate_seat == seat) & (leduc.infostate_depth == 0)
-        # Seat 0 decides at once; seat 1 always decides too, since nobody can fold before it moves.
-        assert expected[rows].sum() == pytest.approx(leduc.values(probs)[seat], abs=1e-12)
-        assert not values[leduc.infostate_seat != seat].any()
-
-
 def test_a_mixture_earns_what_drawing_a_policy_per_seat_earns(kuhn: FlatTree, leduc: FlatTree) -> None:
     weights = np.array([[0.2, 0.5, 0.3], [0.6, 0.0, 0.4]])
     for tree in (kuhn, leduc):

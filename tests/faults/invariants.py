@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from tiny_runs import BATCH, is_gone, wait_until
+from processes import is_gone, wait_until
+from tiny_runs import BATCH
 
 from ludus.data.records import AnyEvent, LearnerProgress, MatchFinished, MatchIssued, MatchVoid, ModelId, Result
 from ludus.league.league import League

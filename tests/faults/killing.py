@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from invariants import check_nothing_left, check_run
-from tiny_runs import command_of, descendants, kill, kill_all, started, stop, wait_until, workers
+from processes import command_of, descendants, wait_until, workers
+from tiny_runs import kill, kill_all, started, stop
 
 CONTROLLER, EVERYTHING, STOP = "controller", "everything", "stop"
 """What ends a life of the run: killed alone, with all its processes, or in good order."""

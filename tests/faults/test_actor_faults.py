@@ -9,24 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 from invariants import check_nothing_left, check_run
-from tiny_runs import (
-    LOCAL,
-    QUICK,
-    RAY,
-    bad_game,
-    create,
-    descendants,
-    faults_of,
-    is_gone,
-    kill,
-    learned,
-    local,
-    once,
-    started,
-    tiny,
-    wait_until,
-    workers,
-)
+from processes import descendants, is_gone, wait_until, workers
+from tiny_runs import LOCAL, QUICK, RAY, bad_game, create, faults_of, kill, learned, local, once, started, tiny
 
 from ludus.data.records import MatchFinished, MatchVoid, Result
 from ludus.runtime.coordinator import Coordinator

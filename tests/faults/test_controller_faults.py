@@ -14,23 +14,8 @@ from pathlib import Path
 
 import pytest
 from invariants import check_nothing_left, check_run
-from tiny_runs import (
-    BATCH,
-    LOCAL,
-    QUICK,
-    RAY,
-    create,
-    descendants,
-    faults_of,
-    kill,
-    kill_all,
-    local,
-    started,
-    stop,
-    tiny,
-    wait_until,
-    workers,
-)
+from processes import descendants, wait_until, workers
+from tiny_runs import BATCH, LOCAL, QUICK, RAY, create, faults_of, kill, kill_all, local, started, stop, tiny
 
 from ludus.data.records import MatchFinished, PlayerAdded, PlayerReset
 from ludus.league.promotion import BySteps

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from invariants import check_nothing_left, check_run
-from tiny_runs import BATCH, LOCAL, QUICK, RAY, bad_game, faults_of, is_gone, kill, learned, local, once, tiny
+from processes import is_gone
+from tiny_runs import BATCH, LOCAL, QUICK, RAY, bad_game, faults_of, kill, learned, local, once, tiny
 
 from ludus.config import encode
 from ludus.data.addresses import load_address

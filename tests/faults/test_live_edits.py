@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from invariants import check_run
-from tiny_runs import create, descendants, faults_of, kill_all, local, started, stop, tiny
+from processes import descendants
+from tiny_runs import create, faults_of, kill_all, local, started, stop, tiny
 
 from ludus.cli.control import ask
 from ludus.data.records import AddPlayer, AnyEdit, AnyEvent, ChangeSettings, FreezePlayer, MatchVoid, RemovePlayer

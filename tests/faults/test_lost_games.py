@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from invariants import check_nothing_left, check_run
+from processes import descendants
 from test_actor_faults import voids
-from tiny_runs import bad_game, descendants, faults_of, local, tiny
+from tiny_runs import bad_game, faults_of, local, tiny
 
 from ludus.config import encode
 from ludus.games.isolation.isolated import Isolation

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from invariants import check_nothing_left, check_run
-from tiny_runs import create, descendants, kill, started, tiny, wait_until, workers
+from processes import descendants, wait_until, workers
+from tiny_runs import create, kill, started, tiny
 
 from ludus.runtime.assemble import CHECKPOINT
 from ludus.store.run_folder import RunFolder

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
@@ -161,35 +160,3 @@ def stop(training: subprocess.Popen[str]) -> str:
     out, err = training.communicate(timeout=60)
     assert training.returncode == 130, err
     return out.splitlines()[-1]
-
-
-def descendants(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
-    children = [int(child) for child in found]
-    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
-
-
-def workers(pid: int, role: str) -> list[int]:
-    """Worker processes of a controller, by their role."""
-    return [child for child in descendants(pid) if f'"role":"{role}"' in command_of(child)]
-
-
-def command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def wait_until(done: Callable[[], bool], what: str, most_s: float = 60.0) -> None:
-    deadline = time.monotonic() + most_s
-    while not done():
-        assert time.monotonic() < deadline, f"waited {most_s:.0f} s for {what}"
-        time.sleep(0.02)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True

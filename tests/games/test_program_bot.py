@@ -8,12 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import is_gone, wait_until
 
 from ludus.data.addresses import load_address
 from ludus.data.specs import spec_from_json
@@ -226,13 +226,6 @@ def test_a_command_that_is_not_there_is_an_error_at_once() -> None:
         act(bot, tables)
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("how", ["closed", "forgotten"])
 def test_nothing_of_a_program_is_left_behind(tmp_path: Path, how: str) -> None:
     pids = tmp_path / "pids"
@@ -245,16 +238,13 @@ def test_nothing_of_a_program_is_left_behind(tmp_path: Path, how: str) -> None:
     )
     act(bot, tables)
     both = [int(pid) for pid in pids.read_text().split()]
-    assert all(map(alive, both))
+    assert not any(map(is_gone, both))
     if how == "closed":
         bot.close()
     else:
         del bot
         gc.collect()
-    deadline = time.monotonic() + 20
-    while any(map(alive, both)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(alive, both))
+    wait_until(lambda: all(map(is_gone, both)), "the program and its child to end", 20)
 
 
 def test_a_long_request_and_a_long_answer_do_not_block_each_other(tmp_path: Path) -> None:
@@ -377,12 +367,9 @@ time.sleep(300)
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"acted\n"
         program = int(pids.read_text())
-        assert alive(program)
+        assert not is_gone(program)
         owner.kill()
-    deadline = time.monotonic() + 20
-    while alive(program) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive(program)
+    wait_until(lambda: is_gone(program), "the program to end", 20)
 
 
 def test_the_class_of_the_example_plays_legally() -> None:

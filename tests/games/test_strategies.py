@@ -11,6 +11,7 @@ import pytest
 from building_game import FACTS, PLACES, THINGS, Building, BuildingTables
 
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.check import check_game
 from ludus.games.game import HasPicture, HasStrategy, allocate_actions
 from ludus.games.seat_groups import group_seats
@@ -182,6 +183,24 @@ def test_a_strategy_can_be_fixed(strategies: str) -> None:
     order = [int(item) for item in known.build_order[3] if item >= 0]
     for at in np.ndindex(TABLES, SEATS):
         assert z_of_seat(tables, *at) == (True, order, known.built[3].tolist())
+
+
+def test_a_strategy_can_be_hidden_where_players_are_measured(strategies: str) -> None:
+    source = with_strategies(strategies, shown=1.0, active=1.0)
+    tables = started(source.without())
+    assert tables.spec == source.spec, "the same networks play it"
+    for _ in play_on(tables, np.random.default_rng(0)):
+        assert not any(z_of_seat(tables, *at)[0] for at in np.ndindex(TABLES, SEATS))
+        assert not any(rewards[..., -2:].any() for rewards in tables.view.rewards)
+    fixed = with_strategies(strategies, fixed=3)
+    assert fixed.without() == fixed, "asked for, to see how a player follows it"
+
+
+def test_strategies_of_skirmish_come_with_ludus() -> None:
+    source = WithStrategies(game=Skirmish(), strategies="skirmish", types=5)
+    assert len(source.known) > 900
+    assert len(np.unique(source.known.build_order, axis=0)) > 5, "the five bots, and what they had to change"
+    source.tables(1)  # refuses strategies that do not fit the game
 
 
 def test_the_game_itself_stays_as_it_is(strategies: str) -> None:

@@ -131,9 +131,7 @@ def test_an_illegal_action_is_named(move: int) -> None:
     actions = allocate_actions(Leduc().spec, 4)
     actions[0]["move"][:] = 1
     actions[0]["move"][2, 0] = move
-    with pytest.raises(
-        ValueError, match=rf"leduc: {move} is not a legal action of seat 0 at table 2; legal are \[1, 2\]"
-    ):
+    with pytest.raises(ValueError, match=rf"leduc: table 2, seat 0: move {move} is not one of \[1, 2\]"):
         batch.step(actions)
 
 

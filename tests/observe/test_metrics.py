@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import is_gone, wait_until
 
 from ludus.config import ConfigError, apply_overrides, decode, encode
 from ludus.observe import metrics
@@ -29,13 +30,6 @@ from ludus.system.machine import install_command
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", {"name": "made up"}, seed=0, command=())
-
-
-def wait_until(happened: Callable[[], object], patience_s: float = 30.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def table(folder: RunFolder) -> list[dict[str, str]]:
@@ -183,18 +177,8 @@ def test_the_process_of_the_outputs_ends_with_the_training(folder: RunFolder) ->
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     sender = int(said.stdout)
-    wait_until(lambda: not _is_alive(sender))
+    wait_until(lambda: is_gone(sender))
     assert len(table(folder)) == 1, "what the training had written was handed on"
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return (
-            f"{pid} (python" in Path(f"/proc/{pid}/stat").read_text()
-            and ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-        )
-    except FileNotFoundError:
-        return False
 
 
 def test_outputs_survive_being_written_down() -> None:

@@ -24,9 +24,9 @@ from ludus.runtime.assemble import load_experiment
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.runtime.services import fix_services, run_services
-from ludus.services import UserService
 from ludus.services.endpoints import CallRefused
 from ludus.services.remote_registry import RemoteRegistry
+from ludus.services.resources import UserService
 from ludus.store.run_control import WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder, read_metrics
 
@@ -61,7 +61,7 @@ def test_workers_on_other_machines_find_them_with_the_token(tmp_path: Path, monk
     services = {"adviser": UserService(address=f"{EXAMPLE.parent / 'services' / 'adviser.py'}:Adviser")}
     experiment = example(services=services)
     folder = RunFolder.create(tmp_path / "run", encode(experiment), seed=0, command=())
-    code = "from ludus.services import Solver; Solver('adviser').solve('note', 'elsewhere', 0.5)"
+    code = "from ludus import Solver; Solver('adviser').solve('note', 'elsewhere', 0.5)"
     with run_services(experiment, folder, host="127.0.0.1"):
         address, token = os.environ["LUDUS_SERVICES"], os.environ["LUDUS_SERVICES_TOKEN"]
         assert address.startswith("tcp:127.0.0.1:")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ludus.services import service
+from ludus import service
 from ludus.services.registry import Instance, Registry, here, listen_tcp, listen_unix
 from ludus.services.server import Server, ServerThread
 

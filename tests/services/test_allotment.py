@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ludus.services import Resources, Solver, UserService
+from ludus import Resources, Solver, UserService
 from ludus.services.host import serving
 from ludus.services.resources import Machine, NotEnough, allot, cpus_of, custom_of
 from ludus.system.machine import GPUS_VARIABLE
@@ -100,7 +100,7 @@ def three_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 CODE = """
 import os
-from ludus.services import service
+from ludus import service
 
 class Clerk:
     @service()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from service_hosting import Sums
 
-from ludus.services import service
+from ludus import service
 from ludus.services.endpoints import endpoints_of
 
 
@@ -45,3 +48,9 @@ def test_a_batched_method_takes_the_list_alone() -> None:
             @service(batch=2)
             def pair(self, left: list[int], right: list[int]) -> list[int]:
                 return left
+
+
+def test_a_service_needs_neither_torch_nor_the_network_to_be_imported() -> None:
+    code = "import sys; from ludus import service, UserService;print({'torch', 'asyncio'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

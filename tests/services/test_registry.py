@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from service_hosting import Sums, hosted
 
-from ludus.services import Solver
 from ludus.services.endpoints import CallRefused, ServiceError
 from ludus.services.registry import FileRegistry, Instance, MemoryRegistry, Registry, listen_tcp, listen_unix
 from ludus.services.remote_registry import RemoteRegistry, open_registry
+from ludus.services.solver import Solver
 
 
 def instance(name: str = "sums-0", pid: int = 1) -> Instance:

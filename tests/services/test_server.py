@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from service_hosting import Hosted, Sums, hosted
 
-from ludus.services import Solver, server as server_module
+from ludus import Solver
+from ludus.services import server as server_module
 from ludus.services.registry import MemoryRegistry, connect
 from ludus.services.wire import PROTOCOL, Call, CallerHello, CallResult, FrameReader, ServiceWelcome, Unwelcome, pack
 

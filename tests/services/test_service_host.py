@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.services import Publisher, Solver, Subscriber, UserService
+from ludus import Publisher, Solver, Subscriber, UserService
 from ludus.services.endpoints import InstanceLost, NoInstance, ServiceError
 from ludus.services.host import ServiceHost
 from ludus.services.registry import FileRegistry
 
 CODE = """
 import os, subprocess, time
-from ludus.services import service
+from ludus import service
 
 class Clerk:
     def __init__(self, greeting="hello"):
@@ -246,7 +246,7 @@ HOST = """
 import sys, time
 from pathlib import Path
 from test_service_host import hosting
-from ludus.services import Solver, UserService
+from ludus import Solver, UserService
 
 folder = Path(sys.argv[1])
 with hosting(folder, clerk=UserService(address=str(folder / "clerk.py") + ":Clerk")) as (host, registry):

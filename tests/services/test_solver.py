@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import wait_until
 from service_hosting import Hosted, Sums, hosted
 
-from ludus.services import Solver, service
+from ludus import Solver, service
 from ludus.services.connection import InstanceConnection
 from ludus.services.endpoints import (
     CallFailed,
@@ -197,14 +198,6 @@ class Numbered:
         self.begun.append(what)
         await self.release.wait()
         return self.number
-
-
-def wait_until(reached: object) -> None:
-    assert callable(reached)
-    until = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 @pytest.fixture

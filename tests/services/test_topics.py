@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from service_hosting import hosted
 
-from ludus.services import Publisher, Subscriber
 from ludus.services.endpoints import TimeLimit, UnknownService
 from ludus.services.registry import MemoryRegistry
-from ludus.services.topics import Topics
+from ludus.services.topics import Publisher, Subscriber, Topics
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_a_small_file_that_declares_50_gigabytes_is_refused_unallocated(tmp_path
     header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
     path = with_header(tmp_path / "x", header, bytes(1024))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(BadTensorFile, match=r"declares 50,000,000,000 bytes at .*, the file holds 1,024"):
+    with pytest.raises(BadTensorFile, match=r"\(1,\d+ bytes\): .*not fully covered"):
         read_tensors(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 

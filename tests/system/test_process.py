@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import is_gone, wait_until
 
 from ludus.system.guard import NOT_FOUND
 from ludus.system.process import PIPE, ChildProcess, GuardedProcess, OutputReader
@@ -24,18 +25,8 @@ time.sleep(300)
 """Starts a program in a session of its own, which a signal to the group does not reach."""
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def wait_until_gone(*pids: int) -> None:
-    deadline = time.monotonic() + 20
-    while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, "left behind"
-        time.sleep(0.02)
+    wait_until(lambda: all(map(is_gone, pids)), "the processes to end", 20)
 
 
 def read_pids(path: Path) -> list[int]:
@@ -50,9 +41,9 @@ def read_pids(path: Path) -> list[int]:
 def test_a_guarded_program_ends_with_its_daemons(tmp_path: Path) -> None:
     process = GuardedProcess([sys.executable, "-c", DAEMON, str(tmp_path / "pids")])
     pids = read_pids(tmp_path / "pids")
-    assert all(is_alive(pid) for pid in pids)
+    assert not any(map(is_gone, pids))
     assert process.end() == 256 - signal.SIGTERM
-    assert not any(is_alive(pid) for pid in pids)
+    assert all(map(is_gone, pids))
 
 
 def test_exit_codes_and_signals_come_through_the_guard() -> None:

@@ -21,7 +21,7 @@ from ludus.models.policy import use_threads
 from ludus.observe.progress import time_left
 from ludus.observe.terminal import add_numbers, flow, new_console, new_table
 from ludus.replays.cloned_run import ClonedRun
-from ludus.replays.cloning_plan import EPOCHS, OWN, CloningFacts, CloningRequest, plan_new, plan_resumed
+from ludus.replays.cloning_plan import EPOCHS, OWN, CloningFacts, CloningPlan, CloningRequest, plan_new, plan_resumed
 from ludus.runtime import rounds
 from ludus.runtime.rounds import FINISHED
 from ludus.store.files import StoreError
@@ -189,9 +189,14 @@ def clone_command(
         if run is not None:
             RunFolder.require_free(run)
         plan = plan_new(dataset, recipe, player, wish, outcome=outcome, cut=cut_vocabularies)
-    console = new_console()
-    style = style_of(as_json=as_json, quiet=quiet)
     folder = plan.folder or plan.write_to(None if run is None else Path(run))
+    use_threads(threads)
+    return _clone(plan, folder, style_of(as_json=as_json, quiet=quiet), minutes)
+
+
+def _clone(plan: CloningPlan, folder: RunFolder, style: Style, minutes: float | None) -> int:
+    """Train, show the progress and the end, and return the exit code."""
+    console = new_console()
     again = f"ludus clone --run {folder.path} --resume"
     with folder.lock():
         folder = plan.update(folder)
@@ -201,14 +206,13 @@ def clone_command(
                 console.print(f"metrics:    {output.where(folder)}", soft_wrap=True)
         cloned: ClonedRun | None = None
         try:
-            use_threads(threads)
             cloned = ClonedRun(plan, folder)
             with CloneView(cloned, style, console, minutes=minutes) as view:
                 reason = cloned.run(view, minutes=minutes, middleware=plan.experiment.middleware)
             if reason == UNREAD:
                 click.echo(f"{reason}: saved; {again} goes on", err=True)
                 return INTERRUPTED
-            if as_json:
+            if style == "json":
                 click.echo(json.dumps({"end": reason, "run": str(folder.path), **cloned.numbers()}))
             else:
                 show_end(cloned, reason, plan.facts, console)

@@ -23,7 +23,7 @@ from rich.markup import escape
 from ludus.cli.options import json_option
 from ludus.observe.run_state import gpus
 from ludus.observe.terminal import new_console, new_table
-from ludus.system.machine import install_command, installed_version, usable_cores
+from ludus.system.machine import control_group, install_command, installed_version, memory_info, usable_cores
 
 Level = Literal["fine", "could", "must"]  # fine as it is; could be better; training will not work like this
 
@@ -32,7 +32,6 @@ LITTLE_MEMORY = 2 * GIB
 LITTLE_SHARED_MEMORY = GIB // 2
 LITTLE_DISK = 2 * GIB
 FEW_FILES = 1024
-CONTROL_GROUP = Path("/sys/fs/cgroup")
 NO_LIMIT = 2**60  # control groups of version 1 write a number like this where there is no limit
 NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "lustre", "beegfs")
 NETWORK_DISK = (
@@ -79,13 +78,12 @@ def _cores() -> Finding:
 
 
 def _memory() -> Iterator[Finding]:
-    try:
-        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free, there = (1024.0 * int(fields[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
-    except (OSError, KeyError, ValueError):
+    info = memory_info()
+    if not info.keys() >= {"MemAvailable", "MemTotal"}:
         return
-    limit = _read_number("memory.max", "memory/memory.limit_in_bytes")
-    used = _read_number("memory.current", "memory/memory.usage_in_bytes")
+    free, there = float(info["MemAvailable"]), float(info["MemTotal"])
+    limit = control_group("memory.max", "memory/memory.limit_in_bytes")
+    used = control_group("memory.current", "memory/memory.usage_in_bytes")
     limited = ""
     if limit < min(there, NO_LIMIT):
         limited = f", container limited to {limit / GIB:.1f} GiB"
@@ -93,16 +91,6 @@ def _memory() -> Iterator[Finding]:
     here = f"{free / GIB:.1f} of {min(there, limit) / GIB:.1f} GiB free{limited}"
     advice = "each worker takes 0.3 to 0.5 GiB: close something, or use --actors 1" if free < LITTLE_MEMORY else ""
     yield _finding("memory", here, advice)
-
-
-def _read_number(*files: str) -> float:
-    """The limit in the first of these control group files that exists; infinite if none holds a number."""
-    for file in files:
-        try:
-            return float(int((CONTROL_GROUP / file).read_text()))
-        except (OSError, ValueError):  # missing, or "max"
-            continue
-    return math.inf
 
 
 def _shared_memory() -> Iterator[Finding]:

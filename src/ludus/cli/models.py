@@ -134,25 +134,22 @@ def import_model(
     ludus models import runs/mine agent.pt --map keys.yaml --player guest
     """
     folder, experiment = _find_target(target, settings)
-    if folder is None and to is None and not (dry_run or write_map):
-        raise ConfigError(f"{target} is no run and has no pool: name a file to write with --to")
-    if to is not None and (player or tags):
-        raise ConfigError("--player and --tag are for the pool of a run, --to writes a file")
     names = read_map(map_file)
-    if to is not None and names.average is not None:
-        raise ConfigError(f"{to} will hold one set of weights: leave `average` out of {map_file}")
-    wish = imported_models.ModelRequest(address=file, place=place or names.place, average=names.average)
-    if to is None and not (dry_run or write_map):
+    if to is not None:
+        if player or tags:
+            raise ConfigError("--player and --tag are for the pool of a run, --to writes a file")
+        if names.average is not None:
+            raise ConfigError(f"{to} will hold one set of weights: leave `average` out of {map_file}")
+    elif not (dry_run or write_map):
+        if folder is None:
+            raise ConfigError(f"{target} is no run and has no pool: name a file to write with --to")
         _require_name(player or Path(file).stem, experiment, folder)
     parent = None
     if base is not None:
-        if folder is None:
-            raise ConfigError("--base names a model of a run, and there is none")
-        parent = folder.models.resolve(base)
-        fitting = (one for one in with_each_model(experiment) if has_same_networks(folder.models, parent, one))
-        experiment = next(fitting, experiment)
-        imported_models.require_same_networks(folder.models, parent, experiment)
-    source = imported_models.fetch_source(wish)
+        parent, experiment = _find_base(base, folder, experiment)
+    source = imported_models.fetch_source(
+        imported_models.ModelRequest(address=file, place=place or names.place, average=names.average)
+    )
     if parent is None:
         fit, experiment = imported_models.best_fit(source, experiment, names, kind=kind)
     else:
@@ -163,17 +160,16 @@ def import_model(
         return 0
     if not as_json:
         _show(source, fit, whole=dry_run)
-    if fit.unfilled and not (partial or parent):
-        if dry_run:
-            return FAILED
+    is_whole = not fit.unfilled or partial or parent is not None
+    if dry_run:
+        return 0 if is_whole else FAILED
+    if not is_whole:
         shown = "\n  ".join(["", *imported_models.differences(fit.live)]) if as_json else ""
         raise StoreError(
             f"{source.label} does not fill {len(fit.unfilled)} of our weights, such as {fit.unfilled[0]}{shown}\n"
             "map their names (--map; --write-map makes a first one), take the rest from a model of the run"
             " (--base), or keep fresh weights there (--partial)"
         )
-    if dry_run:
-        return 0
     if fit.unfilled and not as_json:
         what = f"{parent} has them" if parent else f"seed {experiment.seed} draws them"
         click.echo(f"the {len(fit.unfilled)} unfilled weights are as {what}")
@@ -337,6 +333,17 @@ def _find_target(target: str, settings: tuple[str, ...]) -> tuple[RunFolder | No
         raise ConfigError("--set is for a RECIPE: a run has its settings")
     folder = RunFolder.open(target)
     return folder, load_experiment(folder)
+
+
+def _find_base(name: str, folder: RunFolder | None, experiment: Experiment) -> tuple[ModelId, Experiment]:
+    """The model that what the file does not fill is taken from, and the experiment with its network."""
+    if folder is None:
+        raise ConfigError("--base names a model of a run, and there is none")
+    model = folder.models.resolve(name)
+    fitting = (one for one in with_each_model(experiment) if has_same_networks(folder.models, model, one))
+    experiment = next(fitting, experiment)
+    imported_models.require_same_networks(folder.models, model, experiment)
+    return model, experiment
 
 
 def _require_name(player: str, experiment: Experiment, folder: RunFolder | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,12 @@ from ludus.games.isolation.isolated import Isolation, isolate
 from ludus.games.remote.messages import DEFAULT_PORT
 from ludus.games.remote.source import with_client_options
 from ludus.replays.replay_games import find_game, with_options
-from ludus.services.registry import is_loopback
 from ludus.system.machine import install_command
+from ludus.system.network import is_loopback
 
 if TYPE_CHECKING:
     from ludus.games.remote.outside_program import OutsideProgram
+    from ludus.games.remote.server import GameServer, ServerConfig
 
 
 @click.command("serve")
@@ -63,20 +65,19 @@ def serve_command(
     ludus check remote://127.0.0.1:23432/connect_four
     """
     try:
-        from ludus.games.remote.client import read_token
         from ludus.games.remote.server import GameServer, ServedGame, ServerConfig
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name!r} is not installed; {install_command('server')} adds it") from error
 
     os.environ.pop(SERVER_VARIABLE, None)  # the game runs here
-    with as_config_error():
-        token = None if token_file is None else read_token(token_file)
-    if token is None and not is_loopback(host):
-        raise ConfigError(
-            f"--host {host} can be reached from other machines: give --token-file, a file with a secret token "
-            "that clients send"
-        )
-    tls = _read_tls(tls_cert, tls_key)
+    config = ServerConfig(
+        host=host,
+        port=port,
+        token=_read_token(token_file, host),
+        tls=_read_tls(tls_cert, tls_key),
+        tables_max=tables_max,
+        message_bytes=message_mb * 2**20,
+    )
     plain = find_game(game, settings)
     how = Isolation(processes=workers, step_seconds=step_seconds) if workers else None
     source = _hosted(plain, how)
@@ -88,19 +89,21 @@ def serve_command(
             source=source,
             with_options=lambda options: _hosted(with_client_options(plain, options, with_options), how),
         ),
-        ServerConfig(
-            host=host, port=port, token=token, tls=tls, tables_max=tables_max, message_bytes=message_mb * 2**20
-        ),
+        config,
         program_state=lambda: None if outside is None else outside.state,
         why_not_ready=lambda: None if outside is None else outside.why_not_ready(),
         tell=_tell,
     )
+    return _serve(server, outside, lambda bound: _announce(game, name, config, bound, workers))
+
+
+def _serve(server: GameServer, outside: OutsideProgram | None, announce: Callable[[int], None]) -> int:
+    """Serve until a signal ends it. Returns the exit code; `announce` gets the port."""
     signals = EndSignals()
     try:
         if outside is not None:
             outside.start()
-        bound = server.start()
-        _announce(game, name, host, bound, workers, token is not None, tls is not None)
+        announce(server.start())
         signals.wait()
         _tell("ending")
     finally:
@@ -119,6 +122,18 @@ def _hosted(source: GameSource, how: Isolation | None) -> GameSource:
         return source
     with as_config_error(after="; or let it run in the server itself with --workers 0"):
         return isolate(source, how)
+
+
+def _read_token(file: str | None, host: str) -> str | None:
+    from ludus.games.remote.client import read_token
+
+    if file is None and not is_loopback(host):
+        raise ConfigError(
+            f"--host {host} can be reached from other machines: give --token-file, a file with a secret token "
+            "that clients send"
+        )
+    with as_config_error():
+        return None if file is None else read_token(file)
 
 
 def _read_tls(cert: str | None, key: str | None) -> tuple[bytes, bytes] | None:
@@ -152,16 +167,16 @@ def _outside_program(file: str) -> OutsideProgram:
         return OutsideProgram(config, _tell)
 
 
-def _announce(game: str, name: str, host: str, port: int, workers: int, has_token: bool, has_tls: bool) -> None:
-    place = f"{f'[{host}]' if ':' in host else host}:{port}"
+def _announce(game: str, name: str, config: ServerConfig, port: int, workers: int) -> None:
+    place = f"{f'[{config.host}]' if ':' in config.host else config.host}:{port}"
     where = f"{workers} process{'es' * (workers > 1)} a client" if workers else "the server itself"
     click.echo(f"{name} at remote://{place}/{game}, played in {where}; Ctrl-C ends")
     click.echo(f"  LUDUS_GAME_SERVER={place} ludus train RECIPE")
-    if has_token:
+    if config.token is not None:
         click.echo("  clients need LUDUS_GAME_TOKEN_FILE, a file with the same token")
-    if has_tls:
+    if config.tls is not None:
         click.echo("  clients need LUDUS_GAME_CA_FILE, the certificates that this server is known by")
-    elif has_token:
+    elif config.token is not None:
         click.echo("  the token and the games travel in the clear; --tls-cert and --tls-key hide them")
     sys.stdout.flush()
 

@@ -19,24 +19,24 @@ class Batch:
     observation: dict[str, Any]
     legal: dict[str, Any]
     action: dict[str, Any]
-    log_prob: Any
+    log_prob: Any = None
     """[T+1, B, heads]: log-probability under the weights that acted; 0 for heads not in use."""
-    value: Any
+    value: Any = None
     """Value estimate of the weights that acted."""
-    reward: Any
+    reward: Any = None
     """All reward between this decision and the seat's next one. None for single decisions, like `rewards`,
     `elapsed`, `over`, `follows` and `version`; `Algorithm.prepare` adds what the loss needs of them."""
-    elapsed: Any
+    elapsed: Any = None
     """Time from this decision to the next: the discount is gamma ** elapsed."""
-    over: Any
+    over: Any = None
     """The episode ended by the rules after this decision: no bootstrap."""
     valid: Any
-    follows: Any
+    follows: Any = None
     """Row t+1 is a decision of the same episode, so its advantage flows back into row t."""
     first: Any
     """First decision of an episode: memory starts from zero."""
-    version: Any
-    state: dict[str, Any]
+    version: Any = None
+    state: dict[str, Any] = field(default_factory=dict)
     """[B, ...]: memory before row 0."""
     rewards: Any = None
     """[T+1, B, names]: the further rewards of the kind of seat, if it has any."""

@@ -4,7 +4,7 @@ ones, so sweeps run over information states instead of histories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -115,29 +115,16 @@ class FlatTree:
         """The best value of `seat` against the others, and `probs` with its rows replaced by the best response. Ties,
         and states that the others never reach, take the lowest action."""
         policy = np.array(self._checked(probs))
-
-        def best(rows: IntArray, values: NDArray[np.float64]) -> NDArray[np.float64]:
-            values = np.where(self.legal[rows], values, -np.inf)
-            highest: NDArray[np.float64] = values.max(axis=1)
+        gains = self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat]
+        worth: Probs = np.bincount(self._leaf_sequence[seat], gains, self.legal.size + 1).astype(np.float64)
+        action_values = worth[:-1].reshape(self.legal.shape)
+        for rows in self._layers[seat]:  # from its last decisions to its first
+            values = np.where(self.legal[rows], action_values[rows], -np.inf)
+            highest = values.max(axis=1)
             policy[rows] = 0.0
             policy[rows, (values >= highest[:, None] - TIE).argmax(axis=1)] = 1.0
-            return highest
-
-        _, value = self._back_up(seat, probs, best)
-        return value, policy
-
-    def action_values(self, seat: int, probs: Probs) -> tuple[Probs, NDArray[np.float64]]:
-        """Counterfactual values of `seat`: [infostates, actions] and, following `probs`, [infostates]. They are
-        weighted by the reach of the others and of chance, and zero in the rows of other seats."""
-        probs = self._checked(probs)
-        expected = np.zeros(len(probs))
-
-        def follow(rows: IntArray, values: NDArray[np.float64]) -> NDArray[np.float64]:
-            expected[rows] = (probs[rows] * values).sum(axis=1)
-            return expected[rows]
-
-        values, _ = self._back_up(seat, probs, follow)
-        return values, expected
+            np.add.at(worth, self.infostate_parent[rows], highest)
+        return float(worth[-1]), policy
 
     def nash_conv(self, probs: Probs) -> float:
         """The sum of what each seat could gain by deviating alone; 0 at a Nash equilibrium."""
@@ -215,18 +202,6 @@ class FlatTree:
             if seat != without:
                 reach *= plan[self._leaf_sequence[seat]]
         return reach
-
-    def _back_up(
-        self, seat: int, probs: Probs, value_of: Callable[[IntArray, NDArray[np.float64]], NDArray[np.float64]]
-    ) -> tuple[Probs, float]:
-        """Action values of `seat`, backed up from its last decisions to its first, and the value of the game.
-        `value_of(infostates, action values)` gives the values of the information states."""
-        gains = self._leaf_reach(probs, without=seat) * self._leaf_returns[:, seat]
-        worth: Probs = np.bincount(self._leaf_sequence[seat], gains, self.legal.size + 1).astype(np.float64)
-        values = worth[:-1].reshape(self.legal.shape)
-        for rows in self._layers[seat]:
-            np.add.at(worth, self.infostate_parent[rows], value_of(rows, values[rows]))
-        return values, float(worth[-1])
 
     def _checked(self, probs: Probs) -> Probs:
         if probs.shape != self.legal.shape:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
@@ -32,6 +33,9 @@ FADED = np.array([1.0, 0.5, 0.25, 0.0], np.float32)
 
 _PLACE = "build_place"
 _WRONG_PLACE = 0.8
+BUILT_IN = {"skirmish": str(Path(__file__).parent / "builtin" / "skirmish_strategies.npz")}
+"""Files that come with Ludus, by game: what the winners among its bots built."""
+
 _STREAM = 0x7A  # separates these draws of a table's seed from the game's own
 _DRAWS = 4  # draws per seat and episode: the strategy, whether it is shown, whether each of two rewards is given
 
@@ -47,6 +51,7 @@ class WithStrategies(WrappedGame):
     """
 
     strategies: str
+    """An .npz file that `ludus convert` wrote, or the name of a game with which Ludus brings one (skirmish)."""
     types: int | None = None
     """Number of things that can be built; None: as many as the file names."""
     groups: Mapping[str, int] = field(default_factory=dict)
@@ -152,6 +157,10 @@ class WithStrategies(WrappedGame):
         for array in found.values():
             array[hidden] = 0
         return found
+
+    def without(self) -> WithStrategies:
+        """The same game, in which no seat is shown a strategy or rewarded for one; unless `fixed` asks for one."""
+        return self if self.fixed is not None else replace(self, shown=0.0)
 
     def tables(self, num_tables: int) -> GameBatch:
         return StrategyTables(self, self.game.tables(num_tables))
@@ -275,6 +284,7 @@ class Strategies:
     @classmethod
     def read(cls, path: str) -> Strategies:
         """Read an .npz file with the arrays `build_order` and `built`, and maybe `build_place`."""
+        path = BUILT_IN.get(path, path)
         try:
             with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays: dict[str, Any] = {name: file[name] for name in (*REWARDS, _PLACE) if name in file}

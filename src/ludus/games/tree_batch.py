@@ -57,12 +57,7 @@ class TreeBatch(ArrayTables):
         after = self._moves.child.ravel().take(before * num_moves + moves, mode="clip")
         illegal = playing & ((after < 0) | (moves < 0) | (moves >= num_moves))
         if illegal.any():
-            table = int(illegal.argmax())
-            legal = np.flatnonzero(self._tree.legal[self._tree.infostate[before[table]]])
-            raise ValueError(
-                f"{self.spec.name}: {moves[table]} is not a legal action of seat {seats[table]} "
-                f"at table {table}; legal are {legal.tolist()}"
-            )
+            self._require_legal(self._head, np.arange(self.num_tables), seats, moves, counts=illegal)
         np.copyto(self._node, self._moves.after_chance(after, self._seeds), where=playing)
         self._show()
 

@@ -51,16 +51,17 @@ def _common(resources: Mapping[str, int]) -> list[str]:
 
 def start_node(command: list[str], environment: Mapping[str, str], stopped: Callable[[], bool]) -> RayNode:
     """Start a node and wait until it is part of a cluster, or `stopped` returns True. Raises `NodeStartError`."""
-    for last in (*(False,) * (TRIES - 1), True):
+    tries = 0
+    while True:
+        tries += 1
         node = RayNode(command, environment)
         try:
             node.wait_up(stopped)
             return node
         except NodeStartError as error:
             node.end()
-            if last or stopped() or TOO_SLOW not in str(error):
+            if tries == TRIES or stopped() or TOO_SLOW not in str(error):
                 raise
-    raise AssertionError("the last try returns or raises")
 
 
 class RayNode:

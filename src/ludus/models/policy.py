@@ -314,13 +314,15 @@ def find_device(asked: str, setting: str = "learner.device") -> torch.device:
 
 
 def device_of_rank(asked: str, rank: int) -> str:
-    """The device of one rank: ranks that may use any GPU are spread over all of them."""
+    """The device of one rank: ranks of a node that may use any GPU are spread over all of them."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return f"cuda:{rank % count}" if asked in ("auto", "cuda") and count > 1 else asked
 
 
-def has_gpu_each(asked: str, ranks: int) -> bool:
-    return len({device_of_rank(asked, rank) for rank in range(ranks)}) == ranks > 1
+def gpu_of_rank(asked: str, rank: int) -> str | None:
+    """A name of its GPU that no other GPU has, on any machine; None: it computes on the CPU. `rank`: on its node."""
+    device = find_device(device_of_rank(asked, rank))
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
 
 
 def placed(policy: Policy, device: torch.device, setting: str = "learner.device") -> Policy:

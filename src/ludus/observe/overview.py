@@ -223,12 +223,12 @@ def concerns_of_status(
             why=f"they died or hung and were started again{last}",
             advice=f"`ludus logs {run}`; nothing that was acknowledged is lost",
         )
-    not_kept = [fault for fault in faults if fault.get("class") == "model_not_kept"]
-    if not_kept:
+    unreachable = [fault for fault in faults if fault.get("class") == "models_unreachable"]
+    if unreachable:
         yield Concern(
-            what="a node could not keep a model that it was sent",
-            why=f"{len(not_kept)} in all; the last: {not_kept[-1].get('reason')}",
-            advice="look at its disk for temporary files; the model is sent again when it is needed",
+            what="matches are void because a node could not read a model",
+            why=f"{len(unreachable)} faults in all; the last: {unreachable[-1].get('reason')}",
+            advice="look at the service `models` in `ludus status`, or at Redis (models.backend); workers try again",
         )
     for worker in status.workers:
         if worker.state == "quarantined":

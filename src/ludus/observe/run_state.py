@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,10 +17,10 @@ import msgspec
 from ludus.observe.lost_matches import LossCount
 from ludus.store.run_control import SILENT_AFTER_S, Bottleneck, RunStatus, WorkerStatus, read_status
 from ludus.store.run_folder import RunFolder
+from ludus.system.machine import nvidia_smi
 
 LOOK_S = 1.0
 """Cores in use are measured over so long at least: over less, the kernel's ticks say little."""
-NVIDIA_SMI_S = 5.0
 GPU_EVERY_S = 10.0
 """nvidia-smi takes a while, and wakes a GPU that sleeps."""
 
@@ -110,15 +108,13 @@ def gpus() -> list[GpuUse]:
             memory=int(_number(memory) * 2**20),
             total_memory=int(_number(total) * 2**20),
         )
-        for name, used, memory, total in _nvidia_smi(
-            "--query-gpu=name,utilization.gpu,memory.used,memory.total", num_columns=4
-        )
+        for name, used, memory, total in nvidia_smi("--query-gpu=name,utilization.gpu,memory.used,memory.total", 4)
     ]
 
 
 def gpu_memory() -> dict[int, int]:
     """Bytes by process."""
-    rows = _nvidia_smi("--query-compute-apps=pid,used_memory", 2)
+    rows = nvidia_smi("--query-compute-apps=pid,used_memory", 2)
     return {int(_number(pid)): int(_number(memory) * 2**20) for pid, memory in rows}
 
 
@@ -148,24 +144,6 @@ def _family(pid: int, processes: Mapping[int, _Process]) -> list[int]:
     for one in family:
         family += [child for child, found in processes.items() if found.parent == one]
     return family
-
-
-def _nvidia_smi(query: str, num_columns: int) -> list[list[str]]:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    try:
-        told = subprocess.run(
-            [program, query, "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=NVIDIA_SMI_S,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
-    return [row for row in rows if len(row) == num_columns]
 
 
 def _number(text: str) -> float:

@@ -263,8 +263,6 @@ class Windows:
             observation=under("observation.", dense),
             legal=under("legal.", dense),
             action=under("action.", dense),
-            log_prob=None,
-            value=None,
             reward=dense["reward"],
             rewards=dense.get("rewards"),
             elapsed=dense["elapsed"],
@@ -272,8 +270,6 @@ class Windows:
             valid=decision.swapaxes(0, 1),
             follows=follows.swapaxes(0, 1),
             first=first.swapaxes(0, 1),
-            version=None,
-            state={},
             extra={"episode": np.repeat(self.episode[None], shape[1], axis=0)},
         )
 

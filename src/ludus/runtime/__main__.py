@@ -17,7 +17,7 @@ from ludus.runtime.learner_process import LearnerProcess, run_follower
 from ludus.runtime.networks import Networks
 from ludus.runtime.shared_parts import BUFFER_TIMES, WAIT_S, WorkerContext
 from ludus.store.files import StoreError
-from ludus.store.model_pool import ModelPoolError
+from ludus.store.model_pool import ModelPoolError, ModelsUnreachable
 from ludus.system.process import PeerGone, send, settle_in
 from ludus.workers.buffer_worker import BufferWorker
 from ludus.workers.messages import Failed, Launch, read_launch
@@ -76,7 +76,7 @@ def run_policy_worker(launch: Launch) -> None:
     config = experiment.actor
     device = find_device(config.inference_device, DEVICE)
 
-    client = ControlMatchClient(context.control, context.folder.models)
+    client = ControlMatchClient(context.control, context.models)
     networks = networks_of(context, client, lambda policy: placed(policy, device, DEVICE))
     worker = PolicyWorker(
         inline_inference(experiment, parts.weights, client, networks, bots={}, sharing=launch.sharing),
@@ -110,7 +110,7 @@ def run_worker(launch: Launch) -> None:
     settle_in(launch.parent)
     use_threads(1)
     try:
-        if launch.role == "learner" and launch.index == launch.num_places + 1:
+        if launch.role == "learner" and (launch.learns or launch.index == launch.num_places + 1):
             LearnerProcess(launch).run()
         elif launch.role == "learner":
             run_follower(launch)
@@ -135,6 +135,8 @@ def run_worker(launch: Launch) -> None:
 
 def _whose(error: Exception, role: str) -> str:
     """Whose error it is: the disk's, or the user's game, or our own."""
+    if isinstance(error, ModelsUnreachable):
+        return "models_unreachable"
     if role == "actor" and isinstance(error, ModelPoolError):
         return "damaged_model"
     if role == "learner" and isinstance(error, StoreError | OSError):

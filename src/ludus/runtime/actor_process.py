@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,9 +18,10 @@ from ludus.models.policy import Policy
 from ludus.runtime.assemble import inline_inference, new_actor, shares_of_batch
 from ludus.runtime.networks import Networks
 from ludus.runtime.shared_parts import WAIT_S, SharedParts, WorkerContext
-from ludus.store.model_pool import ModelPool
+from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
+from ludus.store.model_storage import ModelCache
 from ludus.system.process import receive, send
-from ludus.system.shared_memory import Heap, Signal
+from ludus.system.shared_memory import Heap, Ring, Signal
 from ludus.workers.actor import StepTimes
 from ludus.workers.buffer import ActorLead
 from ludus.workers.inference import ActingRows, Inference, InferenceResult
@@ -120,26 +121,68 @@ PASTIME = -1
 class RingTrajectoryClient:
     """Sends an actor's trajectories to the learner: slot numbers through a ring in shared memory."""
 
-    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lags: Sequence[int]) -> None:
-        """`max_lags`: of the learning players, in their order."""
+    def __init__(self, parts: SharedParts, actor: int, wake: Sequence[Signal], max_lags: Sequence[int]) -> None:
+        """By learning player, in their order: the signal that wakes its learner, and how far it may be behind."""
         self._parts = parts
         self._actor = actor
-        self._wake_learner = wake_learner
+        self._wake = wake
+        self._max_lags = max_lags
         self._is_on_policy = not any(max_lags)
         self._leads = [ActorLead(max_lag) for max_lag in max_lags]
         self._used = [0 for _ in parts.players]
         """Decisions that the learner had used when the present step began."""
+        self._owners = [np.full(count, -1) for count in parts.slots_per_actor]
+        """By kind and slot of this actor: the player whose learner has it, or -1."""
+        self._generations = [0 for _ in parts.players]
+        """Of the learners, as far as this actor has followed them."""
+        for ring in parts.free[actor]:
+            ring.take()  # meant for an actor before this one
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         number = self._parts.players.index(player)
+        self._owners[kind][slots - self._first(kind)] = number
+        if self._generations[number] % 2:
+            return  # its learner is gone: `freed` takes the slots back
         self._leads[number].decisions += int(self._parts.pools[kind].num_decisions(slots).sum())
-        self._parts.ready[self._actor].put(self._parts.code(number, kind, slots))
+        self._ready(number).put(self._parts.code(number, kind, slots))
 
     def complete(self, player: str) -> None:
         number = self._parts.players.index(player)
-        self._parts.ready[self._actor].put(np.array([-1 - number]))
+        if self._generations[number] % 2:
+            return
+        self._ready(number).put(np.array([self._parts.mark(number)]))
         self._leads[number].complete()
-        self._wake_learner.notify()
+        self._wake[number].notify()
+
+    def freed(self) -> Iterator[tuple[int, IntArray]]:
+        """Slots by kind that are free again: learners have used them, or were lost with them."""
+        for number, generation in enumerate(self._parts.generations.tolist()):
+            if generation != self._generations[number] or generation % 2:
+                yield from self._follow(number, generation)
+        for ring in self._parts.free[self._actor]:
+            _, kinds, slots = self._parts.decode(ring.take())
+            for kind, owners in enumerate(self._owners):
+                mine = slots[kinds == kind]
+                owners[mine - self._first(kind)] = -1
+                yield kind, mine
+
+    def _follow(self, number: int, generation: int) -> Iterator[tuple[int, IntArray]]:
+        """The learner of a player is gone, or another one has begun: what the one before had is lost."""
+        self._parts.free[self._actor][self._parts.channel_of(number)].take()
+        for kind, owners in enumerate(self._owners):
+            lost = np.flatnonzero(owners == number)
+            owners[lost] = -1
+            yield kind, lost + self._first(kind)
+        self._leads[number] = ActorLead(self._max_lags[number])
+        if generation != self._generations[number] and generation % 2 == 0:
+            self._ready(number).put(np.array([self._parts.mark(number, generation)]))
+        self._generations[number] = generation
+
+    def _ready(self, number: int) -> Ring:
+        return self._parts.ready[self._actor][self._parts.channel_of(number)]
+
+    def _first(self, kind: int) -> int:
+        return self._actor * self._parts.slots_per_actor[kind]
 
     def is_too_far_ahead(self) -> bool:
         """Whether this actor has to wait until the learner has used more of its trajectories."""
@@ -156,6 +199,10 @@ class RingTrajectoryClient:
         return any(lead.is_too_long(done) for lead, done in zip(self._leads, self._used, strict=True))
 
 
+def _variant(found: FrozenFound) -> Variant:
+    return "average" if found.variant == "average" else "live"
+
+
 class NothingToPlay(Exception):  # noqa: N818 - the end of an actor, not an error
     """The controller has no match for an actor that has had none yet."""
 
@@ -167,9 +214,17 @@ class ControlMatchClient:
     play a pastime until all have: a match that trains no player and is not reported.
     """
 
-    def __init__(self, control: Connection, models: ModelPool, show_life: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        control: Connection,
+        models: ModelPool | ModelCache,
+        show_life: Callable[[], None] = lambda: None,
+        learning: Collection[str] = (),
+    ) -> None:
+        """`learning`: players that have no frozen model."""
         self._control = control
         self._models = models
+        self._learning = learning
         self._show_life = show_life
         self.sharing = 0
         """Actors that share a batch, as the controller last said; 0: it has not yet."""
@@ -178,6 +233,7 @@ class ControlMatchClient:
         self._open: set[int] = set()
         self._latest: Match | None = None
         self._leaves = False
+        self._find_frozen = lru_cache(NAMES_IN_MEMORY)(self.find_frozen)
 
     @property
     def has_left(self) -> bool:
@@ -185,15 +241,30 @@ class ControlMatchClient:
         return self._leaves and not self._open
 
     def next_match(self, tables: int) -> Match:
-        answer = self._ask(NextMatch(tables))
-        assert isinstance(answer, MatchFound)
-        self.sharing = answer.sharing
-        self._leaves = answer.match is None
-        if answer.match is None:
-            return self._pastime(tables)
-        self._open.add(answer.match.id)
-        self._latest = answer.match
-        return answer.match
+        """Frozen models of another machine are here before their match begins; if one cannot be had, it is void."""
+        while True:
+            answer = self._ask(NextMatch(tables))
+            assert isinstance(answer, MatchFound)
+            self.sharing = answer.sharing
+            self._leaves = answer.match is None
+            if answer.match is None:
+                return self._pastime(tables)
+            self._open.add(answer.match.id)
+            try:
+                self._fetch_models_of(answer.match)
+            except ModelPoolError as error:
+                self.void_match(answer.match.id, str(error), "models_unreachable")
+                continue
+            self._latest = answer.match
+            return answer.match
+
+    def _fetch_models_of(self, match: Match) -> None:
+        if not isinstance(self._models, ModelCache):
+            return
+        for player in {player for side in match.sides for player in side.players} - {*self._learning}:
+            found = self._find_frozen(player)
+            if found.model and not self._models.has(ModelId.parse(found.model), _variant(found)):
+                self._models.fetch(ModelId.parse(found.model), _variant(found))
 
     def _pastime(self, tables: int) -> Match:
         if self._latest is None:
@@ -206,9 +277,9 @@ class ControlMatchClient:
             self._ask(ReportResult(result))
             self._open.discard(result.match_id)
 
-    def void_match(self, match_id: int, reason: str) -> None:
+    def void_match(self, match_id: int, reason: str, kind: str = "game_lost") -> None:
         if match_id != PASTIME:
-            self._ask(VoidMatch(match_id, reason))
+            self._ask(VoidMatch(match_id, reason, kind))
             self._open.discard(match_id)
 
     def find_frozen(self, player: str) -> FrozenFound:
@@ -220,7 +291,7 @@ class ControlMatchClient:
         found = self.find_frozen(player)
         model = ModelId.parse(found.model)
         self.roles[model.player] = found.role
-        return model, self._models.fetch(model, "average" if found.variant == "average" else "live")
+        return model, self._models.fetch(model, _variant(found))
 
     def _ask(self, request: FromActor) -> Any:
         send(self._control, request)
@@ -288,15 +359,15 @@ def run_actor(launch: Launch) -> None:
     """The main loop of an actor process: play, unless the learner is too far behind or the run is paused."""
     context = WorkerContext(launch)
     experiment, parts = context.experiment, context.parts
-    wake_learner = context.signals[parts.learner_of(launch.index)]
+    wake = [context.signals[parts.learner_of(launch.index, player)] for player in range(len(parts.players))]
     lags = [experiment.of_role(role).learner.lag for role in parts.roles.values()]
-    ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lags=lags)
+    ring = RingTrajectoryClient(parts, launch.index, wake, lags)
 
     def show_life() -> None:
         context.show_life()
         context.require_controller()
 
-    client = ControlMatchClient(context.control, context.folder.models, show_life)
+    client = ControlMatchClient(context.control, context.models, show_life, learning=parts.players)
     actor = new_actor(
         experiment,
         name=f"actor-{launch.index}",
@@ -315,11 +386,11 @@ def run_actor(launch: Launch) -> None:
     step = wrap(actor, experiment.middleware)
     times = Stopwatch(parts.actor_times[launch.index], actor.times)
     parts.present[launch.index] = True
+    sharing = launch.sharing
     heap = Heap()
     while not client.has_left:
-        _, kinds, slots = parts.decode(parts.free[launch.index].take())
-        for kind in range(len(parts.pools)):
-            actor.recorder.free(kind, slots[kinds == kind])
+        for kind, slots in ring.freed():
+            actor.recorder.free(kind, slots)
         show_life()
         heap.settle()
         times.stepped()
@@ -328,7 +399,8 @@ def run_actor(launch: Launch) -> None:
             times.paused()
             continue
         if ring.is_too_far_ahead() or not actor.recorder.has_room:
-            wake_learner.notify()
+            for learner in wake:
+                learner.notify()
             context.woken.wait(WAIT_S)
             times.waited()
             continue
@@ -336,13 +408,15 @@ def run_actor(launch: Launch) -> None:
             dropped = actor.recorder.dropped_reward
             step()
             parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
-            if client.sharing:
-                actor.hand_over_after = shares_of_batch(experiment, parts.roles, client.sharing)
+            if client.sharing not in (0, sharing):
+                sharing = client.sharing
+                actor.hand_over_after = shares_of_batch(experiment, parts.roles, sharing)
         except NothingToPlay:
             break
         except StopTraining as request:
             context.stop_training(request)
     parts.present[launch.index] = False
-    wake_learner.notify()  # it may have waited for this actor alone
+    for learner in wake:
+        learner.notify()  # it may have waited for this actor alone
     actor.close()
     send(context.control, Leaving())

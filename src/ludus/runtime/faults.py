@@ -31,13 +31,13 @@ class Fault:
 
     kind: str
     """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk,
-    node_lost, model_not_kept, ..."""
+    models_unreachable, node_lost, ..."""
     reason: str
 
     @property
     def own(self) -> bool:
         """The worker's own failure: one that fails again and again is given up."""
-        return self.kind not in ("killed", "damaged_model", "node_lost")
+        return self.kind not in ("killed", "damaged_model", "models_unreachable", "node_lost")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"[:LONGEST_REASON]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from ludus.experiment import Experiment
-from ludus.runtime.faults import Fault, Heartbeats
+from ludus.runtime.faults import Heartbeats
 from ludus.runtime.settings import with_own_parts
-from ludus.runtime.shared_parts import RankWires, SharedParts
+from ludus.runtime.shared_parts import SharedParts
 from ludus.store.run_folder import RunFolder
 from ludus.system.guard import Guard
 from ludus.system.log_keeper import LogKeeper
@@ -20,11 +20,17 @@ from ludus.system.process import WorkerProcess, control_pair
 from ludus.system.shared_memory import Region, Signal, bytes_needed
 from ludus.workers.messages import HostedPlayer, Launch, worker_command
 from ludus.workers.policy_worker import InferenceStatistics
+from ludus.workers.ranks import LOOPBACK, Rendezvous
 
 LEARNER = "learner"
 POLICY_WORKER = "policy-worker"
 BUFFER_WORKER = "buffer-worker"
 _ROLES = {POLICY_WORKER: "policy", BUFFER_WORKER: "buffer"}
+
+
+def learner_name(player: str) -> str:
+    """The name of the learner of one player."""
+    return f"{LEARNER}-{player}"
 
 
 def rank_name(rank: int) -> str:
@@ -42,6 +48,10 @@ class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
     sharing: int
     players: dict[str, HostedPlayer]
     spent: int
+    learns: str = ""
+    """Of a learner: the only player that it trains; "" for all."""
+    rendezvous: str = ""
+    """Address at which the ranks of the learner find each other; empty: all are on this machine, or there is one."""
 
 
 class LocalLauncher:
@@ -61,7 +71,9 @@ class LocalLauncher:
         self._folder = folder
         self._guard = Guard()
         self._logs = LogKeeper(folder.logs, folder.path.absolute().name)
-        self._rank_wires = RankWires(1)
+        self._rendezvous: Rendezvous | None = None
+        self.models = ""
+        """The address of the run's models, if this machine does not see the run folder."""
         self._region: Region | None = None
         self.signals: list[Signal] = []
         """The signal that wakes each worker, by its number."""
@@ -84,9 +96,10 @@ class LocalLauncher:
         if self._laid_out_for == wanted:
             self.reserve(taken)
             for slot in self._reserved:
-                self.parts.ready[slot].clear()
-                self.parts.free[slot].clear()
-            self.parts.used[...] = 0
+                for ring in (*self.parts.ready[slot], *self.parts.free[slot]):
+                    ring.clear()
+            for array in (self.parts.used, self.parts.decisions, self.parts.held_up, self.parts.generations):
+                array[...] = 0
             if self.parts.recomputing is not None:
                 self.parts.recomputing.clear()
             self.parts.present[...] = False
@@ -122,6 +135,19 @@ class LocalLauncher:
             self._region.reserve(self.parts.for_place[slot])
             self._reserved.add(slot)
 
+    def lose_learner(self, player: str) -> None:
+        """The learner of this player alone has ended: actors go on without it until there is another one."""
+        number = self.parts.players.index(player)
+        self.parts.generations[number] += 1 - self.parts.generations[number] % 2
+        self.parts.used[:, number] = 0
+        self.parts.held_up[:, number] = False
+        for signal in self.signals:
+            signal.notify()
+
+    def can_restart_learner(self, player: str) -> bool:
+        """Whether the learner of this player can start again where it was."""
+        return True
+
     def left(self, index: int) -> None:
         """The actor of this slot has ended in good order. Here it has noted that in shared memory itself."""
 
@@ -135,10 +161,11 @@ class LocalLauncher:
         control, child = control_pair()
         index = order.index
         rank = index - self.parts.learners.start if index in self.parts.learners else -1
-        if rank == 0:
-            self._rank_wires.close()
-            self._rank_wires = RankWires(self.parts.num_ranks)
-        links = self._rank_wires.of(rank) if rank >= 0 else ()
+        rank = 0 if order.learns else rank
+        if rank == 0 and not order.rendezvous and self.parts.num_ranks > 1:
+            self.open_rendezvous()
+        if rank >= 0 and not order.rendezvous and self._rendezvous is not None:
+            order = msgspec.structs.replace(order, rendezvous=self._rendezvous.address)
         launch = Launch(
             run=str(self._folder.path),
             role="learner" if rank >= 0 else _ROLES.get(order.name, "actor"),
@@ -147,24 +174,24 @@ class LocalLauncher:
             region_fd=self._region.fd,
             signal_fds=tuple(signal.fds for signal in self.signals),
             parent=os.getpid(),
-            rendezvous=self._rank_wires.address if rank >= 0 else "",
-            rank_fds=links,
             roles=self._roles,
+            models=self.models,
             **{name: value for name, value in msgspec.structs.asdict(order).items() if name != "name"},
         )
-        fds = {child.fileno(), self._region.fd, *links, *(fd for signal in self.signals for fd in signal.fds)}
+        fds = {child.fileno(), self._region.fd, *(fd for signal in self.signals for fd in signal.fds)}
         self.heartbeats.started(index)
         with child, self._logs.output(order.name) as output:
-            process = WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
-        if rank >= 0:
-            self._rank_wires.handed_over(rank)
-        return process
+            return WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
 
-    def look(self) -> Sequence[tuple[str, Fault]]:
-        """Called in every round. Returns faults of nodes, by their names, that have ended no worker."""
+    def open_rendezvous(self, host: str = LOOPBACK) -> str:
+        """Let the ranks of the next learner find each other at this address of this machine; returns it with a port."""
+        self._rendezvous = Rendezvous(host)
+        return self._rendezvous.address
+
+    def look(self) -> None:
+        """Called in every round."""
         self.heartbeats.look()
         self._logs.look()
-        return ()
 
     def close(self) -> None:
         self._guard.close()
@@ -172,7 +199,7 @@ class LocalLauncher:
         self._close_shared()
 
     def _close_shared(self) -> None:
-        self._rank_wires.close()
+        self._rendezvous = None
         self._laid_out_for = None
         self._reserved = set()
         if self._region is not None:

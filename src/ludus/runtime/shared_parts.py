@@ -3,6 +3,7 @@ worker, signs of life."""
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,10 @@ from ludus.models.policy import Policy
 from ludus.runtime.assemble import load_experiment, new_pools, slots_per_actor
 from ludus.runtime.networks import Networks
 from ludus.runtime.rounds import STOPPED
+from ludus.runtime.services import remote_models
 from ludus.runtime.settings import with_own_parts
+from ludus.store.model_pool import ModelPool
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import PeerGone, receive, send
 from ludus.system.shared_memory import Region, Ring, Signal
@@ -29,7 +33,7 @@ from ludus.workers.buffer_worker import RecomputeRequests, teacher_of
 from ludus.workers.messages import Launch, Stopping, ToActor
 from ludus.workers.player_cache import SharedWeights
 from ludus.workers.policy_worker import COUNTERS, RequestArea
-from ludus.workers.ranks import BufferStatus, RankLost, Rendezvous, ToRank
+from ludus.workers.ranks import BufferStatus, RankLost, Ranks, ToRank
 from ludus.workers.worker import StopTraining
 
 WAIT_S = 0.2
@@ -54,6 +58,9 @@ class SharedParts:
         self.players = list(roles)
         self.num_places = num_places
         self.num_ranks = experiment.learner.ranks
+        self.per_player = experiment.learner.placement == "per_player"
+        """Every player has a learner of its own."""
+        num_learners = len(self.players) if self.per_player else self.num_ranks
         self.for_all: list[Array] = []
         """Arrays that are needed whichever places are taken."""
         self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
@@ -82,8 +89,11 @@ class SharedParts:
         with_buffer_worker = experiment.learner.buffer_worker
         self.pools = new_pools(experiment, roles_of_all, num_places, new_slots, with_buffer_worker=with_buffer_worker)
         capacity = 2 * sum(self.slots_per_actor) + 64
-        self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
-        self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
+        channels = len(self.players) if self.per_player else 1
+        self.ready, self.free = (
+            [[Ring(new_at(place), capacity) for _ in range(channels)] for place in range(num_places)] for _ in range(2)
+        )
+        """By place and channel: slot numbers of an actor to a learner, and back. See `channel_of`."""
         self.networks = Networks(experiment, self.roles.get)
         shapes = {role: _weight_arrays(self.networks.of_role(role)) for role in dict.fromkeys(roles_of_all)}
         published = {player: shapes[role] for player, role in roles.items()}
@@ -103,14 +113,21 @@ class SharedParts:
         """Decisions of each actor and player that the learner has used, or never will."""
         self.actor_times = new((num_places, len(ACTOR_TIMES)), np.float64)
         """[places, ACTOR_TIMES]: seconds since the run was started."""
-        self.learner_times = new((len(LEARNER_TIMES),), np.float64)
-        """[LEARNER_TIMES]: the same of the learner."""
+        self.decisions = new((len(self.players),), np.int64)
+        """With a learner for each player: decisions that it has trained on."""
+        self.held_up = new((num_places, len(self.players)), np.bool_)
+        """Likewise: actors that wait for the learner of each player."""
+        self.generations = new((len(self.players),), np.int64)
+        """Likewise: odd while the learner of the player is being started again, and even otherwise."""
+        self.learner_times = new((channels, len(LEARNER_TIMES)), np.float64)
+        """[channels, LEARNER_TIMES]: the same of the learners."""
         self.dropped_reward = new((num_places,), np.float64)
         """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
         self.buffer_times = new((len(BUFFER_TIMES),), np.float64)
-        self.heartbeats = new((num_places + 1 + self.num_ranks + 1,), np.float64)
-        """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
-        buffer worker."""
+        self.learners = range(num_places + 1, num_places + 1 + num_learners)
+        """Numbers of the workers that are the learner's ranks, or the learners of the players."""
+        self.heartbeats = new((self.learners.stop + 1,), np.float64)
+        """When each worker last did something: the actors, the policy worker, the learners, the buffer worker."""
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
         self.requests: list[RequestArea] = []
         """By actor: its requests to the policy worker."""
@@ -128,18 +145,34 @@ class SharedParts:
         return [*self.for_all, *(array for place in places for array in self.for_place[place])]
 
     @property
-    def learners(self) -> range:
-        """Numbers of the workers that are the learner's ranks."""
-        return range(self.num_places + 1, self.num_places + 1 + self.num_ranks)
-
-    @property
     def buffer_worker(self) -> int:
         """Its number among all workers, whether there is one or not."""
         return self.learners.stop
 
-    def learner_of(self, actor: int) -> int:
-        """Number of the worker that trains on what this actor plays."""
-        return self.learners[actor % self.num_ranks]
+    def rank_of(self, actor: int) -> int:
+        """The rank that trains on what this actor plays."""
+        return actor % self.num_ranks
+
+    def learner_of(self, actor: int, player: int) -> int:
+        """Number of the worker that trains this player on what this actor plays."""
+        return self.learners[player if self.per_player else self.rank_of(actor)]
+
+    def learners_of(self, actor: int) -> Sequence[int]:
+        """Which of the `learners` train on what this actor plays, by their places there."""
+        return range(len(self.learners)) if self.per_player else [self.rank_of(actor)]
+
+    def channel_of(self, player: int) -> int:
+        """The channel of a player, or of a learner by its place among the `learners`."""
+        return player if self.per_player else 0
+
+    def players_of(self, learner: int) -> slice:
+        """The players that a learner trains, by its place among the `learners`."""
+        return slice(learner, learner + 1) if self.per_player else slice(None)
+
+    def mark(self, player: int, generation: int = 0) -> int:
+        """A number in the ring of slots. Generation 0: a hand-over of the player is complete; other ones: what
+        follows is for the learner of this generation."""
+        return -1 - (generation * len(self.players) + player)
 
     def slots_of(self, actor: int) -> tuple[range, ...]:
         return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)
@@ -166,9 +199,16 @@ class WorkerContext:
         self.signals = [Signal(*fds) for fds in launch.signal_fds]
         self.woken = self.signals[launch.index]
         self.control = Connection(launch.control_fd)
+        self.models: ModelPool | ModelCache = self.folder.models
+        if launch.models:
+            self.models = remote_models(launch.models, self.experiment, self.folder, self._wait_for_models)
 
     def show_life(self) -> None:
         self.parts.heartbeats[self.index] = time.monotonic()
+
+    def _wait_for_models(self) -> None:
+        self.show_life()
+        self.require_controller()
 
     def require_controller(self) -> None:
         """Raise `PeerGone` if the controller is gone. It sends nothing without being asked."""
@@ -189,32 +229,42 @@ def _weight_arrays(policies: Sequence[Policy]) -> dict[str, ArraySpec]:
     }
 
 
-class RankWires:
-    """Sockets by which the ranks of one start find each other. The launcher opens them; ranks inherit them."""
+def link_ranks(ranks: Ranks, host: str, patience_s: float) -> list[Connection]:
+    """Connect all ranks to rank 0, whose node has the address `host`. Returns the connections of rank 0 to the others,
+    by rank, or the one of another rank. Only ranks know the token of the connections."""
+    if ranks.count == 1:
+        return []
+    try:
+        if ranks.rank:
+            port, token = ranks.gather(None)[0]
+            link = socket.create_connection((host, port), patience_s)
+            link.sendall(token.encode() + ranks.rank.to_bytes(RANK_BYTES, "little"))
+            return [_connection(link)]
+        with socket.create_server((host, 0), backlog=ranks.count) as listening:
+            listening.settimeout(patience_s)
+            token = secrets.token_hex(TOKEN_BYTES // 2)
+            ranks.gather([listening.getsockname()[1], token])
+            links: dict[int, Connection] = {}
+            while len(links) < ranks.count - 1:
+                link, _ = listening.accept()
+                link.settimeout(patience_s)
+                said = link.recv(TOKEN_BYTES + RANK_BYTES, socket.MSG_WAITALL)
+                if secrets.compare_digest(said[:TOKEN_BYTES], token.encode()):
+                    links[int.from_bytes(said[TOKEN_BYTES:], "little")] = _connection(link)
+                else:
+                    link.close()
+            return [links[rank] for rank in range(1, ranks.count)]
+    except OSError as error:
+        raise RankLost(f"the ranks of the learner cannot connect to {host}: {error}") from error
 
-    def __init__(self, count: int) -> None:
-        self._rendezvous = Rendezvous() if count > 1 else None
-        pairs = [socket.socketpair() for _ in range(count - 1)]
-        self._sockets = [[leading for leading, _ in pairs], *([following] for _, following in pairs)]
 
-    @property
-    def address(self) -> str:
-        return "" if self._rendezvous is None else self._rendezvous.address
+TOKEN_BYTES, RANK_BYTES = 32, 4
 
-    def of(self, rank: int) -> tuple[int, ...]:
-        """The descriptors of its sockets."""
-        return tuple(one.fileno() for one in self._sockets[rank])
 
-    def handed_over(self, rank: int) -> None:
-        """The rank has its sockets: kept open here, they would hide that it has died."""
-        for one in self._sockets[rank]:
-            one.close()
-        self._sockets[rank] = []
-
-    def close(self) -> None:
-        for rank in range(len(self._sockets)):
-            self.handed_over(rank)
-        self._rendezvous = None
+def _connection(link: socket.socket) -> Connection:
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # orders are short and are waited for
+    link.settimeout(None)
+    return Connection(link.detach())
 
 
 class Followers:

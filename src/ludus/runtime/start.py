@@ -30,7 +30,7 @@ from ludus.runtime.imported_models import (
 from ludus.runtime.networks import with_each_model
 from ludus.runtime.processes import default_actors, local_training
 from ludus.runtime.serial import serial_training
-from ludus.runtime.services import listening_host, require_resources, run_services, workers_of
+from ludus.runtime.services import listening_host, require_resources, run_services, with_model_service, workers_of
 from ludus.runtime.settings import effective
 from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
@@ -89,13 +89,14 @@ def _on_cluster(
     from ludus.runtime.ray.connection import join  # Ray is imported once its environment is set
 
     with ExitStack() as stack:
-        stack.callback(join(address, num_actors, experiment.services))
+        served = with_model_service(experiment, address)
+        stack.callback(join(address, num_actors, served.services, experiment.learner.ranks))
         from ludus.runtime.ray.launcher import ray_training
         from ludus.runtime.ray.service_starter import RayServiceStarter
 
         starter = RayServiceStarter(folder, experiment.cluster)
         listening = listening_host(experiment, address)
-        host = stack.enter_context(run_services(experiment, folder, listening, starter))
+        host = stack.enter_context(run_services(served, folder, listening, starter))
         yield ray_training(
             experiment, folder, num_actors=num_actors, taken=starter.taken, service_status=lambda: workers_of(host)
         )

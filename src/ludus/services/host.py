@@ -282,13 +282,13 @@ class ServiceHost:
 
 
 @contextmanager
-def serving(services: Mapping[str, UserService], folder: str | Path, host: str = "") -> Iterator[FileRegistry]:
+def serving(services: Mapping[str, UserService], folder: str | Path) -> Iterator[FileRegistry]:
     """Run services outside of a run, for a trial or a measurement; yields the registry for `Solver`. Sockets and logs
-    go into the folder; with a `host`, the services listen there on TCP."""
+    go into the folder."""
     path = Path(folder).resolve()
     registry = FileRegistry(path / "services")
     logs = path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     address = f"file:{registry.folder}"
-    with ServiceHost(services, registry, address, folder=registry.folder, logs=logs, run=path.name, host=host):
+    with ServiceHost(services, registry, address, folder=registry.folder, logs=logs, run=path.name):
         yield registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from ludus.services.endpoints import ServiceError, service
+from ludus.system.network import is_loopback
 
 REGISTRY_VARIABLE = "LUDUS_SERVICES"  # the environment variable by which workers find the registry of their run
 TOKEN_VARIABLE = "LUDUS_SERVICES_TOKEN"  # the environment variable with its token, if the registry is on TCP
@@ -202,12 +202,6 @@ def connect(address: str, timeout_s: float) -> socket.socket:
     except OSError as error:
         raise OSError(error.errno, f"cannot connect: {error.strerror or error}", address) from error
     return connected
-
-
-def is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 @contextmanager

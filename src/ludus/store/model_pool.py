@@ -59,6 +59,10 @@ class DamagedModel(ModelPoolError):  # noqa: N818
     """A file of the pool that is damaged."""
 
 
+class ModelsUnreachable(ModelPoolError):  # noqa: N818
+    """The service or the server that has the models is away."""
+
+
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The description of one set of weights."""
 

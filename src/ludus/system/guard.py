@@ -147,7 +147,7 @@ def _end_all(program: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         program.wait(_PATIENCE_S)
     _kill_group(program.pid, signal.SIGKILL)
-    while left := list(_descendants()):
+    while left := list(descendants(os.getpid())):
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -157,9 +157,9 @@ def _end_all(program: subprocess.Popen[bytes]) -> None:
         time.sleep(0.01)
 
 
-def _descendants() -> Iterator[int]:
-    """Processes below this one. A process whose parent has died has become a child of this one."""
-    waiting = [os.getpid()]
+def descendants(pid: int) -> Iterator[int]:
+    """Processes below this one. Below a guard, those whose parents have died too: they are its children now."""
+    waiting = [pid]
     while waiting:
         folder = Path(f"/proc/{waiting.pop()}/task")
         try:

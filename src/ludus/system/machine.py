@@ -12,13 +12,14 @@ from pathlib import Path
 
 GPUS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable with the GPUs that a process may use."""
+CONTROL_GROUP = Path("/sys/fs/cgroup")
 _ASK_WITHIN_S = 10.0
 
 
 def visible_gpus(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Names of the GPUs that this process may use, as `GPUS_VARIABLE` takes them; none if nvidia-smi is missing or
     fails."""
-    present = _present_gpus()
+    present = tuple(row[0] for row in nvidia_smi("--query-gpu=index", 1) if row[0].isdecimal())
     allowed = environment.get(GPUS_VARIABLE)
     if allowed is None or not present:
         return present
@@ -32,29 +33,43 @@ def visible_gpus(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]
     return tuple(found)
 
 
-def _present_gpus() -> tuple[str, ...]:
+def nvidia_smi(query: str, num_columns: int) -> list[list[str]]:
+    """The rows of a query, without units; none if nvidia-smi is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
-    asked = [program, "--query-gpu=index", "--format=csv,noheader"]
+        return []
+    asked = [program, query, "--format=csv,noheader,nounits"]
     try:
         told = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_WITHIN_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(line.strip() for line in told.splitlines() if line.strip().isdecimal())
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    return [row for row in rows if len(row) == num_columns]
+
+
+def memory_info() -> dict[str, int]:
+    """Bytes by the names of /proc/meminfo; empty on a system that does not have it."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return {name: 1024 * int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    except (OSError, ValueError, IndexError):
+        return {}
+
+
+def control_group(*files: str) -> float:
+    """The number in the first of these files of the control group that holds one; infinite if none does."""
+    for file in files:
+        try:
+            return float(int((CONTROL_GROUP / file).read_text()))
+        except (OSError, ValueError):  # missing, or "max"
+            continue
+    return math.inf
 
 
 def usable_memory() -> float:
     """Bytes of memory that this machine has, or that its control group grants if that is less."""
     there = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    granted = math.inf
-    for file in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            granted = float(int((Path("/sys/fs/cgroup") / file).read_text()))
-            break
-        except (OSError, ValueError):  # missing, or "max"
-            continue
-    return min(there, granted)
+    return min(there, control_group("memory.max", "memory/memory.limit_in_bytes"))
 
 
 SOURCE_VERSION = "0.1.0"
@@ -76,20 +91,11 @@ def usable_cores() -> float:
 
 def _quota() -> float:
     """Cores that the control group grants (of version 2 or 1); infinite if it does not say."""
-    group = Path("/sys/fs/cgroup")
     try:
-        quota, period = (group / "cpu.max").read_text().split()
+        quota, period = map(float, (CONTROL_GROUP / "cpu.max").read_text().replace("max", "inf").split())
     except (OSError, ValueError):
-        try:
-            quota = (group / "cpu/cpu.cfs_quota_us").read_text()
-            period = (group / "cpu/cpu.cfs_period_us").read_text()
-        except OSError:
-            return math.inf
-    try:
-        granted = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):  # "max"
-        return math.inf
-    return granted if granted > 0 else math.inf
+        quota, period = control_group("cpu/cpu.cfs_quota_us"), control_group("cpu/cpu.cfs_period_us")
+    return quota / period if quota > 0 and 0 < period < math.inf else math.inf
 
 
 def install_command(extra: str) -> str:

@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ludus.data.trees import Array, IntArray
 from ludus.system.arrays import ArrayCutter, bytes_of
+from ludus.system.machine import memory_info
 
 ALIGNMENT = 64
 """Arrays start on a cache line of their own, so that two writers never share one."""
@@ -62,7 +62,8 @@ class Region:
         self._reserve([(array.ctypes.data - begin, array.nbytes) for array in arrays if array.nbytes])
 
     def _reserve(self, pieces: list[tuple[int, int]]) -> None:
-        num_bytes, available = sum(size for _, size in pieces), _available_bytes()
+        num_bytes = sum(size for _, size in pieces)
+        available = memory_info().get("MemAvailable", math.inf)
         if num_bytes > available:  # the kernel would hand out pages until it has to kill processes
             raise _too_much(num_bytes, f"{available / 2**20:.0f} MiB are free")
         try:
@@ -88,15 +89,6 @@ def _too_much(num_bytes: int, why: str) -> MemoryError:
         f"cannot reserve {num_bytes / 2**20:.0f} MiB of shared memory ({why}): lower actor.num_tables, "
         "actor.unroll_length or learner.buffer_size, or give the machine more"
     )
-
-
-def _available_bytes() -> float:
-    """Memory that is available without swapping; infinite if the system does not say."""
-    try:
-        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        return 1024 * int(fields["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        return math.inf
 
 
 def _anonymous_file() -> int:

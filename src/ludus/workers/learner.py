@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.models.policy import with_own_memory
 from ludus.store.model_pool import ModelPool
+from ludus.store.model_storage import ModelCache
 from ludus.workers.buffer import Buffer, statistics_of
 from ludus.workers.buffer_worker import teacher_of
 from ludus.workers.config import LearnerConfig
@@ -42,7 +43,7 @@ class Learner:
         buffers: Mapping[str, Buffer],
         pools: tuple[SlotPool, ...],
         weights: WeightStore,
-        models: ModelPool,
+        models: ModelPool | ModelCache,
         budget: int,
         configured: Configured,
         spent: int = 0,
@@ -65,9 +66,15 @@ class Learner:
         self._initial = {player: trained.weights() for player, trained in players.items()}
         self.present: NDArray[np.bool_] | None = None
         """By place of an actor: whether it is taken; None: all are."""
+        self.own_actors: NDArray[np.bool_] | Literal[True] = True
+        """By place: whether its actor plays for this rank."""
         self._ranks = ranks
         self.others: OtherRanks | None = None
         """Of rank 0: the other ranks."""
+        self.decisions_elsewhere: Callable[[], int] = lambda: 0
+        """Decisions of players that have learners of their own."""
+        self.waiting_elsewhere: Callable[[], NDArray[np.bool_]] | None = None
+        """By place: whether its actor waits for another learner."""
         self._left_out = {player: LeftOut() for player in players}
         """By player: decisions left out in this rank since its last update."""
         self._of_taken: dict[str, dict[str, float]] = {player: {} for player in players}
@@ -75,7 +82,8 @@ class Learner:
     @property
     def decisions(self) -> int:
         """Decisions that all players have trained on, including those that have left."""
-        return self._spent + sum(trained.decisions for trained in self.players.values())
+        own = sum(trained.decisions for trained in self.players.values())
+        return self._spent + own + self.decisions_elsewhere()
 
     @property
     def progress(self) -> float:
@@ -85,10 +93,10 @@ class Learner:
     def step(self) -> Progress:
         """Train every player that has a batch, once, publish its new weights, and free the slots. It is idle if no
         batch is ready; `Actor.step` unblocks it."""
-        status = self.buffer_status()
-        if self.others is not None:
-            status = joined([status, *self.others.statuses()])
-        parts = {player: self._part(player, status) for player in self._ready(status)}
+        statuses = [self.buffer_status(), *(self.others.statuses() if self.others is not None else ())]
+        status = joined(statuses)
+        all_known = len(statuses) == self._ranks.count
+        parts = {player: self._part(player, status) for player in self._ready(status, all_known)}
         if parts and self.others is not None:
             self.others.order(Train(parts))
         return self.train(parts)
@@ -121,10 +129,11 @@ class Learner:
         return BufferStatus(
             decisions={player: buffer.ready for player, buffer in self.buffers.items()},
             held_up={player: buffer.held_up().tolist() for player, buffer in self.buffers.items()},
+            present=[] if self.present is None else (self.present & self.own_actors).tolist(),
             preparing=[player for player, buffer in self.buffers.items() if buffer.is_preparing],
         )
 
-    def _ready(self, status: BufferStatus) -> list[str]:
+    def _ready(self, status: BufferStatus, all_known: bool) -> list[str]:
         """The players to train now: those with a full batch in the asynchronous schedule; otherwise, once every actor
         waits, those that the actors wait for. With several players, actors may wait for different ones."""
         found = [
@@ -134,11 +143,13 @@ class Learner:
         ]
         held_up = {player: np.array(actors) for player, actors in status.held_up.items()}
         waiting = np.any(list(held_up.values()), axis=0)
+        if self.waiting_elsewhere is not None:
+            waiting = waiting | self.waiting_elsewhere()
         for player in status.preparing:  # the buffer worker will soon be done
             del held_up[player]
         if found:
             return found + self._overtaken(found, held_up)
-        if not (waiting.all() if self.present is None else waiting[self.present].all()):
+        if not all_known or not (waiting[status.present] if status.present else waiting).all():
             return []
         return [player for player, actors in held_up.items() if actors.any()]
 
@@ -230,13 +241,14 @@ class Learner:
         return with_own_memory(batch, trained.policies[kind].state_arrays, self._pools[kind].layout.state)
 
     def publish(self, player: str) -> None:
-        if self._ranks.rank == 0:
+        """Publish the weights to the actors of this node, on which one rank does so for all."""
+        if self._ranks.local_rank == 0:
             trained = self.players[player]
             self._weights.publish(trained.model, trained.weights())
 
     def publish_teachers(self) -> None:
         """Publish the teachers, which never change, for the buffer worker."""
-        if self._ranks.rank == 0:
+        if self._ranks.local_rank == 0:
             for player, trained in self.players.items():
                 self._weights.publish(ModelId(teacher_of(player), 0, 0), trained.teacher_weights())
 
@@ -252,6 +264,7 @@ class Learner:
         return LearnerProgress(player, trained.incarnation, trained.step, trained.decisions)
 
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
+        assert isinstance(self._models, ModelPool)  # rank 0 sees the run folder
         put_into_pool(self._models, self.players[player], parent)
         return self.report(player)
 

@@ -29,10 +29,13 @@ class ReportResult(Request, frozen=True, tag="report"):
 
 
 class VoidMatch(Request, frozen=True, tag="void_match"):
-    """A table of the match was lost, so that it ends without a result. Answered when that is on disk."""
+    """The match ends without a result: a table of it was lost, or a model of it could not be had. Answered when that
+    is on disk."""
 
     match_id: int
     reason: str
+    kind: str = "game_lost"
+    """game_lost or models_unreachable."""
 
 
 class FindFrozen(Request, frozen=True, tag="find_frozen"):
@@ -44,7 +47,7 @@ class Failed(Request, frozen=True, tag="failed"):
 
     reason: str
     kind: str = "worker_crash"
-    """env_crash, worker_crash, damaged_model or disk."""
+    """env_crash, worker_crash, damaged_model, models_unreachable or disk."""
 
 
 class Stopping(Request, frozen=True, tag="stopping"):
@@ -171,10 +174,12 @@ class Launch(msgspec.Struct, frozen=True):
     parent: int
     rendezvous: str = ""
     """Address at which the ranks of the learner find each other, if there are several."""
-    rank_fds: tuple[int, ...] = ()
-    """Of rank 0: sockets to the other ranks; else the socket to rank 0."""
+    learns: str = ""
+    """Of a learner: the only player that it trains; "" for all."""
     roles: dict[str, Any] = {}
     """By role, encoded: its model, algorithm and learner as they are now, if it has its own."""
+    models: str = ""
+    """The address of the run's models, if the worker does not see the run folder."""
     code: str = CODE
 
 

@@ -12,7 +12,7 @@ from ludus.data.records import ModelId
 from ludus.data.specs import ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, allocate, put
 from ludus.models.policy import Acted
-from ludus.store.model_pool import ModelPoolError
+from ludus.store.model_pool import ModelPoolError, ModelsUnreachable
 from ludus.workers.inference import ActingRows, Group, Inference, InferenceResult
 from ludus.workers.worker import IDLE, Progress
 
@@ -36,7 +36,7 @@ class InferenceFailed(RuntimeError):  # noqa: N818
     """The policy worker failed on the rows of this actor."""
 
 
-FAILURES: tuple[type[Exception], ...] = (InferenceFailed, ModelPoolError)
+FAILURES: tuple[type[Exception], ...] = (InferenceFailed, ModelPoolError, ModelsUnreachable)
 """Errors that an actor is told of: unreadable weights are not the fault of its rows."""
 
 
@@ -216,7 +216,8 @@ class RequestArea:
 
     def done(self, failure: Exception | None = None) -> None:
         """Mark the request as answered or failed, after the answer is written."""
-        self._failure[0] = 0 if failure is None else 1 + isinstance(failure, ModelPoolError)
+        fits = [number for number, kind in enumerate(FAILURES) if isinstance(failure, kind)]
+        self._failure[0] = 0 if failure is None else 1 + max(fits, default=0)
         if failure is not None:
             self._error[0] = f"{type(failure).__name__}: {failure}".encode()[:ERROR_BYTES]
         self._answered[0] = self._asked[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from game_servers import eventually
+from processes import is_gone
 
 from ludus.games.remote.outside_program import OutsideProgram, ProgramConfig
 
@@ -40,13 +41,6 @@ def started(tmp_path: Path, told: list[str]) -> Iterator[Start]:
     yield start
     for program in running:
         program.close()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_missing_file_is_named_before_anything_starts(tmp_path: Path) -> None:
@@ -102,11 +96,11 @@ def test_it_ends_with_all_that_it_has_started(started: Start, tmp_path: Path) ->
     program = started(text)
     assert eventually((tmp_path / "child").exists)
     child = int((tmp_path / "child").read_text())
-    assert alive(child)
+    assert not is_gone(child)
     program.close()
-    assert not alive(child)
+    assert is_gone(child)
     assert program.pid is not None
-    assert not alive(program.pid)
+    assert is_gone(program.pid)
 
 
 def test_its_log_does_not_grow_without_end(started: Start, tmp_path: Path) -> None:

@@ -45,20 +45,13 @@ def policy_output(policy: Policy, observation: Tree, legal: Tree, state: Tree, a
     def in_time(tree: Tree) -> Tree:
         return {name: array.reshape(*leading, *array.shape[1:]) for name, array in tree.items()}
 
-    never, nothing = np.zeros(leading, np.bool_), np.zeros(leading, np.float32)
+    never = np.zeros(leading, np.bool_)
     batch = Batch(
         observation=in_time(observation),
         legal=in_time(legal),
         action=in_time(action),
-        log_prob=np.zeros((*leading, len(action)), np.float32),
-        value=nothing,
-        reward=nothing,
-        elapsed=np.ones(leading, np.int64),
-        over=never,
         valid=~never,
-        follows=never,
         first=never,
-        version=np.zeros(leading, np.int64),
         state=state,
     )
     with torch.inference_mode():

@@ -8,7 +8,6 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import Connection
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from ludus.data.specs import GameSpec
 from ludus.games.game import Actions, NewArray, StrategyView, TableView, allocate_actions
 from ludus.games.isolation import boot
+from ludus.system.guard import descendants
 from ludus.system.process import ENDING_S, GuardedProcess
 
 _TAIL = 8192  # bytes at the end of the log that are searched for the last words
@@ -216,7 +216,7 @@ class HostProcess(GuardedProcess):
 
     def memory_mb(self) -> float:
         """Resident memory of the host and everything that it has started."""
-        return sum(_resident_bytes(pid) for pid in _below(self.pid)) / 2**20
+        return sum(_resident_bytes(pid) for pid in descendants(self.pid)) / 2**20
 
     def trim_log(self) -> None:
         """Empty the log if it is long."""
@@ -263,14 +263,6 @@ def _environment(python: str | None) -> dict[str, str]:
         for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
             found.pop(name, None)
     return found
-
-
-def _below(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in task.read_text().split():
-                yield int(child)
-                yield from _below(int(child))
 
 
 def _resident_bytes(pid: int) -> int:

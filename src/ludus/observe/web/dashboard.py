@@ -23,11 +23,11 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ludus.observe.view import RunView, ViewError
-from ludus.observe.web.page_server import confined
+from ludus.observe.web.page_server import file_route
 
 STATIC = Path(__file__).parent / "static"
 LOOK_EVERY_S = 2.0
@@ -35,7 +35,6 @@ IDLE_AFTER_S = 10.0
 """Seconds without a viewer after which the folder is no longer read."""
 TELL_EVERY_S = 0.5
 KEEP_ALIVE_S = 15.0
-MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
 
 class Dashboard:
@@ -61,12 +60,12 @@ class Dashboard:
         self._thread.start()
         self.app = Starlette(
             routes=[
-                Route("/", _static),
+                Route("/", file_route(STATIC / "index.html")),
                 Route("/data/matches", self._matches),
                 Route("/data/{name:path}", self._document),
                 Route("/replays/{name}", self._replay),
                 Route("/events", self._events),
-                Route("/{name}", _static),
+                *(Route(f"/{file.name}", file_route(file)) for file in STATIC.iterdir() if file.suffix != ".LICENSE"),
             ]
         )
 
@@ -191,11 +190,3 @@ class Dashboard:
                 await asyncio.sleep(TELL_EVERY_S)
         finally:
             self._viewers -= 1
-
-
-async def _static(request: Request) -> Response:
-    name = request.path_params.get("name", "index.html")
-    path = confined(STATIC, name)
-    if path is None or path.suffix not in MEDIA_TYPES:
-        return PlainTextResponse(f"there is no {name!r} here", 404)
-    return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers={"cache-control": "no-cache"})

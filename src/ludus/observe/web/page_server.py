@@ -20,6 +20,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ludus.system.network import is_loopback
+
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 SIGN_IN = "/sign-in"
 """The path to which the login form sends the token."""
@@ -67,7 +69,7 @@ class PageAccess:
     @property
     def is_local(self) -> bool:
         """Only this machine reaches it."""
-        return self.host == "localhost" or _is_loopback(self.host)
+        return is_loopback(self.host)
 
     def knows(self, host_header: str) -> bool:
         """Whether a request was meant for this server. Ports are not looked at: they may be forwarded."""
@@ -164,19 +166,9 @@ def file_route(path: Path) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint that sends a file."""
 
     async def give(_: Request) -> Response:
-        return FileResponse(path)
+        return FileResponse(path, headers={"cache-control": "no-cache"})
 
     return give
-
-
-def confined(root: Path, *parts: str) -> Path | None:
-    """The file of these parts in `root`; None if there is none, or if it is elsewhere by `..` or a link."""
-    try:
-        root = root.resolve(strict=True)
-        found = root.joinpath(*parts).resolve(strict=True)
-    except (OSError, ValueError):  # ValueError: a null byte in a name
-        return None
-    return found if found.is_file() and found.is_relative_to(root) else None
 
 
 def known_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -246,10 +238,6 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_loopback(name: str) -> bool:
-    return _is_address(name) and ipaddress.ip_address(name).is_loopback
-
-
 class PageServer:
     """Listens when it is made and serves from `start` until `close`."""
 
@@ -293,18 +281,8 @@ def _shown_host(host: str) -> str:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except socket.gaierror as error:
-        raise OSError(error.errno, f"cannot serve a page there: {error.strerror}", f"host {host}") from None
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(128)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        listening.close()
         place = f"{host} port {port}"
         raise OSError(error.errno, f"cannot serve a page there: {error.strerror}", place) from None
-    return listening

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,8 +13,7 @@ from ludus.data.trees import Array
 from ludus.experiment import Experiment
 from ludus.runtime.assemble import smallest_batch
 from ludus.runtime.coordinator import Coordinator
-from ludus.runtime.faults import Fault
-from ludus.runtime.launcher import LocalLauncher, SpawnOrder
+from ludus.runtime.launcher import LEARNER, LocalLauncher, SpawnOrder
 from ludus.runtime.processes import STEPS_PER_SHARE, ProcessWorkers, local_training
 from ludus.runtime.ray.connection import Taken
 from ludus.runtime.ray.node_agent import LayOut, News
@@ -66,6 +65,7 @@ class ClusterLauncher(LocalLauncher):
         self._order: LayOut | None = None
         self._epoch = 0
         self._team: tuple[RemoteTeam, SpawnOrder] | None = None
+        self._rank_address = ""
         self._counted = Counters()
         self._closed = False
         self._nodes = NodePool(experiment, folder, self._take_in, taken)
@@ -91,29 +91,37 @@ class ClusterLauncher(LocalLauncher):
         self._team = None
         lost = ""
         for _ in range(TRIES):
-            if self._learner is None or self._learner.lost is not None:
-                self._nodes.start_learner()
-            assert self._learner is not None
-            self._order = LayOut(dict(players), num_slots, None, sorted(taken)[: self.room], self._roles)
+            count = len(self.parts.learners)
+            if len(self._ranks) != count or any(node.lost is not None for node in self._ranks):
+                self._nodes.start_learner(count)
+            names = [node.name for node in self._ranks]
+            self._order = LayOut(dict(players), num_slots, names, "", sorted(taken)[: self.room], self._roles)
             try:
-                self._lay_out_node(self._learner)
+                for node in dict.fromkeys(self._ranks):
+                    self._lay_out_node(node)
+                for node in dict.fromkeys(self._ranks):
+                    self._introduce(node)
                 self._lay_out_new_nodes()
                 return
             except NodeLost as error:
                 lost = str(error)
-        raise TrainingFailed(f"the learner's node was lost {TRIES} times, at last: {lost}")
+        raise TrainingFailed(f"a node of the learner was lost {TRIES} times, at last: {lost}")
 
     def _lay_out_node(self, connection: NodeConnection) -> None:
         assert self._order is not None
-        assert self._learner is not None
-        is_learner = connection is self._learner
-        where = None if is_learner else self._learner.name
-        connection.call("lay_out", msgspec.structs.replace(self._order, learner_node=where))
-        if not is_learner:
-            self._learner.call("know", connection.name)
+        connection.call("lay_out", msgspec.structs.replace(self._order, here=connection.name))
+        if connection not in self._ranks:
+            self._introduce(connection)
         if self.parts.paused[0]:
             connection.call("pause", True)
         connection.layout = self._layout
+
+    def _introduce(self, connection: NodeConnection) -> None:
+        """Let a node get the weights that it does not have: of rank 0, or of the learners of other players."""
+        known = dict.fromkeys(self._ranks) if self.parts.per_player else self._ranks[:1]
+        for node in known if self.parts.per_player or connection not in self._ranks else ():
+            if node is not connection:
+                node.call("know", connection.name)
 
     def _lay_out_new_nodes(self) -> None:
         """Lay out the nodes that have joined since as the others."""
@@ -132,13 +140,21 @@ class ClusterLauncher(LocalLauncher):
                 self._drop(connection, f"node {connection.node.name} cannot take part: {error}")
 
     def reserve(self, places: Iterable[int]) -> None:
-        if self._learner is not None:
+        for place in places:
             with suppress(NodeLost):
-                self._learner.call("reserve", list(places))
+                for node in self._nodes_of(place):
+                    node.call("reserve", [place])
+
+    def lose_learner(self, player: str) -> None:
+        super().lose_learner(player)
+        self._ask(self._ranks[self.parts.players.index(player)], "lose_learner", player)
+
+    def can_restart_learner(self, player: str) -> bool:
+        return self._ranks[self.parts.players.index(player)].lost is None
 
     def left(self, index: int) -> None:
-        if self._learner is not None:
-            self._ask(self._learner, "absent", index)
+        for node in self._nodes_of(index):
+            self._ask(node, "absent", index)
 
     def pause(self, paused: bool) -> None:
         super().pause(paused)
@@ -157,8 +173,13 @@ class ClusterLauncher(LocalLauncher):
     # --- room ---
 
     @property
-    def _learner(self) -> NodeConnection | None:
-        return self._nodes.learner
+    def _ranks(self) -> list[NodeConnection]:
+        """By rank of the learner, its node."""
+        return self._nodes.ranks
+
+    def _nodes_of(self, actor: int) -> list[NodeConnection]:
+        """The nodes of the learners, or the rank, that this actor plays for."""
+        return list(dict.fromkeys(self._ranks[one] for one in self.parts.learners_of(actor))) if self._ranks else []
 
     @property
     def room(self) -> int:
@@ -168,7 +189,7 @@ class ClusterLauncher(LocalLauncher):
         if index >= self.parts.num_places:
             return True
         self._lay_out_new_nodes()
-        return self._find_room() is not None
+        return self._find_room(index) is not None
 
     def _ready(self) -> list[NodeConnection]:
         """Nodes on which workers can be started now."""
@@ -178,14 +199,11 @@ class ClusterLauncher(LocalLauncher):
             if connection.layout == self._layout and connection.lost is None
         ]
 
-    def _find_room(self) -> NodeConnection | None:
-        """The learner's node first, since nothing has to travel there, then the emptiest."""
+    def _find_room(self, actor: int) -> NodeConnection | None:
+        """A node of its learners first, since less has to travel there, then the emptiest."""
         free = [connection for connection in self._ready() if len(connection.actors) < connection.num_slots]
-        return max(
-            free,
-            key=lambda connection: (connection is self._learner, connection.num_slots - len(connection.actors)),
-            default=None,
-        )
+        near = self._nodes_of(actor)
+        return max(free, key=lambda one: (one in near, one.num_slots - len(one.actors)), default=None)
 
     # --- workers ---
 
@@ -196,7 +214,19 @@ class ClusterLauncher(LocalLauncher):
             for connection in self._ready():
                 self._join_team(connection)
             return self._team[0]
-        return self._start(self._learner if order.index > self.parts.num_places else self._find_room(), order)
+        if order.index < self.parts.num_places:
+            return self._start(self._find_room(order.index), order)
+        if order.learns:
+            return self._start(self._ranks[order.index - self.parts.learners.start], order)
+        leader, *others = self._ranks
+        if order.name == LEARNER and others:
+            self._rank_address = ""
+            with suppress(NodeLost):  # then no rank can start, for the same reason
+                self._rank_address = leader.call("open_rendezvous", {*others} == {leader})
+        rank = order.index - self.parts.learners.start
+        with_leader = order.index not in self.parts.learners or not self._rank_address
+        order = msgspec.structs.replace(order, rendezvous=self._rank_address)
+        return self._start(leader if with_leader else self._ranks[rank], order)
 
     def _join_team(self, connection: NodeConnection) -> None:
         assert self._team is not None
@@ -221,7 +251,6 @@ class ClusterLauncher(LocalLauncher):
             epoch,
             lambda one: self._end(connection, order.index, one),
             connection=connection,
-            uses_models=order.index <= self.parts.num_places,
             team=team,
         )
         with self._nodes.lock:
@@ -229,9 +258,9 @@ class ClusterLauncher(LocalLauncher):
         if is_actor:
             connection.actors.add(order.index)
         try:
-            if is_actor and connection is not self._learner:
-                assert self._learner is not None
-                self._learner.call("admit", order.index, epoch, connection.name)
+            for node in self._nodes_of(order.index) if is_actor else ():
+                if node is not connection:
+                    node.call("admit", order.index, epoch, connection.name)
             patience_s = 2 * self._silent_after_s + 60
             process.started(connection.call("spawn", order, epoch, patience_s=patience_s))
         except (NodeLost, PeerLost) as lost:
@@ -247,16 +276,9 @@ class ClusterLauncher(LocalLauncher):
         self._ask(connection, "kill", process.name, process.epoch)
         if index < self.parts.num_places:
             connection.actors.discard(index)
-            if connection is not self._learner and self._learner is not None:
-                self._ask(self._learner, "refuse", index)
-
-    def look(self) -> Sequence[tuple[str, Fault]]:
-        super().look()
-        return [
-            (connection.node.name, Fault("model_not_kept", why))
-            for connection in self._nodes.connections
-            for why in connection.troubles()
-        ]
+            for node in self._nodes_of(index):
+                if node is not connection:
+                    self._ask(node, "refuse", index)
 
     def _drop(self, connection: NodeConnection, why: str) -> None:
         connection.give_up(why)
@@ -300,8 +322,11 @@ class ClusterLauncher(LocalLauncher):
             dropped = self._counted.since((connection.name, actor, "dropped"), [news.dropped_reward[actor]])
             parts.dropped_reward[actor] += dropped[0]
             parts.present[actor] = news.present[actor]
-        if news.learner_times:
-            parts.learner_times[...] = news.learner_times
+        for channel, times in news.learner_times.items():
+            parts.learner_times[channel] = times
+        for number, generation in news.generations.items():
+            parts.generations[number] = generation
+        if news.buffer_times:
             parts.buffer_times[...] = news.buffer_times
         parts.inference_counters += self._counted.since((connection.name, "inference"), news.inference)
         if isinstance(self.inference, ClusterStatistics):

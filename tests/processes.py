@@ -1,0 +1,41 @@
+"""Processes as tests look at them from outside, and waiting for something to happen."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def wait_until(happened: Callable[[], object], what: str = "it", most_s: float = 60.0) -> None:
+    deadline = time.monotonic() + most_s
+    while not happened():
+        assert time.monotonic() < deadline, f"waited {most_s:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, whether or not its parent has noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def descendants(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+    children = [int(child) for child in found]
+    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def workers(pid: int, role: str) -> list[int]:
+    """Worker processes of a controller, by their role."""
+    return [child for child in descendants(pid) if f'"role":"{role}"' in command_of(child)]
