@@ -141,6 +141,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         example="gamecore:1v1",
         description="Honor of Kings, 1v1 and 3v3, on a gamecore server of yours. Not tried with the game.",
         needs="a gamecore server of yours",
+        critic_state=True,
     ),
     "pysc2": Adapter(
         source="ludus.games.adapters.pysc2:PySC2",
@@ -150,6 +151,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         example="pysc2:MoveToBeacon",
         description="StarCraft II: mini-games with one seat, ladder maps with two. Needs the game itself.",
         needs="the game itself",
+        critic_state=True,
     ),
     "microrts": Adapter(
         source="ludus.games.adapters.microrts:MicroRTS",

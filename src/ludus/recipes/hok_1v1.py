@@ -21,7 +21,7 @@ def experiment() -> Experiment:
     main = Role(matchmaking=matchmaking, promotion=BySteps(every=150_000), snapshot_weights="average")
     return Experiment(
         name="hok_1v1",
-        game=Gamecore(mode="1v1", server=server or "stand_in", max_frames=frames, full_critic=True),
+        game=Gamecore(mode="1v1", server=server or "stand_in", max_frames=frames, critic_state=True),
         budget=300_000,
         model=ActorCritic(hidden=(64, 64), activation="relu", central_critic=True, value_normalisation=True),
         algorithm=PPO(gamma=0.995, lambda_=0.95, clip=0.2, entropy=Linear(start=0.01, end=0.003)),

@@ -66,7 +66,7 @@ def test_keeps_the_promises_of_a_game(server: Any, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["1v1", "3v3"])
 def test_the_stand_in_keeps_the_promises_of_a_game(mode: Any) -> None:
-    source = Gamecore(mode=mode, server="stand_in", max_frames=90, full_critic=True)
+    source = Gamecore(mode=mode, server="stand_in", max_frames=90, critic_state=True)
     assert isinstance(source, NeedsMore)
     assert source.missing(4) == []
     report = check_game(source, episodes=3, tables=4, max_steps=60, bot_seconds=0.5)
@@ -76,7 +76,7 @@ def test_the_stand_in_keeps_the_promises_of_a_game(mode: Any) -> None:
 @pytest.mark.parametrize("mode", ["1v1", "3v3"])
 def test_a_battle_is_the_same_in_memory_and_through_server_simulator_and_bridge(server: Any, mode: Any) -> None:
     """Features, masks, rewards, score and what the critic sees; 3v3 masks come from a result that is never sent."""
-    own = {"max_frames": 45, "full_critic": True, "observation_size": num_features(mode)}
+    own = {"max_frames": 45, "critic_state": True, "observation_size": num_features(mode)}
     line_ups = {"heroes": ((112,), ("111:80108",)) if mode == "1v1" else ((157, 174, 167), (110, 111, 112))}
     _, source = server(mode, seed=5, options=own | line_ups)
     memory = Gamecore(mode=mode, server="stand_in", common_ai_bot=False, **own, **line_ups).tables(1)

@@ -36,7 +36,7 @@ PUBLISHED = PySC2(
     map_name="Simple64",
     interface="raw",
     inputs="published",
-    opponent_view=True,
+    critic_state=True,
     max_units=16,
     max_delay=8,
     raw_resolution=32,
@@ -212,7 +212,7 @@ def test_ratings_are_shown_and_races_sometimes_hidden() -> None:
     [
         ({"map_name": "MoveToBeakon"}, "no map 'MoveToBeakon'; did you mean 'MoveToBeacon'"),
         ({"map_name": "MoveToBeacon", "opponent": Computer()}, "is for one player"),
-        ({"map_name": "Simple64", "opponent": Computer(), "opponent_view": True}, "opponent_view needs a second seat"),
+        ({"map_name": "Simple64", "opponent": Computer(), "critic_state": True}, "critic_state needs a second seat"),
         ({"map_name": "Simple64", "races": ("zerg", "zerg", "zerg")}, "3 races for 2 seats"),
         ({"map_name": "Simple64", "functions": ("select_larva",)}, "builtin_bots=false"),
     ],

@@ -204,7 +204,7 @@ def test_strategies_of_replays_are_what_their_players_built(game: Path, replay: 
         map_name="Simple64",
         interface="raw",
         inputs="published",
-        opponent_view=True,
+        critic_state=True,
         max_units=16,
         raw_resolution=64,
         screen=16,

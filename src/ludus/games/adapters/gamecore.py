@@ -93,7 +93,7 @@ class Gamecore(GameDefaults):
     common_ai_bot: bool = True
     """Whether the server's own player is a bot, `common_ai`, that can have either camp; an episode then begins with
     a decision to wait."""
-    full_critic: bool = False
+    critic_state: bool = False
     """Whether critics see the features of both camps' heroes and the state of the battle."""
     masks: bool = True
     """In 3v3, ask the library what is legal before it acts; without it every option counts as legal."""
@@ -193,7 +193,7 @@ class Gamecore(GameDefaults):
         )
 
     def _critic(self) -> dict[str, Vector]:
-        if not self.full_critic:
+        if not self.critic_state:
             return {}
         camps = 2 * self.heroes_a_camp * self.num_features
         return {"camps": Vector(size=camps), "state": Vector(size=len(self.state_scale))}
@@ -363,7 +363,7 @@ class Battle:
             observations[seat] = {"features": self._observation(hero["observation"])}
             if hero.get("legal"):
                 legal[seat] = self._source.legal(hero["legal"])
-        if self._source.full_critic:
+        if self._source.critic_state:
             self._seen[camp] = np.concatenate([one["features"] for one in observations.values()])
             own = [camp, 1 - camp]
             whole = self._seen[own].reshape(-1)

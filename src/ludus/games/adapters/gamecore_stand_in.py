@@ -236,7 +236,7 @@ class StandInTables(ArrayTables):
         observation["features"][tables, :, : seen.shape[-1]] = seen[:, :camps].reshape(*seats, -1)
         for head, mask in source.legal(flags(self.arena, battles)[:, :camps].reshape(*seats, -1)).items():
             self.view.legal[0][head][tables] = mask
-        if source.full_critic:
+        if source.critic_state:
             shown = np.zeros((*seen.shape[:3], source.num_features), np.float32)
             shown[..., : seen.shape[-1]] = seen
             shown[self._ai[tables]] = 0

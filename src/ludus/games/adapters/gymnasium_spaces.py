@@ -52,6 +52,12 @@ def observation_leaves(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
     return [Leaf(name or "observation", part, path, encode)]
 
 
+def array_leaf(value: Array) -> Leaf:
+    """The part for arrays like this one, for a value that has no space."""
+    part, encode = _box(value)
+    return Leaf("observation", part, (), encode)
+
+
 def observation_spec(leaves: list[Leaf]) -> ObservationSpec:
     return ObservationSpec(parts={leaf.name: leaf.part for leaf in leaves})
 

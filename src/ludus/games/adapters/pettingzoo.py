@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ludus.data.specs import CRITIC_PREFIX, ActionSpec, GameSpec, ObservationSpec, SeatKind
 from ludus.data.trees import Array, IntArray, Tree, allocate
-from ludus.games.adapters.gymnasium_spaces import ActionCodec, Leaf, observation_leaves, observation_spec
+from ludus.games.adapters.gymnasium_spaces import ActionCodec, Leaf, array_leaf, observation_leaves, observation_spec
 from ludus.games.adapters.pettingzoo_library import (
     HIDDEN_INFORMATION,
     ZERO_SUM,
@@ -26,7 +26,6 @@ from ludus.games.adapters.pettingzoo_library import (
     group_name,
     make_env,
     quiet,
-    state_space,
     team_of_each,
 )
 from ludus.games.game import Action, Actions, GameBatch, Observation, Seat, TableView, Turn
@@ -148,8 +147,13 @@ def _kinds(all_agents: Agents) -> tuple[tuple[SeatKind, ...], tuple[int, ...]]:
 
 
 def _state_leaves(env: Any, name: str) -> tuple[Leaf, ...]:
-    """The parts of the environment's state, for critics."""
-    leaves = observation_leaves(state_space(env, name))
+    """The parts of the state of an environment that has been reset, for critics."""
+    try:
+        state = env.state()
+    except (AttributeError, NotImplementedError) as error:
+        raise GameError(f"critic_state: {name} cannot tell its state(): {error or type(error).__name__}") from None
+    space = getattr(env, "state_space", None)
+    leaves = [array_leaf(np.asarray(state))] if space is None else observation_leaves(space)
     size = sum(array.size for leaf in leaves for array in _nothing(leaf).values())
     if size > MOST_STATE:
         raise GameError(f"critic_state: the state of {name} has {size:,} numbers; the limit is {MOST_STATE:,}")

@@ -130,7 +130,7 @@ class PySC2(GameDefaults):
     """Rating that a seat is shown, with published inputs; in datasets, that of the player of the replay."""
     hidden_race: float = 0.1
     """Share of the episodes in which a seat does not see which race its opponent asked for, with published inputs."""
-    opponent_view: bool = False
+    critic_state: bool = False
     """Show critics the other seat's observation and both scores, in games for two."""
     max_units: int = 0
     """Rows of the list of units, those on the screen or, with the raw interface, all; 0: no list."""

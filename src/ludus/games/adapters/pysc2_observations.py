@@ -111,7 +111,7 @@ class ObservationCodec:
             self.parts[EFFECTS] = Entities(maximum=MAX_EFFECTS, features=_EFFECT_FEATURES, types=_NUM_EFFECTS)
         self.critic: dict[str, Part] = {}
         """What only a critic sees: the other seat's observation, and both seats' scores."""
-        if source.opponent_view:
+        if source.critic_state:
             self.critic = {**self.parts, SCORES: Vector(size=2 * len(features.ScoreCumulative))}
 
     def write(self, rows: Mapping[str, Array], observation: Any, history: History | None = None) -> SeenUnits:

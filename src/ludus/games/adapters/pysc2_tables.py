@@ -37,8 +37,8 @@ def spec_of(source: PySC2) -> GameSpec:
     actions = FunctionCodec(source)
     if has_lobby(source) and set(actions.spec.heads) <= UNMARKED:
         raise GameError("built-in bots need a function that takes an argument; or set builtin_bots=false")
-    if source.opponent_view and seats == 1:
-        raise GameError("opponent_view needs a second seat: the computer's view cannot be observed")
+    if source.critic_state and seats == 1:
+        raise GameError("critic_state needs a second seat: the computer's view cannot be observed")
     loops = game_steps(source)
     observations = ObservationCodec(source)
     return GameSpec.symmetric(
