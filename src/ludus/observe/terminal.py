@@ -168,7 +168,9 @@ def league_table(
     else:
         add_numbers(table, "Elo", "games", "Nash", *(["layer"] if layers else []))
         by_role = roles if summary.role_scores else ()
-        add_numbers(table, *(f"as {role}" for role in by_role), *(f"% vs {opponent}" for opponent in opponents))
+        role_columns = tuple(f"as {role}" for role in by_role)
+        table.least += role_columns
+        add_numbers(table, *role_columns, *(f"% vs {opponent}" for opponent in opponents))
         table.caption = f"Elo with its 95 % interval, {summary.anchor} = 0."
         if most is None:
             table.caption += " Nash: share of the mixture of frozen players that none of them beats, by mean score."

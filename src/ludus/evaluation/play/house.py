@@ -21,7 +21,7 @@ from ludus.league.league import League
 from ludus.runtime.assemble import load_players
 from ludus.store.model_pool import UnknownModel, Variant
 from ludus.store.run_folder import RunFolder
-from ludus.workers.player_cache import SeatedPlayer, is_model_name
+from ludus.workers.player_cache import SeatedPlayer, is_model_name, played_weights
 
 BEST = "@best"
 
@@ -48,6 +48,12 @@ class Opponents:
             best = [f"{player}{BEST}" for player in learning if self._has(f"{player}{BEST}")]
             frozen = list(reversed(self._league.candidates.frozen()))
             return [*best, *learning, *frozen, *self._experiment.grouped_game.bots()]
+
+    def weights(self) -> dict[str, Variant | None]:
+        """The weights that each of them plays with; None for a bot."""
+        names = self.names()
+        with self._lock:
+            return {name: played_weights(self._league, self._folder.models, name, self._weights) for name in names}
 
     def seat(self, name: str) -> tuple[str, SeatedPlayer]:
         """A player, and what the ledger calls it. Raises ConfigError with the nearest name if there is none such."""

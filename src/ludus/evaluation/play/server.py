@@ -107,7 +107,7 @@ class PlayPage:
             "player": self._player,
             "seat": self._seat,
             "seats": spec.num_seats,
-            "players": self._house.opponents.names(),
+            "players": self._house.opponents.weights(),
             "real_time": self._house.view.real_time,
         }
 

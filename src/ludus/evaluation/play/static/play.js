@@ -57,7 +57,10 @@ async function begin() {
   const start = await ask("/start");
   document.title = `Ludus: ${start.game}`;
   at("title").textContent = start.game;
-  for (const name of new Set([start.player, ...start.players])) at("player").append(new Option(name));
+  for (const name of new Set([start.player, ...Object.keys(start.players)])) {
+    const weights = start.players[name];
+    at("player").append(new Option(weights ? `${name} (${weights})` : name, name));
+  }
   at("seat").append(new Option("any", ""));
   for (let seat = 0; seat < start.seats; seat++) at("seat").append(new Option(seat));
   at("player").value = start.player;

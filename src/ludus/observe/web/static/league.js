@@ -144,7 +144,8 @@ export function create(element, { source, fail }) {
     const rating = (place) => league.players[place].elo ?? -Infinity;
     const layer = new Map((layers ?? []).flatMap((one, number) => one.players.map((player) => [player, number])));
     const depth = (place) => layer.get(league.players[place].id) ?? Infinity;
-    if (order === "rating") places.sort((a, b) => rating(b) - rating(a) || a - b);
+    const group = (place) => rankedWith(league.players[place]);
+    if (order === "rating") places.sort((a, b) => group(a) - group(b) || rating(b) - rating(a) || a - b);
     if (order === "cluster") places.sort((a, b) => depth(a) - depth(b) || 0 || rating(b) - rating(a) || a - b);
     map.show(
       league.players.map((one) => one.id),
