@@ -15,8 +15,8 @@ ARGS ?=
 TEST_ENV := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 PYTEST := $(TEST_ENV) $(BIN)/pytest -n 3 --dist worksteal
 
-# Tests of what `make test` does not install: Ray, Atari, W&B offline and the pages in a browser.
-MORE := tests/cluster tests/browser tests/observe/test_wandb.py \
+# Tests of what `make test` does not install: Ray, Atari, W&B offline, Redis and the pages in a browser.
+MORE := tests/cluster tests/browser tests/observe/test_wandb.py tests/store/test_model_cache.py \
   tests/games/adapters/test_atari.py tests/recipes/test_atari_recipe.py
 
 .PHONY: help train test test-more test-all test-sc2 peers bench bench-league reference docs lint clean
@@ -25,7 +25,7 @@ MORE := tests/cluster tests/browser tests/observe/test_wandb.py \
 help:
 	@echo "make train     train a league on $(RECIPE) (RECIPE=name or file.py:name, ARGS='--set path=value')"
 	@echo "make test      the quick tests, a few minutes"
-	@echo "make test-more quick tests of Ray, Atari, W&B and the pages in a browser (needs chromium: apt install chromium)"
+	@echo "make test-more quick tests of Ray, Atari, W&B, Redis and the pages in a browser (apt install chromium redis-server)"
 	@echo "make test-all  every test, with other people's games (football: after ludus games --install football)"
 	@echo "make test-sc2  the tests of StarCraft II, in an environment of their own"
 	@echo "make bench     the benchmarks of the parts, then Ludus beside its peers (ARGS=--quick: a short look)"

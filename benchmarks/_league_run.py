@@ -27,7 +27,8 @@ from ludus.league import presets
 from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import load_weights
-from ludus.runtime.assemble import build_policies, new_league
+from ludus.runtime.assemble import new_league
+from ludus.runtime.networks import build_policies
 from ludus.runtime.serial import serial_training
 from ludus.store.model_pool import VARIANTS
 from ludus.store.run_folder import RunFolder

@@ -57,14 +57,14 @@ class Scales:
 
     def watch(self, training: Coordinator[SerialWorkers]) -> None:
         learner = training.learner
-        players = list(learner.players)
-        self._here, self._there = (SharedParts(training.experiment, players, 1, np.zeros) for _ in range(2))
+        roles = {player: training.league.players[player].role for player in learner.players}
+        self._here, self._there = (SharedParts(training.experiment, roles, 1, np.zeros) for _ in range(2))
         self._here.pools = learner._pools
         put = learner.put
 
         def noted(player: str, kind: int, slots: IntArray) -> None:
             pool = learner._pools[kind]
-            self._codes.append(self._here.code(players.index(player), kind, slots))
+            self._codes.append(self._here.code(list(roles).index(player), kind, slots))
             self.decisions += int(pool.num_decisions(slots).sum())
             arrays = (*pool.rows.values(), *pool.slots.values())
             self.whole_bytes += len(slots) * sum(array.nbytes for array in arrays) / pool.num_slots

@@ -147,7 +147,7 @@ def measure(recipe: str, seconds: float, folder: Path) -> Units:
         after = training.numbers()
         decisions = after["decisions"] - before["decisions"]
         played = training.league.matches.finished - matches
-        pools = new_pools(plain, len(training.learner.players))
+        pools = new_pools(plain, [training.league.players[one].role for one in training.learner.players])
         [first, *_] = training.learner.players.values()
         weights = first.weights()
     finally:

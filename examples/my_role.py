@@ -8,20 +8,27 @@ Most kinds of exploiter differ only in the model that they restart *from*, and t
 * adaptive-evolutionary: from its own snapshot that is nearly, but not quite, as good as the main player;
 * expert: from the newest snapshot of the main player;
 * cyclic: three lineages in turn, each continuing from its own latest snapshot.
+
+    ludus train examples/my_role.py:small_exploiter
+
+A role may also have its own model, algorithm and learner.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ludus import (
     PFSP,
+    PPO,
     ActorConfig,
+    ActorCritic,
     BySteps,
     ByWinRate,
     Candidates,
     EvaluationConfig,
     Experiment,
+    Impala,
     LeagueRules,
     LearnerConfig,
     Matchmaker,
@@ -31,7 +38,7 @@ from ludus import (
     SelfPlay,
 )
 from ludus.games import TicTacToe
-from ludus.league import LiveOrPast, Restart, Standing
+from ludus.league import FromStart, LiveOrPast, Restart, Standing
 
 
 def model_of(snapshot: str, candidates: Candidates) -> str | None:
@@ -105,5 +112,28 @@ def experiment() -> Experiment:
         learner=LearnerConfig(batch_size=512, minibatch_size=512, epochs=1, learning_rate=2e-3),
         # The choice of a restart also uses matches of main against the snapshots of the others.
         league=LeagueRules(roles=roles, decide_on="combined"),
+        evaluation=EvaluationConfig(opponents=("random",), past=1, episodes=128),
+    )
+
+
+def small_exploiter() -> Experiment:
+    """A large main player that learns by V-trace, and a small exploiter that learns by PPO on smaller batches."""
+    learner = LearnerConfig(batch_size=512, minibatch_size=512, epochs=1, learning_rate=1e-3)
+    main = Role(matchmaking=Mixture(branches=((0.5, SelfPlay()), (0.5, PFSP()))), promotion=BySteps(every=4_000))
+    small = replace(
+        exploiter(FromStart(), LiveOrPast(role="main", min_win_rate=0.1)),  # weights of main would not fit its network
+        model=ActorCritic(hidden=(32,)),
+        algorithm=PPO(),
+        learner=replace(learner, batch_size=256, minibatch_size=128, epochs=2, learning_rate=3e-3),
+    )
+    return Experiment(
+        name="small_exploiter",
+        game=TicTacToe(),
+        budget=32_000,
+        model=ActorCritic(hidden=(256, 256)),
+        algorithm=Impala(),
+        actor=ActorConfig(num_tables=128),
+        learner=learner,
+        league=LeagueRules(roles={"main": main, "small": small}),
         evaluation=EvaluationConfig(opponents=("random",), past=1, episodes=128),
     )

@@ -284,6 +284,17 @@ def test_a_value_is_read_by_the_type_of_its_field(path: str, value: Any, expecte
     assert through_json(changed) == changed
 
 
+def test_a_star_stands_for_every_key_of_a_mapping() -> None:
+    two = override(Tree(), "roles.+exploiter", {"batch_size": 8})
+    changed = apply_overrides(two, {"roles.*.batch_size": 16, "roles.*.clip": "2", "roles.main.clip": "3"})
+    assert {name: (role.batch_size, role.clip) for name, role in changed.roles.items()} == {
+        "main": (16, 3.0),
+        "exploiter": (16, 2.0),
+    }
+    with pytest.raises(ConfigError, match=r"roles\.main\.batch_size: expected int, got 'many'"):
+        override(two, "roles.*.batch_size", "many")
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [

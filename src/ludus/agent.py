@@ -21,7 +21,7 @@ from ludus.games.seat_rows import GameError, SeatRows
 from ludus.runtime.assemble import load_players, load_state
 from ludus.store.run_folder import RunFolder
 from ludus.workers.inference import ActingRows, Group, InlineInference
-from ludus.workers.player_cache import FixedPlayers, SeatedPlayer
+from ludus.workers.player_cache import FixedPlayers, SeatedPlayer, played_weights
 
 Weights = Literal["average", "live"]
 State = Tree  # the memory of an agent, one row per observation; empty for an agent without memory
@@ -54,7 +54,8 @@ def load_agent(
     folder = RunFolder.open(Path(run))
     now, league = load_state(folder)
     (seated,) = load_players(now, folder, league, [player], weights=weights, greedy=greedy).values()
-    return Agent(now, player, seated, seed=seed, seat=seat)
+    used = played_weights(league, folder.models, player, weights)
+    return Agent(now, player, seated, weights=used, seed=seed, seat=seat)
 
 
 class Agent:
@@ -67,10 +68,19 @@ class Agent:
     """
 
     def __init__(
-        self, experiment: Experiment, player: str, seated: SeatedPlayer, *, seed: int = 0, seat: Seat | None = None
+        self,
+        experiment: Experiment,
+        player: str,
+        seated: SeatedPlayer,
+        *,
+        weights: str | None = None,
+        seed: int = 0,
+        seat: Seat | None = None,
     ) -> None:
         self.player = player
         """Its name in the run."""
+        self.weights = weights
+        """The weights that it plays with, "live" or "average"; None for a bot."""
         self.spec: GameSpec = experiment.game.spec
         """The facts of the game that it plays."""
         self._bots = with_bots(experiment.game, experiment.bots).bots()
@@ -94,7 +104,8 @@ class Agent:
         return self._seated.model_name
 
     def __repr__(self) -> str:
-        return f"<Agent {self.player} ({self.model or 'bot'}) of {self.spec.name}>"
+        model = f"{self.model}, {self.weights} weights" if self.model else "bot"
+        return f"<Agent {self.player} ({model}) of {self.spec.name}>"
 
     def reset(self) -> None:
         """Forget everything: a new episode begins."""

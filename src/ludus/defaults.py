@@ -18,7 +18,7 @@ from ludus.algorithms.ppo import PPO
 from ludus.config import apply_overrides, override
 from ludus.data.game_tree import CHANCE, OVER, TreeState
 from ludus.data.schedules import Exponential, Linear
-from ludus.data.specs import GameSpec, Planes
+from ludus.data.specs import GameSpec, ObservationSpec, Planes
 from ludus.data.trees import put, take
 from ludus.experiment import Experiment
 from ludus.games.bots import RandomBot
@@ -83,6 +83,7 @@ def _played(game: GameSource, known: GameFacts, tables: int = 4, steps: int = 40
     spec, bot, rng = known.spec, RandomBot(), np.random.Generator(np.random.PCG64(0))
     team, kind_of = np.array(spec.teams), np.array(spec.seats)
     decisions, totals, sights, looks, simultaneous = [], [], set[bytes](), 0, False
+    seats_see = [ObservationSpec(parts=kind.observation.parts).arrays for kind in spec.kinds]  # critics see more
     with closing(game.tables(tables)) as batch:
         view, actions = batch.view, allocate_actions(spec, tables)
         acted, total = np.zeros((tables, spec.num_seats)), np.zeros((tables, spec.num_seats))
@@ -96,7 +97,8 @@ def _played(game: GameSource, known: GameFacts, tables: int = 4, steps: int = 40
                 if len(rows):
                     index = (rows, np.array(spec.column_of_seat)[seats])
                     put(tree, index, bot.act(batch, rows, seats, rng))
-                    seen = take(view.observation[kind], index)
+                    shown = {name: array for name, array in view.observation[kind].items() if name in seats_see[kind]}
+                    seen = take(shown, index)
                     sights |= {b"".join(array[row].tobytes() for array in seen.values()) for row in range(len(rows))}
                     looks += len(rows)
             simultaneous |= any(len(set(team[row])) > 1 for row in view.to_act)

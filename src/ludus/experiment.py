@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 from ludus.algorithms.algorithm import Algorithm
 from ludus.algorithms.ppo import PPO
 from ludus.config import ConfigError, override
-from ludus.config.annotations import field_hints, live_fields
+from ludus.config.annotations import describe, field_hints, live_fields, matches
 from ludus.data.checks import did_you_mean, require_in, require_one_of
 from ludus.data.schedules import LiveField
 from ludus.games.catalog import pointed_at_server
@@ -20,11 +21,12 @@ from ludus.games.isolation.isolated import Isolated, Isolation, isolate
 from ludus.games.outside_bots import with_bots
 from ludus.games.recording import innermost
 from ludus.games.seat_groups import SeatPolicies, group_seats
+from ludus.games.strategies import WithStrategies
 from ludus.league.matchmaking import SelfPlay
 from ludus.league.players import check_player_id
 from ludus.league.population import Population
 from ludus.league.promotion import BySteps
-from ludus.league.rules import EvaluationConfig, LeagueRules, Role, check_line_up
+from ludus.league.rules import OWN_PARTS, EvaluationConfig, LeagueRules, Role, check_line_up
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ChecksKind, ModelConfig
 from ludus.observe.metrics import MetricsOutput
@@ -33,7 +35,7 @@ from ludus.services.resources import UserService
 from ludus.store.model_storage import ModelStorage
 from ludus.system.arrays import Compression
 from ludus.workers.actor import ActorConfig
-from ludus.workers.config import LearnerConfig, Supervision
+from ludus.workers.config import OF_THE_RUN, LearnerConfig, Supervision
 from ludus.workers.worker import Middleware
 
 
@@ -43,6 +45,8 @@ class ClusterConfig:
 
     network_interface: str | None = None
     """Through which the learner's ranks talk to one another; None: the one that routes to the others."""
+    ranks_per_node: int | None = None
+    """Most ranks of the learner on one node, which gets as many as it has room for; None: one for each GPU or core."""
     most_actors: int | None = None
     """Most actors, those of nodes that join later included; None: twice as many as at the start, and 16 at least."""
     in_flight: int = 2
@@ -51,14 +55,16 @@ class ClusterConfig:
     """How trajectories are made smaller on their way between nodes."""
     shared_folder: bool = True
     """Nodes that see the run folder read models from it and write logs into it. False: none of them looks;
-    only the learner's node has to see it, and models are sent to the others."""
+    only the learner's node has to see it, and the others read models as `models.backend` says."""
     models_kept: int = 64
     """Frozen models in the cache of a node that does not see the run folder."""
     silent_after_s: float = 20.0
     """A node that has not answered for so long is given up: its matches are void, the others go on."""
 
     def __post_init__(self) -> None:
-        require_in(self, "[1, inf]", in_flight=self.in_flight, most_actors=self.most_actors)
+        require_in(
+            self, "[1, inf]", in_flight=self.in_flight, most_actors=self.most_actors, ranks_per_node=self.ranks_per_node
+        )
         require_in(self, "[1, inf]", silent_after_s=self.silent_after_s)
         require_in(self, "[4, inf]", models_kept=self.models_kept)
         require_one_of(self, get_args(Compression), compress=self.compress)
@@ -94,11 +100,14 @@ class Experiment:
     policies: SeatPolicies = "shared"
     """Which policy of its player acts for a seat."""
     model: ModelConfig = field(default_factory=ActorCritic)
-    """The network of every learning player."""
+    """The network of learning players whose role has none of its own."""
+    frozen_models: tuple[ModelConfig, ...] = ()
+    """Further networks, which frozen players from outside may have (`league.external`)."""
     algorithm: LiveField[Algorithm] = field(default_factory=PPO)
-    """How a batch becomes a loss."""
+    """How a batch becomes a loss, unless the role of the player has its own way."""
     actor: ActorConfig = field(default_factory=ActorConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    """Settings of the learner; a role may have its own of what does not belong to the whole run."""
     league: LeagueRules = field(default_factory=_main_only)
     evaluation: LiveField[EvaluationConfig] = field(default_factory=EvaluationConfig)
     middleware: tuple[Middleware, ...] = ()
@@ -137,7 +146,9 @@ class Experiment:
             raise ValueError(
                 f"game must be a game such as Kuhn(), or Lifted(YourGame) for a plain Game, got {self.game!r}"
             )
-        self._check_learning()
+        self._check_training()
+        for name, role in self.league.roles.items():
+            self._check_role(f"league.roles.{name}", name, role)
         self._check_tables()
         self._check_patience()
         for name in self.services:
@@ -146,26 +157,6 @@ class Experiment:
         if twice := {name for name in outputs if outputs.count(name) > 1}:
             raise ValueError(f"metrics: {', '.join(sorted(twice))} is named more than once")
         self._check_players()
-
-    def _check_learning(self) -> None:
-        """The algorithm and the network must fit the game and the learner."""
-        self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
-        for one in self.learner.recompute:
-            if one not in self.algorithm.recomputable:
-                able = ", ".join(self.algorithm.recomputable) or "none"
-                raise ValueError(
-                    f"learner.recompute: {type(self.algorithm).__name__} as it is set has no use for "
-                    f"recomputed {one}; of what can be recomputed it uses: {able}"
-                )
-        further = sorted({reward for kind in self.game.spec.kinds for reward in kind.rewards})
-        if further and not self.algorithm.takes_further_rewards:
-            raise ValueError(
-                f"{self.game.spec.name} has further rewards ({', '.join(further)}), which "
-                f"{type(self.algorithm).__name__} ignores; use AlphaStarGradient, or the game without them"
-            )
-        if isinstance(self.model, ChecksKind):
-            for kind in self.grouped_game.spec.kinds:
-                self.model.check(kind)
 
     def _check_tables(self) -> None:
         """Teams must share the episodes of a table, and matches the tables, equally."""
@@ -202,7 +193,63 @@ class Experiment:
         for name, role in self.league.roles.items():
             self._check_line_up(f"league.roles.{name}", role)
             if role.population is not None:
-                self._check_population(f"league.roles.{name}.population", role.population)
+                self.of_role(name)._check_population(f"league.roles.{name}.population", role.population)
+
+    def _check_training(self) -> None:
+        """The model and the algorithm fit the game, and the learner the algorithm."""
+        self.algorithm.check(self.grouped_game.spec.kinds)  # the spec says what is wrong with the policies
+        for one in self.learner.recompute:
+            if one not in self.algorithm.recomputable:
+                able = ", ".join(self.algorithm.recomputable) or "none"
+                raise ValueError(
+                    f"learner.recompute: {type(self.algorithm).__name__} as it is set has no use for "
+                    f"recomputed {one}; of what can be recomputed it uses: {able}"
+                )
+        further = sorted({reward for kind in self.game.spec.kinds for reward in kind.rewards})
+        if further and not self.algorithm.takes_further_rewards:
+            raise ValueError(
+                f"{self.game.spec.name} has further rewards ({', '.join(further)}), which "
+                f"{type(self.algorithm).__name__} ignores; use AlphaStarGradient, or the game without them"
+            )
+        for model in (self.model, *self.frozen_models):
+            if isinstance(model, ChecksKind):
+                for kind in self.grouped_game.spec.kinds:
+                    model.check(kind)
+
+    def _check_role(self, place: str, name: str, role: Role) -> None:
+        """What a role has of its own can be trained beside the others."""
+        for part, wanted in (("model", ModelConfig), ("algorithm", Algorithm), ("learner", LearnerConfig)):
+            own = getattr(role, part)
+            if own is not None and not matches(own, wanted):
+                raise ValueError(f"{place}.{part} must be a {describe(wanted)} or None, got {own!r}")
+        if isinstance(role.learner, LearnerConfig):
+            shared = (*OF_THE_RUN, *(("recompute",) if self.learner.buffer_worker else ()))
+            for setting in shared:
+                own, run = getattr(role.learner, setting), getattr(self.learner, setting)
+                if own != run:
+                    raise ValueError(
+                        f"{place}.learner.{setting} is {own!r}, but {setting} belongs to the whole run, whose "
+                        f"learner.{setting} is {run!r}: make the role's learner from the experiment's, as in "
+                        "dataclasses.replace(learner, learning_rate=1e-3)"
+                    )
+        view = self.of_role(name)
+        if view is not self:
+            try:
+                view._check_training()
+            except ValueError as error:
+                raise ValueError(f"{place}: {error}") from None
+
+    def of_role(self, role: str | None) -> Experiment:
+        """The experiment with the model, algorithm and learner that players of a role have; None: the experiment."""
+        rules = None if role is None else self.league.roles.get(role)
+        own = {} if rules is None else {part: getattr(rules, part) for part in OWN_PARTS}
+        if all(part is None for part in own.values()):
+            return self
+        view = copy.copy(self)  # it was checked with the whole, and shares the game that was built for it
+        for name, part in own.items():
+            if part is not None:
+                object.__setattr__(view, name, part)
+        return view
 
     def _check_patience(self) -> None:
         """An actor that waits for its game must not be taken for one that hangs."""
@@ -269,3 +316,12 @@ class Experiment:
         """The game as it is played: with bots from outside, and one kind of seat for each policy of a player."""
         game = self.game if self.isolation is None else isolate(self.game, self.isolation)
         return group_seats(with_bots(game, self.bots), self.policies)
+
+    @property
+    def measured_game(self) -> GameSource:
+        """The game in which players are measured outside of training: nobody is told which strategy to follow."""
+        return self.without_strategies().grouped_game
+
+    def without_strategies(self) -> Experiment:
+        """The same experiment in which nobody is told which strategy to follow (`WithStrategies`)."""
+        return replace(self, game=self.game.without()) if isinstance(self.game, WithStrategies) else self

@@ -204,7 +204,7 @@ def _resumed(folder: RunFolder, settings: Mapping[str, Any]) -> Plan:
     changed = apply_overrides(before, {path: value for path, value in settings.items() if path not in live})
     experiment = _checked(changed)
     _require_same_players(before, experiment)
-    named_before = [model for _, model, _ in starting.models_named(before)]
+    named_before = [model for _, model, _, _ in starting.models_named(before)]
     initial = starting.find_initial_models(experiment, folder.models, known=named_before)
     if now is not None and experiment != before:
         _require_replay(folder, initial.planned)

@@ -86,6 +86,7 @@ def test_the_league_shows_the_numbers_of_ludus_league(
     for one in expected["players"]:
         cells = rows[one["id"]]
         assert cells[1] == one["role"]
+        assert one["weights"] is None or one["weights"] in cells[0].split()
         assert elo(cells[2]) == pytest.approx(one["elo"], abs=0.51)
         low, high = one["elo_interval"]
         if high - low > 1:
@@ -95,14 +96,19 @@ def test_the_league_shows_the_numbers_of_ludus_league(
     said = page.locator(".panel", has_text="Players").first.inner_text()
     assert f"{expected['matches']['finished']} matches finished" in said
     assert f"{expected['matches']['void']} void" in said
-    ratings = [elo(cells[2]) for cells in table(page, "Players of the league")]
-    assert ratings == sorted(ratings, reverse=True)
-    page.get_by_role("button", name="Elo", exact=True).click()
-    assert [elo(cells[2]) for cells in table(page, "Players of the league")] == sorted(ratings)
+    averaged = any(one["weights"] == "average" for one in expected["players"])
+    for falls in (True, False):  # players with live weights are ranked apart from averaged ones
+        ranked: dict[bool, list[float]] = {}
+        for cells in table(page, "Players of the league"):
+            ranked.setdefault(averaged and "live" not in cells[0].split(), []).append(elo(cells[2]))
+        assert list(ranked) == ([False, True] if averaged else [False])
+        assert [sorted(group, reverse=falls) for group in ranked.values()] == list(ranked.values())
+        page.get_by_role("button", name="Elo", exact=True).click()
 
     # The heat map by its cursor: every pair tells the win rate of the league.
     names = [one["id"] for one in sorted(expected["players"], key=lambda one: -one["elo"])]
     place = {one["id"]: at for at, one in enumerate(expected["players"])}
+    label = {(one := row["id"]): f"{one} ({kind})" if (kind := row["weights"]) else one for row in expected["players"]}
     heat = page.locator(".heat canvas")
     heat.focus()
     page.keyboard.press("ArrowDown")
@@ -112,7 +118,7 @@ def test_the_league_shows_the_numbers_of_ludus_league(
         row, other = place[names[0]], place[names[column]]
         games, rate = expected["games"][row][other], expected["win_rates"][row][other]
         text = told.inner_text()
-        assert text.startswith(f"{names[0]} against {names[column]}: ")
+        assert text.startswith(f"{label[names[0]]} against {label[names[column]]}: ")
         if games < 10:
             assert text.endswith("have met too seldom")
         else:
@@ -130,7 +136,7 @@ def test_the_league_shows_the_numbers_of_ludus_league(
         page.keyboard.press("ArrowLeft")
     for other in clustered[1:]:
         page.keyboard.press("ArrowRight")
-        assert told.inner_text().startswith(f"{clustered[0]} against {other}: ")
+        assert told.inner_text().startswith(f"{label[clustered[0]]} against {label[other]}: ")
     for order in ("joined", "rating"):
         page.get_by_role("button", name=order, exact=True).click()
     assert page.locator(".lineage a").count() > len(names)

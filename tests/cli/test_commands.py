@@ -65,8 +65,11 @@ def test_the_tables_show_the_players(ludus: Ludus, trained_rps: Path) -> None:
     assert "matches issued" in out
     code, out, _ = ludus("eval", "mine", "--episodes", "32")
     assert code == 0
-    assert "main.1" in out
+    assert "Played with average weights." in out
     assert "scissors" in out
+    _, out, _ = ludus("eval", "mine", "main", "main.1", "--episodes", "32", "--weights", "live")
+    assert "main (live)" in out
+    assert "main.1 (average)" in out
 
 
 def test_a_game_with_one_seat_is_ranked_by_score(ludus: Ludus) -> None:

@@ -108,6 +108,7 @@ def test_a_run_compared_with_itself_is_even(run: Path, capsys: pytest.CaptureFix
     assert exit_code("compare", str(run), str(run), "--players", "2", "-n", "64", "--json") == 0
     compared = json.loads(capsys.readouterr().out)
     assert [len(one["players"]) for one in compared["runs"]] == [2, 2]
+    assert {weights for one in compared["runs"] for weights in one["weights"]} <= {"live", "average"}
     low, high = compared["performance_interval"]
     assert low <= 0 <= high
     assert (low, high) != (0, 0)

@@ -21,7 +21,7 @@ from ludus.config import encode
 from ludus.data.records import ModelId, PlayerAdded
 from ludus.lookup import find_experiment
 from ludus.models.policy import join_kinds, weights_of
-from ludus.runtime.assemble import build_policies
+from ludus.runtime.networks import build_policies
 from ludus.store.run_folder import RunFolder
 
 MODEL = ("model.hidden=16",)

@@ -65,7 +65,7 @@ def test_the_live_view_keeps_within_the_height_and_does_without_colours(rows: in
     with running(terminal, tmp_path, *ENDLESS, *often, environment={"NO_COLOR": "1"}):
         terminal.until(lambda: any(re.match(r"\d\d\dk of ", line) for line in terminal.lines))
         assert "..." not in [line.strip() for line in terminal.lines], "cut off by rich"
-        players = [line.split()[0] for line in terminal.lines if re.match(r"(main|random)\S* +[\ds]", line)]
+        players = [line.split()[0] for line in terminal.lines if re.match(r"(main|random)\S*( \(\w+\))? +[\ds]", line)]
         assert "main" in players
         assert any(player.startswith("main.") for player in players)
         assert ("main.8" in players) == ("random" in players) == (rows == 50)

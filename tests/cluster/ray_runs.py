@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,8 +30,11 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="pip install -e 
 class RayRun:
     """`ludus train --resume`, whose numbers can be waited for."""
 
-    def __init__(self, path: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
-        program = [sys.executable, "-m", "ludus.cli.main", "train", "--run", str(path), "--resume", "--json"]
+    def __init__(
+        self, path: Path, *options: str, environment: Mapping[str, str] | None = None, inside: Sequence[str] = ()
+    ) -> None:
+        """`inside`: what the command begins with."""
+        program = [*inside, sys.executable, "-m", "ludus.cli.main", "train", "--run", str(path), "--resume", "--json"]
         self.path = path
         with (path / "stderr.txt").open("w") as errors:
             self.process = subprocess.Popen(
@@ -80,10 +83,14 @@ class RayRun:
 
 @contextmanager
 def ray_run(
-    path: Path, described: Experiment, *options: str, environment: Mapping[str, str] | None = None
+    path: Path,
+    described: Experiment,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    inside: Sequence[str] = (),
 ) -> Iterator[RayRun]:
     RunFolder.create(path, encode(described), seed=0, command=())
-    run = RayRun(path, *options, environment=environment)
+    run = RayRun(path, *options, environment=environment, inside=inside)
     try:
         yield run
     finally:

@@ -37,9 +37,11 @@ def small(**changes: Any) -> Experiment:
     return replace(described, **changes)
 
 
-def parts_in_memory(num_places: int = 3) -> SharedParts:
+def parts_in_memory(num_places: int = 3, ranks: int = 1) -> SharedParts:
     """As a node has them, in this process alone."""
-    return SharedParts(small(), ["main"], num_places, np.zeros)
+    described = small()
+    described = replace(described, learner=replace(described.learner, ranks=ranks))
+    return SharedParts(described, {"main": "main"}, num_places, np.zeros)
 
 
 def play(parts: SharedParts, actor: int, rng: np.random.Generator, count: int = 5) -> Any:

@@ -26,11 +26,12 @@ from ludus.system.shared_memory import Signal
 class Post:
     """Both ways between two nodes of this process; what was sent arrives when `arrive` is called."""
 
-    def __init__(self) -> None:
-        self.here, self.there = parts_in_memory(), parts_in_memory()
+    def __init__(self, ranks: int = 1) -> None:
+        """The last rank is `there`; a rank before it is `here`."""
+        self.here, self.there = (parts_in_memory(ranks=ranks) for _ in range(2))
         signals = [[Signal.create() for _ in self.here.heartbeats] for _ in range(2)]
-        self.outlet = TrajectorySender(self.here, signals[0], self, compress="none", in_flight=2)
-        self.inlet = TrajectoryReceiver(self.there, signals[1], lambda _: self)
+        self.outlet = TrajectorySender(self.here, signals[0], {ranks - 1: self}, compress="none", in_flight=2)
+        self.inlet = TrajectoryReceiver(self.there, signals[1], lambda _: self, ["there"] if ranks > 1 else ())
         self.on_the_way: deque[tuple[Any, ...]] = deque()
         self.damage = False
 
@@ -157,6 +158,52 @@ def test_who_may_go_on_finds_the_weights_that_came_along() -> None:
     post.inlet.step()
     post.arrive()
     assert seen == [ModelId("main", 0, 4)]
+
+
+def test_actors_play_for_ranks_on_different_nodes() -> None:
+    post = Post(ranks=2)
+    post.start(0, epoch=1)
+    post.hand_over(0)
+    post.outlet.step()
+    assert not post.on_the_way, "rank 0 is here"
+    assert len(post.here.ready[0]) == 2
+    post.start(1, epoch=2)
+    codes = post.hand_over(1)
+    post.outlet.step()
+    post.arrive()
+    assert np.array_equal(post.there.ready[1].take(), codes)
+    assert post.outlet.woken_by == [post.outlet._signals[post.here.learners[1]]], "those of rank 0 are its own"
+
+
+def test_who_waits_for_two_ranks_goes_on_with_the_weights_of_the_one_that_is_here() -> None:
+    """One process publishes the weights of a node: its own rank, which may be a moment behind the other."""
+    post = Post(ranks=2)
+    post.start(1, epoch=1)
+    weights = {name: np.zeros_like(array[0]) for name, array in post.there.weights._copies["main"].items()}
+    post.there.weights.publish(ModelId("main", 0, 4), weights)
+    post.there.used[1] = 9
+    post.inlet.step()
+    assert post.on_the_way, "no arrays, but the news"
+    post.arrive()
+    assert post.here.weights.newest("main") is None
+    post.outlet.step()
+    assert post.here.used[1].tolist() == [0]
+    assert post.outlet.is_full, "it looks again soon"
+    post.here.weights.publish(ModelId("main", 0, 5), weights)
+    post.outlet.step()
+    assert post.here.used[1].tolist() == [9]
+    assert not post.outlet.is_full
+
+
+def test_older_weights_that_come_late_replace_nothing() -> None:
+    post = Post()
+    post.start(0, epoch=1)
+    weights = {name: np.zeros_like(array[0]) for name, array in post.there.weights._copies["main"].items()}
+    post.here.weights.publish(ModelId("main", 0, 5), weights)
+    post.there.weights.publish(ModelId("main", 0, 4), weights)
+    post.inlet.step()
+    post.arrive()
+    assert post.here.weights.newest("main") == ModelId("main", 0, 5)
 
 
 def test_what_is_refused_of_an_actor_that_lives_shows_that_the_way_is_cut_off() -> None:

@@ -8,7 +8,9 @@ import pytest
 from ludus.data.specs import (
     ActionSpec,
     Choice,
+    Entities,
     GameSpec,
+    ObservationSpec,
     SeatKind,
     differences,
     kind_from_json,
@@ -20,14 +22,28 @@ from ludus.games.catalog import list_games, resolve
 
 SPECS = [resolve(entry.address).spec for entry in list_games() if entry.library is None]
 KINDS = [kind for spec in SPECS for kind in spec.kinds]
+ORDERS = replace(
+    KINDS[0],
+    name="with categories",
+    observation=ObservationSpec(parts={"units": Entities(maximum=2, features=3, types=4, categories=(5, 6))}),
+)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("kind", [*KINDS, ORDERS], ids=lambda kind: str(kind.name))
 def test_a_kind_comes_back(kind: SeatKind) -> None:
     again = kind_from_json(json.loads(json.dumps(kind_to_json(kind))))
     assert again == kind
     assert differences(again, kind) == {}
     assert list(again.action.heads) == list(kind.action.heads)
+
+
+def test_categories_are_written_as_a_list_and_only_where_there_are_some() -> None:
+    written = kind_to_json(ORDERS)["observation"]["units"]
+    assert written == json.loads(json.dumps(written))
+    plain = replace(ORDERS, observation=ObservationSpec(parts={"units": Entities(maximum=2, features=3)}))
+    assert "categories" not in kind_to_json(plain)["observation"]["units"]
+    with pytest.raises(ValueError, match="must fit into 3 features"):
+        Entities(maximum=2, features=3, types=4, categories=(5, 6, 7))
 
 
 def test_differences_are_named() -> None:

@@ -21,7 +21,7 @@ from ludus.games.builtin.tic_tac_toe import TicTacToe
 from ludus.games.game import GameBatch, GameSource, allocate_actions
 from ludus.models.network_policy import ActorCritic
 from ludus.recipes import connect_four, kuhn, skirmish
-from ludus.runtime.assemble import build_policies
+from ludus.runtime.networks import build_policies
 from ludus.workers.player_cache import SeatedPlayer
 
 

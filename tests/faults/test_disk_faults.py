@@ -18,7 +18,8 @@ from invariants import check_nothing_left, check_run
 from tiny_runs import BATCH, create, faults_of, learned, local, once, tiny
 
 from ludus.config import encode
-from ludus.data.records import ModelId, PlayerRemoved, Result, RunStarted
+from ludus.data.records import ModelId, PlayerAbsent, Result, RunStarted
+from ludus.observe.lost_matches import LossCount
 from ludus.runtime.assemble import CHECKPOINT, load_experiment
 from ludus.runtime.coordinator import Coordinator
 from ludus.runtime.processes import ProcessWorkers, local_training
@@ -205,7 +206,7 @@ DAMAGES: tuple[Callable[[Path], object], ...] = (
 
 @pytest.mark.slow
 def test_row_23_damaged_models_and_checkpoints_are_found_and_left_out(tmp_path: Path) -> None:
-    """The checkpoint before it is used, and frozen players leave the league; all is told."""
+    """The checkpoint before it is used, and frozen players are absent; all is told."""
     path = tmp_path / "run"
     described = tiny(budget=13 * BATCH)
     folder = RunFolder.create(path, encode(described), seed=0, command=())
@@ -225,9 +226,38 @@ def test_row_23_damaged_models_and_checkpoints_are_found_and_left_out(tmp_path: 
     assert [f["reason"] for f in faults if f["class"] == "damaged_checkpoint"] == [newest.name]
     assert [f["worker"] for f in faults if f["class"] == "damaged_model"] == list(victims)
     with folder.ledger(read_only=True) as ledger:
-        removed = [event for _, event in ledger.replay() if isinstance(event, PlayerRemoved)]
-    assert [event.player for event in removed] == list(victims)
-    assert all(event.reason.startswith("damaged_model: weights of") for event in removed)
+        absent = [event for _, event in ledger.replay() if isinstance(event, PlayerAbsent)]
+    assert [event.player for event in absent] == list(victims)
+    assert all(event.reason.startswith("weights of") for event in absent)
+
+
+def test_players_whose_weights_were_away_for_one_start_return_with_them(tmp_path: Path) -> None:
+    """A volume that is not mounted at one start: nothing is removed, everything comes back."""
+    path = tmp_path / "run"
+    described = tiny(budget=12 * BATCH)
+    folder = RunFolder.create(path, encode(described), seed=0, command=())
+    with closing(serial_training(replace(described, budget=4 * BATCH), folder)) as first:
+        first.run()
+        snapshots = first.league.candidates.frozen()
+    assert len(snapshots) >= 2
+    away = path / "models" / "main"
+    away.rename(tmp_path / "main")
+    with closing(serial_training(replace(described, budget=8 * BATCH), folder)) as second:
+        assert [*second.league.absent] == list(snapshots)
+        second.run()
+        assert not set(snapshots) & set(second.league.candidates)
+    with folder.ledger(read_only=True) as ledger:
+        lost = LossCount().follow(ledger)
+    [told] = [line for line in lost.lines() if "no readable weights" in line]
+    assert snapshots[0] in told
+    for file in (tmp_path / "main").glob("*-*"):
+        file.rename(away / file.name)
+    with closing(serial_training(described, folder)) as third:
+        third.run()
+        assert not third.league.absent
+        assert set(snapshots) <= set(third.league.candidates)
+        check_run(path, live=third.league, open_matches=True)
+    assert [f["then"] for f in faults_of(path) if f["class"] == "model_returned"] == ["plays again"] * len(snapshots)
 
 
 @pytest.mark.slow

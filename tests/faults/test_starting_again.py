@@ -19,8 +19,8 @@ from ludus.league.matchmaking import SelfPlay, UniformPast
 from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.policy import join_kinds, weights_of
-from ludus.runtime.assemble import build_policies
 from ludus.runtime.coordinator import Coordinator
+from ludus.runtime.networks import build_policies
 from ludus.runtime.processes import ProcessWorkers, local_training
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training

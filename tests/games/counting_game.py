@@ -2,7 +2,7 @@
 
 Seats take turns to name 0, 1 or 2 (never what was named before) until four numbers are named. If their sum
 plus a number drawn by the seed is even, seat 0 wins. Naming n takes 1 + n units of time. Episodes from
-odd seeds are cut off instead of being over. Entities: the numbers named so far.
+odd seeds are cut off instead of being over. Entities: the numbers named so far. Critics see the number drawn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ OPTIONS = 3
 SPEC = GameSpec.symmetric(
     name="counting",
     num_seats=2,
-    observation=ObservationSpec(parts={"now": Vector(size=3), "named": Entities(maximum=MOVES, features=1)}),
+    observation=ObservationSpec(
+        parts={"now": Vector(size=3), "named": Entities(maximum=MOVES, features=1)},
+        critic={"draw": Vector(size=1)},
+        common=("draw",),
+    ),
     action=ActionSpec(heads={"number": Choice(num=OPTIONS)}),
     max_length=MOVES,
     timed=True,
@@ -66,7 +70,8 @@ class CountingState:
         named = np.zeros((MOVES, 1), np.float32)
         named[: len(self.named), 0] = self.named
         now = np.array([len(self.named), sum(self.named), self.seat()], np.float32)
-        return {"now": now, "named": named, "named_length": np.array(len(self.named), np.int32)}
+        length = np.array(len(self.named), np.int32)
+        return {"now": now, "named": named, "named_length": length, "critic.draw": np.array([self.draw], np.float32)}
 
 
 class CountingTables:

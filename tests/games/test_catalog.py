@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ludus.games.catalog import list_games, resolve
+import ludus
+from ludus.games.catalog import ADAPTERS, list_games, resolve
 from ludus.games.check import check_game
 from ludus.games.lift import Lifted
 
@@ -78,6 +80,19 @@ def test_the_catalog_lists_the_games_that_ship() -> None:
     for entry in list_games():
         assert entry.description
         assert "\n" not in entry.description
+
+
+def test_the_catalog_tells_which_libraries_show_critics_the_whole_state() -> None:
+    for adapter in ADAPTERS.values():
+        module, _, name = adapter.source.partition(":")
+        tree = ast.parse(Path(ludus.__path__[0], *module.split(".")[1:]).with_suffix(".py").read_text())
+        (source,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+        fields = [
+            node.target.id
+            for node in source.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        ]
+        assert adapter.critic_state == ("critic_state" in fields), adapter.source
 
 
 def test_importing_and_listing_import_no_game() -> None:

@@ -60,6 +60,11 @@ def observe(name: str, value: float) -> Callable[[CountingTables, int], None]:
     return spoil
 
 
+def tell_seat_0_another_draw(tables: CountingTables, table: int) -> None:
+    if tables.odd[table]:
+        tables.view.observation[0]["critic.draw"][table, 0] = 7.0
+
+
 def mask_nothing(tables: CountingTables, table: int) -> None:
     tables.view.legal[0]["number"][table] = False
 
@@ -183,6 +188,8 @@ BROKEN = [
     ("in_place", Counting(make_tables=MovingArrays), 1, r"reward became another array"),
     ("observation", Counting(spoil_step=at_move(2, observe("now", np.nan))), 2, r"now\[0\] is nan"),
     ("observation", Counting(spoil_step=at_move(1, observe("named_length", 5))), 1, r"is 5, outside 0 to 4"),
+    ("critic", Counting(spoil_step=at_move(2, observe("critic.draw", np.nan))), 2, r"critic.draw\[0\] is nan"),
+    ("critic", Counting(spoil_step=at_move(4, tell_seat_0_another_draw)), 4, r"then seat 1: .* was 7.0, then [01].0"),
     ("legal", Counting(spoil_step=at_move(3, mask_nothing)), 3, r"'number' has the mask \[0, 0, 0\]"),
     ("someone_acts", Counting(spoil_step=at_move(2, show("to_act", False))), 2, r"no seat is to act"),
     ("ended_is_quiet", Counting(spoil_step=at_move(4, show("to_act", True))), 4, r"seats \[0, 1\]"),

@@ -11,6 +11,7 @@ import pytest
 from building_game import FACTS, PLACES, THINGS, Building, BuildingTables
 
 from ludus.games.builtin.kuhn import Kuhn
+from ludus.games.builtin.skirmish import Skirmish
 from ludus.games.check import check_game
 from ludus.games.game import HasPicture, HasStrategy, allocate_actions
 from ludus.games.seat_groups import group_seats
@@ -184,6 +185,24 @@ def test_a_strategy_can_be_fixed(strategies: str) -> None:
         assert z_of_seat(tables, *at) == (True, order, known.built[3].tolist())
 
 
+def test_a_strategy_can_be_hidden_where_players_are_measured(strategies: str) -> None:
+    source = with_strategies(strategies, shown=1.0, active=1.0)
+    tables = started(source.without())
+    assert tables.spec == source.spec, "the same networks play it"
+    for _ in play_on(tables, np.random.default_rng(0)):
+        assert not any(z_of_seat(tables, *at)[0] for at in np.ndindex(TABLES, SEATS))
+        assert not any(rewards[..., -2:].any() for rewards in tables.view.rewards)
+    fixed = with_strategies(strategies, fixed=3)
+    assert fixed.without() == fixed, "asked for, to see how a player follows it"
+
+
+def test_strategies_of_skirmish_come_with_ludus() -> None:
+    source = WithStrategies(game=Skirmish(), strategies="skirmish", types=5)
+    assert len(source.known) > 900
+    assert len(np.unique(source.known.build_order, axis=0)) > 5, "the five bots, and what they had to change"
+    source.tables(1)  # refuses strategies that do not fit the game
+
+
 def test_the_game_itself_stays_as_it_is(strategies: str) -> None:
     tables, plain = started(with_strategies(strategies)), Building().tables(TABLES)
     plain.reset(np.arange(TABLES), np.arange(TABLES, dtype=np.uint64))
@@ -269,3 +288,86 @@ def test_a_damaged_file_is_refused(strategies: str) -> None:
 def test_a_game_in_which_nothing_is_built_is_refused(strategies: str) -> None:
     with pytest.raises(ValueError, match="nothing is built in kuhn"):
         WithStrategies(game=Kuhn(), strategies=strategies).tables(2)
+
+
+def test_groups_of_facts_have_rewards_of_their_own(strategies: str) -> None:
+    source = with_strategies(strategies, shown=1.0, active=1.0, groups={"arms": 3, "walls": 1})
+    assert source.spec.kinds[0].rewards == ("build_order", "arms", "walls")
+    tables, rng = started(source), np.random.default_rng(3)
+    seat, kind, column = 1, SMITH, 0
+
+    def wrong(table: int) -> list[float]:
+        facts = z_of_seat(tables, table, seat)[2]
+        differ = [one != other for one, other in zip(tables.strategy.built[table, seat], facts, strict=True)]
+        return [sum(differ[:3]) / 3, float(differ[3])]
+
+    before = [wrong(table) for table in range(TABLES)]
+    total = 0.0
+    for live in play_on(tables, rng):
+        for table in np.flatnonzero(live):
+            after = wrong(table)
+            found = tables.view.rewards[kind][table, column, -2:]
+            np.testing.assert_allclose(found, np.subtract(before[table], after), atol=1e-6)
+            before[table], total = after, total + float(np.abs(found).sum())
+    assert total > 1
+    with pytest.raises(ValueError, match=r"groups must have 4 facts in all, as many as .*, got 5"):
+        with_strategies(strategies, groups={"arms": 5}).spec  # noqa: B018
+
+
+def test_each_of_many_rewards_is_active_by_itself(strategies: str) -> None:
+    source = with_strategies(strategies, shown=1.0, active=0.25, groups=dict.fromkeys("abcd", 1))
+    tables = started(source, num_tables=1000)
+    active = tables._active.reshape(-1, 5)
+    assert (np.abs(active.mean(0) - 0.25) < 0.03).all()
+    together = np.corrcoef(active.T) - np.eye(5)
+    assert np.abs(together).max() < 0.08
+
+
+def test_a_strategy_may_be_shown_in_parts(tmp_path: Path) -> None:
+    order = np.array([[2, 0, -1, -1, -1], [1, 1, 2, 0, 1]], np.int16)
+    where = np.array([[130, 5, -1, -1, -1], [-1, 0, 1, 2, 3]], np.int16)
+    path = write(tmp_path / "z.npz", 2, build_order=order, build_place=where)
+    source = with_strategies(path, separate=True, groups={"arms": 3, "walls": 1})
+    parts = source.spec.kinds[0].observation.parts
+    assert [*parts] == ["built", "z", "z_build_order", "z_arms", "z_walls"]
+    known = Strategies.read(path)
+    shown = source.features(known, np.array([True, False]))
+    assert all(not array[1].any() for array in shown.values())
+    assert shown["z"][0].tolist() == [1.0]
+    assert shown["z_build_order_length"].tolist() == [2, 0]
+    half = 0.5 / 128
+    expected = [[2, 2 / 128 + half, 1 / 128 + half, 0], [0, 5 / 128 + half, half, 1]]
+    np.testing.assert_allclose(shown["z_build_order"][0, :2], expected)
+    assert not shown["z_build_order"][0, 2:].any()
+    np.testing.assert_array_equal(shown["z_arms"][0], known.built[0, :3])
+    arrays = source.spec.kinds[0].observation.arrays
+    for name, array in shown.items():
+        assert (array.shape[1:], array.dtype) == (arrays[name].shape, arrays[name].dtype), name
+    with pytest.raises(ValueError, match="has places, which building does not report"):
+        source.tables(1)
+    report = check_game(with_strategies(write(tmp_path / "plain.npz"), separate=True), episodes=6, tables=2)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_thing_in_another_place_costs_up_to_four_fifths(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    goal, built = (rng.integers(0, 2, 6).astype(np.int16) for _ in range(2))
+    goal_at, built_at = (rng.integers(0, 8, 6) * 128 + rng.integers(0, 8, 6) for _ in range(2))
+    goal_at[0] = -1  # anywhere
+
+    @cache
+    def least(i: int, j: int) -> float:
+        if not i or not j:
+            return float(i + j)
+        cost = float(built[i - 1] != goal[j - 1])
+        if not cost and goal_at[j - 1] >= 0:
+            apart = np.subtract(divmod(int(built_at[i - 1]), 128), divmod(int(goal_at[j - 1]), 128))
+            cost = 0.8 * min(1.0, float((apart**2).sum()) / 5.0**2)
+        return min(least(i - 1, j) + 1, least(i, j - 1) + 1, least(i - 1, j - 1) + cost)
+
+    found = EditDistances((1,), 6, reach=5.0)
+    found.begin(np.arange(1), goal[None], goal_at.astype(np.int16)[None])
+    for length in range(1, 7):
+        sequence = np.where(np.arange(6) < length, built, -1).astype(np.int16)
+        assert found.of(sequence[None], built_at.astype(np.int16)[None])[0] == pytest.approx(least(length, length))

@@ -10,8 +10,9 @@ from rich.console import Console
 from ludus.data.records import LearnerProgress, PlayerAdded, PlayerRemoved, ScoreMeasured
 from ludus.league.league import League
 from ludus.league.rules import LeagueRules, Role
-from ludus.league.summary import best_snapshot, summarise, tags_of
-from ludus.observe.terminal import league_table, payoff_table
+from ludus.league.summary import best_snapshot, ranked, summarise, tags_of
+from ludus.observe.league_fold import league_players
+from ludus.observe.terminal import league_table, measure_lines, payoff_table
 
 
 def league_with(snapshots: int, *, num_teams: int = 2) -> League:
@@ -96,3 +97,27 @@ def test_a_pair_that_has_met_too_rarely_has_a_record_and_no_win_rate() -> None:
     assert next(row for row in rows if row[:1] == ["main.1"])[-3:] == ["0", "of", "8"]
     assert next(row for row in rows if row[:1] == ["other.1"])[-2] == "75.0"
     assert "0.50" not in captured.get()
+
+
+def test_live_and_averaged_weights_are_labelled_and_ranked_apart() -> None:
+    """A learning player plays with live weights. It does not rank above the averages of its snapshots, and bots do."""
+    league = league_with(2)
+    league.apply(PlayerAdded(player="main.3", role="frozen", parent="main", model="main:0:2", weights="average"))
+    for player, wins in (("main", 90), ("main.1", 70), ("main.3", 60), ("bot", 20)):
+        measure(league, player, "other.1", wins, 100 - wins)
+    summary = summarise(league)
+    live, averaged = ([player.id for player, rating in group if rating.elo is not None] for group in ranked(summary))
+    assert live[:2] == ["main", "main.1"]
+    assert averaged == ["main.3", "bot"]
+    console = Console(width=160, color_system=None)
+    with console.capture() as captured:
+        console.print(league_table(league, summary, ()), payoff_table(summary, 160), *measure_lines(summary))
+    rows = [line.split()[:2] for line in captured.get().splitlines()]
+    assert rows.count(["main", "(live)"]) == 2, "in the table and in the payoff"
+    assert rows.count(["main.3", "(average)"]) == 2
+    assert "main@latest is main.3 (average)" in captured.get()
+    assert [one.weights for one in league_players(league, summary) if one.id in ("main", "main.3", "bot")] == [
+        "live",
+        None,
+        "average",
+    ]

@@ -18,9 +18,11 @@ from ludus.data.records import (
     MatchIssued,
     MatchLeased,
     MatchVoid,
+    PlayerAbsent,
     PlayerAdded,
     PlayerRemoved,
     PlayerReset,
+    PlayerReturned,
     RunStarted,
     ScoreMeasured,
     SettingsChanged,
@@ -64,7 +66,10 @@ def _simulate(rng: np.random.Generator, num_steps: int, seed: int = 7) -> tuple[
     starts, clock = 1, Counter[str]()
     for _ in range(num_steps):
         action = rng.choice(
-            [*("issue", "finish", "finish", "void", "lease", "train", "due", "score"), *("restart", "remove", "set")]
+            [
+                *("issue", "finish", "finish", "void", "lease", "train", "due", "score"),
+                *("restart", "remove", "absent", "set"),
+            ]
         )
         open_ids = list(league.matches.open_matches)
         if action == "issue":
@@ -95,6 +100,12 @@ def _simulate(rng: np.random.Generator, num_steps: int, seed: int = 7) -> tuple[
                 feed(MatchVoid(match_id, "restart"))
         elif action == "remove" and league.candidates.frozen() and rng.random() < 0.3:
             feed(PlayerRemoved(league.candidates.frozen()[0]))
+        elif action == "absent":
+            away, present = list(league.absent), league.candidates.frozen()
+            if away and rng.random() < 0.5:
+                feed(PlayerReturned(away[0]))
+            elif present:
+                feed(PlayerAbsent(present[-1], "no file"))
         elif action == "set" and rng.random() < 0.3:
             share = round(float(rng.random()), 3)
             branches = "league.roles.main.matchmaking.branches"
@@ -179,6 +190,8 @@ def test_a_refused_event_changes_nothing() -> None:
         (ValueError, PlayerAdded("old", "frozen", parent="nobody", model="m")),
         (ValueError, PlayerAdded("old", "frozen", parent="main")),
         (ValueError, PlayerRemoved("nobody")),
+        (ValueError, PlayerAbsent("random", "only frozen players have weights")),
+        (ValueError, PlayerReturned("main")),
         (ValueError, PlayerReset("main", 0, None)),
         (ValueError, PlayerReset("random", 1, None)),
         (ValueError, LearnerProgress("main", 0, 1, -1)),
@@ -191,6 +204,24 @@ def test_a_refused_event_changes_nothing() -> None:
         with pytest.raises(error):
             league.apply(event)
         assert league.state_digest() == before, event
+
+
+def test_an_absent_player_gets_no_matches_until_it_returns() -> None:
+    league = started(RULES)
+    league.apply(PlayerAdded("main.1", "frozen", parent="main", model="main:0:0"))
+    league.apply(PlayerAbsent("main.1", "no file"))
+    assert league.absent == {"main.1": "no file"}
+    assert "main.1" not in league.candidates
+    with pytest.raises(ValueError, match=r"main\.1"):
+        league.apply(MatchIssued(match_of("main", "main.1", id=0)))
+    away = league.state_digest()
+    league.apply(PlayerReturned("main.1"))
+    assert league.candidates.frozen() == ("main.1",)
+    league.apply(MatchIssued(match_of("main", "main.1", id=0)))
+    league.apply(PlayerAbsent("main.1", "no file"))
+    league.apply(PlayerRemoved("main.1"))
+    assert not league.absent
+    assert league.state_digest() != away
 
 
 def test_only_learning_players_train_and_only_in_training() -> None:

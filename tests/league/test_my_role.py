@@ -72,3 +72,12 @@ def test_a_league_of_these_roles_trains(tmp_path: Path) -> None:
         assert len(frozen) == len(resets) > 1
         for snapshot, reset in zip(frozen, resets, strict=True):
             assert events.index(snapshot) < events.index(reset)
+
+
+def test_the_small_exploiter_has_its_own_network_and_algorithm() -> None:
+    experiment = load_address(f"{EXAMPLE}:small_exploiter")()
+    main, small = experiment.of_role("main"), experiment.of_role("small")
+    assert main is experiment
+    assert (main.model.hidden, small.model.hidden) == ((256, 256), (32,))
+    assert (type(main.algorithm).__name__, type(small.algorithm).__name__) == ("Impala", "PPO")
+    assert (main.learner.batch_size, small.learner.batch_size) == (512, 256)

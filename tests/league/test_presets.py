@@ -264,6 +264,11 @@ def test_roles_can_be_left_out_and_started_from_a_model() -> None:
         assert league.opponent_law("main") == pytest.approx({"main": 1.0})
 
 
+def test_main_players_may_meet_bots() -> None:
+    league = started(presets.alphastar(main_exploiters=0, league_exploiters=0, bots=("random",), meet_bots=True))
+    assert league.opponent_law("main") == pytest.approx({"main": 0.5, "random": 0.5})
+
+
 def test_value_only_training_follows_a_reset_of_exploiters() -> None:
     roles = presets.di_star(value_only_after_reset=4000).roles
     assert [role.after_reset.value_only_decisions for role in roles.values()] == [0, 4000, 4000]

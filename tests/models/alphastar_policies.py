@@ -56,6 +56,18 @@ PICKS_FIRST = SeatKind(
     observation=ObservationSpec(parts={"units": Entities(maximum=4, features=1, types=3)}),
     action=ActionSpec(heads={"units": Pointer(into="units", picks=2), "order": Choice(num=3), "much": Choice(num=2)}),
 )
+ORDERS = SeatKind(
+    name="orders",
+    observation=ObservationSpec(
+        parts={
+            "scalars": Vector(size=4),
+            "units": Entities(maximum=5, features=5, types=6, categories=(4, 3)),
+            "steps": Entities(maximum=3, features=2, types=4, categories=(3,)),
+        },
+        critic={"units": Entities(maximum=5, features=5, types=6, categories=(4, 3)), "scalars": Vector(size=4)},
+    ),
+    action=ActionSpec(heads={"type": Choice(num=3), "target": Pointer(into="units")}),
+)
 SMALL = AlphaStar(
     scalar_size=4,
     entity_size=8,
@@ -99,6 +111,17 @@ CONFIGS = {
             entity_types=(0, 3, 4),
             actions=(0, 1, 2, 3),
             parts={"minimap": False, "clock": False, "screen": True},
+        ),
+    ),
+    "orders": (
+        ORDERS,
+        replace(
+            SMALL,
+            part_sizes={"scalars": 6, "steps": 4},
+            context=("scalars", "steps"),
+            separate_critic=True,
+            central_critic=True,
+            parts={"critic.units": False},
         ),
     ),
     "only map": (ONLY_MAP, replace(SMALL, hidden=(), memory=0, map_blocks=0, action_blocks=0, up=())),

@@ -64,6 +64,27 @@ def test_sixteen_stacked_are_sixteen_single_calls(name):
             np.testing.assert_allclose(together.state[key][index], array, atol=1e-5)
 
 
+def test_a_part_has_a_size_of_its_own_and_its_transformer_is_scaled():
+    policy = build("orders")
+    units, steps = policy.encoder.entities
+    assert (units.size, steps.size) == (8, 4)
+    assert steps.layers[0].hidden.weight.shape == (4, 4)  # the hidden layer of units has 8
+    assert policy.encoder.context_size == 6 + 4  # a list of entities may gate the heads, too
+    assert policy.encoder.size == 6 + 8 + 4
+    assert [encoder.size for encoder in policy.critic.encoders] == [6 + 8 + 4, 6]  # the critic's units are off
+
+
+def test_categories_are_told_apart_and_have_no_order():
+    policy = build("orders")
+    units = torch.zeros(3, 5, 5)
+    units[:, 0, 3] = torch.tensor([1.0, 2.0, 9.0])  # the last number is beyond the four values
+    length = torch.ones(3, dtype=torch.int32)
+    embedded = policy.encoder.entities[0](units, length)[1].embedding[:, 0]
+    assert not torch.allclose(embedded[0], embedded[1])
+    units[0, 0, 3] = 3.0
+    torch.testing.assert_close(policy.encoder.entities[0](units, length)[1].embedding[0, 0], embedded[2])
+
+
 def test_what_lies_beyond_the_length_of_a_list_changes_nothing():
     policy = build("battle")
     observation, legal, state, uniforms = inputs(policy, np.random.default_rng(3), (6,))

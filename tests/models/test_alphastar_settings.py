@@ -63,6 +63,21 @@ def test_an_experiment_refuses_a_network_that_does_not_fit_its_game():
         Experiment(name="x", game=Skirmish(), budget=1, model=AlphaStar(parts={"minmap": False}))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"part_sizes": {"clok": 8}}, "part_sizes: unknown name 'clok'; did you mean 'clock'"),
+        ({"part_sizes": {"units": 8}}, "set entity_size for 'units', because head 'group' points into it"),
+        ({"part_sizes": {"critic.enemies": 7}}, "'critic.enemies' must be a multiple of entity_heads=2, got 7"),
+        ({"part_sizes": {"clock": 0}}, "part_sizes must be at least 1, got 0"),
+        ({"context": ("screen",)}, "context: unknown name 'screen'"),
+    ],
+)
+def test_sizes_and_contexts_that_do_not_fit(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(AlphaStar(), **changes).check(BATTLE)
+
+
 def num_weights(policy, *, to_act=False):
     return sum(
         parameter.numel()

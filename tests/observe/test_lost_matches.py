@@ -124,6 +124,7 @@ def test_it_goes_on_where_it_was(ledger: Ledger) -> None:
         "ended": 4,
         "reasons": {LICENCE: 3},
         "never_finished": {},
+        "absent": {},
     }
 
 

@@ -190,16 +190,16 @@ def test_the_overview_says_how_a_training_run_is(tmp_path: Path) -> None:
     assert {curve["name"] for curve in one["curves"]} >= {"decisions_per_s", "main/entropy", "main/lag"}
 
 
-def test_a_model_that_a_node_could_not_keep_is_told(tmp_path: Path) -> None:
+def test_a_model_that_a_node_could_not_read_is_told(tmp_path: Path) -> None:
     folder = plant(tmp_path / "run")
     write_status(folder.status, status_of("training"))
-    reason = "node far/1a2b3c cannot keep main:0:12 (live): OSError: No space left on device"
+    reason = "the model pool's service: no instance of service 'models' within 30 s"
     with (folder.metrics / "faults.jsonl").open("a") as file:
-        file.write(json.dumps({"worker": "far/1a2b3c", "class": "model_not_kept", "reason": reason}) + "\n")
+        file.write(json.dumps({"worker": "actor-3", "class": "models_unreachable", "reason": reason}) + "\n")
     with folder.lock():
         warnings = plain(shown(folder), "overview")["warnings"]
-    [told] = [one for one in warnings if "could not keep a model" in one["what"]]
-    assert told["why"] == f"1 in all; the last: {reason}"
+    [told] = [one for one in warnings if "could not read a model" in one["what"]]
+    assert told["why"] == f"1 faults in all; the last: {reason}"
 
 
 def test_a_run_whose_process_is_gone_is_called_dead(tmp_path: Path) -> None:
@@ -360,10 +360,10 @@ def test_numbers_that_are_not_finite_are_a_concern(tmp_path: Path) -> None:
 
 def test_many_voids_are_a_concern_and_those_of_a_stop_are_none() -> None:
     counts = Counts(finished=100, void=30)
-    [found] = concerns_of_matches(counts, {"env_crash": 20, "restart": 10}, "RUN")
+    [found] = concerns_of_matches(counts, {"env_crash": 20, "restart": 10}, {}, "RUN")
     assert "20 of 120 are void, 20 of them for: env_crash" in found.why
-    assert list(concerns_of_matches(counts, {"restart": 20, "stopped": 10}, "RUN")) == []
-    assert list(concerns_of_matches(Counts(finished=1000), {"env_crash": 20}, "RUN")) == []
+    assert list(concerns_of_matches(counts, {"restart": 20, "stopped": 10}, {}, "RUN")) == []
+    assert list(concerns_of_matches(Counts(finished=1000), {"env_crash": 20}, {}, "RUN")) == []
 
 
 def test_a_rating_that_no_longer_rises_is_a_concern() -> None:

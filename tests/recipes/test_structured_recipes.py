@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ludus.algorithms.actor_critic import A2C
-from ludus.config import encode
+from ludus.algorithms.alphastar import AlphaStarGradient
+from ludus.config import apply_overrides, encode
 from ludus.experiment import Experiment
 from ludus.games.builtin.beacon import Beacon
 from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES, STRATEGIES
@@ -20,7 +21,7 @@ from ludus.models.alphastar import AlphaStar
 from ludus.models.fully_conv import FullyConv
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import ModelConfig
-from ludus.recipes import beacon_a2c, beacon_alphastar, skirmish, skirmish_3v3
+from ludus.recipes import beacon_a2c, beacon_alphastar, skirmish, skirmish_3v3, skirmish_alphastar
 from ludus.runtime.rounds import FINISHED
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
@@ -36,7 +37,8 @@ TINY: dict[type, dict[str, Any]] = {
         **{"down": (4, 4), "up": (4,), "hidden": (8,)},
     },
 }
-RECIPES = [beacon_a2c.experiment, beacon_alphastar.experiment, skirmish.experiment, skirmish_3v3.experiment]
+MODULES = (beacon_a2c, beacon_alphastar, skirmish, skirmish_3v3, skirmish_alphastar)
+RECIPES = [module.experiment for module in MODULES]
 
 
 def small(found: Experiment) -> Experiment:
@@ -77,9 +79,31 @@ def test_each_beacon_recipe_changes_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "bots"), [(skirmish.experiment, STRATEGIES), (skirmish_3v3.experiment, HERO_STRATEGIES)]
+    ("recipe", "bots"),
+    [
+        (skirmish.experiment, STRATEGIES),
+        (skirmish_alphastar.experiment, STRATEGIES),
+        (skirmish_3v3.experiment, HERO_STRATEGIES),
+    ],
 )
 def test_a_league_of_skirmish_meets_every_strategy(recipe: Callable[[], Experiment], bots: dict[str, Any]) -> None:
     experiment = recipe()
     assert set(experiment.league.bots) == set(bots) == set(experiment.evaluation.opponents)
     assert set(bots) <= set(experiment.game.bots())
+
+
+def test_alphastar_on_skirmish_has_every_part_of_the_publication() -> None:
+    experiment = apply_overrides(skirmish_alphastar.experiment(), {"league.roles.*.start": "clone:0:0"})
+    (kind,), algorithm = experiment.game.spec.kinds, experiment.algorithm
+    policy: Any = experiment.model.build(kind, seed=0)
+    assert policy.memory is not None
+    assert "z" in kind.observation.parts
+    assert kind.rewards == ("build_order", "built")
+    assert any(name.startswith("critic.") for name in policy.critic.array_names), "it sees both sides"
+    assert isinstance(algorithm, AlphaStarGradient)
+    assert algorithm.teacher is not None
+    assert algorithm.teacher.early is not None
+    roles = experiment.league.roles
+    assert list(roles) == ["main", "main_exploiter", "league_exploiter"]
+    assert {role.start for role in roles.values()} == {"clone:0:0"}
+    assert [role.reset_probability for role in roles.values()] == [0.0, 1.0, 0.25]

@@ -19,9 +19,11 @@ from ludus.data.records import (
     MatchLeased,
     MatchVoid,
     Pair,
+    PlayerAbsent,
     PlayerAdded,
     PlayerRemoved,
     PlayerReset,
+    PlayerReturned,
     Result,
     RunStarted,
     ScoreMeasured,
@@ -62,6 +64,8 @@ EVERY_KIND: list[AnyEvent] = [
     ScoreMeasured("main", "main:0:10", 0.1 + 0.2, 1e-300, 64),
     PlayerReset("main", 1, None),
     PlayerRemoved("main", "שלום\n"),
+    PlayerAbsent("main.1", "no file"),
+    PlayerReturned("main.1"),
     SettingsChanged({"league.roles.+new": {"$type": "x:Y", "shares": [[0.1, None]]}}, player="main"),
 ]
 
@@ -77,8 +81,8 @@ def test_every_kind_of_event_survives_reopening(path: Path) -> None:
     assert sequence == list(range(1, len(EVERY_KIND) + 1))
     with Ledger(path) as ledger:
         assert list(ledger.replay()) == list(zip(sequence, EVERY_KIND, strict=True))
-        assert list(ledger.replay(after=10)) == [(11, EVERY_KIND[10]), (12, EVERY_KIND[11])]
-        assert ledger.append([RunStarted(1)]) == [13]
+        assert list(ledger.replay(after=12)) == [(13, EVERY_KIND[12]), (14, EVERY_KIND[13])]
+        assert ledger.append([RunStarted(1)]) == [15]
 
 
 def test_a_commit_waits_for_the_disk(path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from redis_server import RedisServer
 
 from ludus.config import encode
 from ludus.data.addresses import load_address
@@ -21,7 +21,7 @@ from ludus.experiment import Experiment
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.serial import serial_training
 from ludus.store.checkpoints import Arrays
-from ludus.store.model_pool import DamagedModel, ModelPool, UnknownModel, Variant
+from ludus.store.model_pool import DamagedModel, ModelEntry, ModelPool, ModelsUnreachable, UnknownModel, Variant
 from ludus.store.model_storage import MirroredPool, ModelCache, ModelSource, ModelStorage, RedisModels
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import install_command
@@ -115,29 +115,69 @@ def test_what_the_source_sends_is_checked_too(pool: ModelPool, tmp_path: Path) -
         cache.fetch(ModelId("main", 0, 9))
 
 
+class Away(Counting):
+    """A source that is away for some calls."""
+
+    def __init__(self, source: ModelSource, calls: int) -> None:
+        super().__init__(source)
+        self.calls = calls
+        self.entry = self._entry
+
+    def _entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry:
+        if self.calls:
+            self.calls -= 1
+            raise ModelsUnreachable("nobody is there")
+        return self._source.entry(model, variant)
+
+
+def test_a_source_that_comes_back_is_waited_for(
+    pool: ModelPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ludus.store.model_storage._RETRY_S", 0.01)
+    source, waits = Away(pool, 3), []
+    cache = ModelCache(source, tmp_path / "cache", patience_s=30.0, waiting=lambda: waits.append(1))
+    np.testing.assert_array_equal(cache.fetch(LINE[0])["w"], weights(1)["w"])
+    assert len(waits) == 3
+    assert cache.has(LINE[0], "live")
+    assert not cache.has(LINE[1], "live")
+    source.calls = 10**9
+    np.testing.assert_array_equal(cache.fetch(LINE[0])["w"], weights(1)["w"])  # what is here needs no source
+    impatient = ModelCache(source, tmp_path / "other", patience_s=0.05)
+    with pytest.raises(ModelsUnreachable, match="nobody is there"):
+        impatient.fetch(LINE[0])
+
+
+def test_as_many_models_as_may_be_kept(pool: ModelPool, tmp_path: Path) -> None:
+    cache = ModelCache(pool, tmp_path / "cache", most_models=2)
+    for at, model in enumerate(LINE):
+        cache.fetch(model)
+        for file in (tmp_path / "cache").glob("*.safetensors"):
+            os.utime(file, ns=(0, file.stat().st_mtime_ns - 10**9 * (4 - at)))
+    assert [cache.has(model, "live") for model in LINE] == [False, True, True]
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(
+    pool: ModelPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache = ModelCache(pool, tmp_path / "cache")
+    (tmp_path / "cache").rmdir()
+    (tmp_path / "cache").write_text("no folder")  # as a disk that fails
+    np.testing.assert_array_equal(cache.fetch(LINE[0])["w"], weights(1)["w"])
+    assert f"main:0:1 (live) cannot be kept in {tmp_path / 'cache'}" in capfd.readouterr().err
+
+
 # --- Redis ---
 
 
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of our own, on a unix socket that nobody else sees."""
-    pytest.importorskip("redis")
-    folder = tmp_path_factory.mktemp("r")
-    command = ["redis-server", "--port", "0", "--unixsocket", str(folder / "s"), "--save", "", "--dir", str(folder)]
-    try:
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    except FileNotFoundError:
-        pytest.skip("there is no redis-server: apt-get install redis-server")
-    until = time.monotonic() + 20
-    while not (folder / "s").exists():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    yield f"unix://{folder / 's'}"
-    server.terminate()
-    server.wait()
+    server = RedisServer(tmp_path_factory.mktemp("r"))
+    yield server.url
+    server.stop()
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_models_are_in_redis_too(redis_url: str, pool: ModelPool, tmp_path: Path) -> None:
     with closing(RedisModels(f"{redis_url}#run-1")) as mirror:
         mirrored = MirroredPool(pool.folder, mirror)
@@ -163,9 +203,17 @@ def test_models_are_in_redis_too(redis_url: str, pool: ModelPool, tmp_path: Path
         assert cache.lineage(new) == (new, *reversed(LINE))
         with closing(RedisModels(f"{redis_url}#run-2")) as other:
             assert other.known() == set()  # each run has names of its own
+        mirror._redis.flushdb()  # as a server that was started again without a disk
+        assert mirror.known() == set()
+        mirrored.publish(ModelId("main", 1, 5), weights(5), parent=new, facts={})
+        np.testing.assert_array_equal(cache.source.content(LINE[1]), pool.content(LINE[1]))
+        mirror._redis.delete("ludus:run-1:weights:main:0:2 live")  # as a server whose memory is full
+        mirrored.mirror_all("all")
+        assert mirror.content(LINE[1]) == pool.content(LINE[1])
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_run_puts_its_models_into_redis(redis_url: str, tmp_path: Path) -> None:
     described: Experiment = load_address("ludus.recipes.kuhn:experiment")()
     experiment = replace(described, budget=3_000, models=ModelStorage(backend=redis_url), runtime="serial", services={})
@@ -185,12 +233,13 @@ def test_a_run_puts_its_models_into_redis(redis_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_run_goes_on_without_redis(pool: ModelPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("redis")
     away = RedisModels(f"unix://{tmp_path}/nobody#run-1")
     new = ModelId("main", 1, 4)
     MirroredPool(pool.folder, away).publish(new, weights(4), parent=LINE[2], facts={})
-    assert f"main:1:4 is in {pool.folder} only: Redis" in capfd.readouterr().err
+    assert f"only {pool.folder} has main:1:4: Redis" in capfd.readouterr().err
     np.testing.assert_array_equal(pool.fetch(new)["w"], weights(4)["w"])
 
 

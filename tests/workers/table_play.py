@@ -113,7 +113,7 @@ class Play:
             SlotPool(TrajectoryLayout(kind=one.kind, unroll_length=self.unroll_length, state=one.state_arrays), 2000)
             for one in policies
         )
-        self.shelf = PlayerCache(self.build, self.board, self, self.game.bots(), capacity=2)
+        self.shelf = PlayerCache(lambda *_: self.build(), self.board, self, self.game.bots(), capacity=2)
         self.inline = InlineInference(self.shelf, [policy.num_draws for policy in policies])
         self.actor = Actor(
             name="actor",

@@ -72,7 +72,7 @@ class RecomputedPlay(TaughtPlay):
             self.pools,
             self.learning,
             self.config.recompute,
-            build=self.build,
+            build=lambda _: self.build(),
             weights=self.board,
             device=torch.device("cpu"),
             wake=lambda: None,

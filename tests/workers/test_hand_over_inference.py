@@ -77,7 +77,7 @@ class SlowLearner:
             code=lambda player, kind, slots: slots,
         )
         signal: Any = SimpleNamespace(notify=lambda: None)
-        self.ring = RingTrajectoryClient(parts, 0, signal, max_lag)
+        self.ring = RingTrajectoryClient(parts, 0, signal, [max_lag])
         self._put, self._complete = play.put, play.complete
         play.put, play.complete = self.put, self.complete  # type: ignore[method-assign]
         play.actor._learner_goes_first = self.ring.learner_goes_first

@@ -35,7 +35,7 @@ def on_gpu(play: Play) -> InlineInference:
     def build() -> Any:
         return tuple(placed(policy, GPU) for policy in play.build())
 
-    shelf = PlayerCache(build, play.board, play, play.game.bots(), capacity=2)
+    shelf = PlayerCache(lambda *_: build(), play.board, play, play.game.bots(), capacity=2)
     return InlineInference(shelf, [policy.num_draws for policy in play.build()])
 
 

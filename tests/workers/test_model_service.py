@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import closing
+from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ludus.data.records import ModelId
-from ludus.runtime.services import ModelService, ServedModels
+from ludus.config import ConfigError
+from ludus.data.addresses import load_address
+from ludus.data.records import Match, ModelId, Side
+from ludus.experiment import ClusterConfig, Experiment
+from ludus.runtime.actor_process import ControlMatchClient
+from ludus.runtime.services import ModelService, ServedModels, with_model_service
 from ludus.services.registry import Instance, MemoryRegistry, here, listen_unix
+from ludus.services.resources import UserService
 from ludus.services.server import Server, ServerThread
-from ludus.store.model_pool import ModelPool, UnknownModel
-from ludus.store.model_storage import ModelCache
+from ludus.store.model_pool import ModelPool, ModelsUnreachable, UnknownModel
+from ludus.store.model_storage import ModelCache, ModelStorage
+from ludus.system.process import receive, send
+from ludus.workers.messages import Done, FromActor, FrozenFound, MatchFound, VoidMatch
 
 
 def test_latest_pinned_and_lineage_from_elsewhere(tmp_path: Path) -> None:
@@ -43,6 +53,53 @@ def test_latest_pinned_and_lineage_from_elsewhere(tmp_path: Path) -> None:
                 cache.resolve("mian")
     finally:
         serving.close()
+    with (
+        closing(ServedModels(registry=MemoryRegistry(), time_limit_s=0.3)) as nobody,
+        pytest.raises(ModelsUnreachable, match="the model pool's service: no service 'models'"),
+    ):
+        nobody.entry(first)
+
+
+def test_a_run_on_a_cluster_has_the_service() -> None:
+    described: Experiment = load_address("ludus.recipes.kuhn:experiment")()
+    assert with_model_service(described, None) is described  # all nodes of a private cluster see the folder
+    apart = replace(described, cluster=ClusterConfig(shared_folder=False))
+    for served in (with_model_service(described, "10.0.0.1:6379"), with_model_service(apart, None)):
+        assert served.services["models"].address == "ludus.runtime.services:ModelService"
+        assert with_model_service(served, "10.0.0.1:6379") is served
+    in_redis = replace(described, models=ModelStorage(backend="redis://127.0.0.1:1/0"))
+    assert with_model_service(in_redis, "10.0.0.1:6379") is in_redis
+    taken = replace(described, services={"models": UserService(address="mine.py:Models")})
+    with pytest.raises(ConfigError, match=r"services\.models is mine\.py:Models, but on a cluster 'models' names"):
+        with_model_service(taken, "10.0.0.1:6379")
+
+
+def test_a_match_whose_model_cannot_be_had_is_void(tmp_path: Path) -> None:
+    pool = ModelPool(tmp_path / "pool")
+    here_, away = ModelId("main", 0, 1), ModelId("main", 0, 2)
+    pool.publish(here_, {"w": np.ones(3)}, parent=None, facts={})
+    ours, theirs = Pipe()
+    client = ControlMatchClient(ours, ModelCache(pool, tmp_path / "cache"), learning=("main",))
+    asked: list[object] = []
+
+    def answer() -> None:
+        """As the controller does: the first match needs a model that nobody has."""
+        for opponent, model in (("main.2", away), ("main.1", here_)):
+            match = Match(len(asked), "training", (Side(("main",), True), Side((opponent,))), 1, 1)
+            for reply in (MatchFound(match, 1), FrozenFound(str(model), "live"), Done())[: 2 + (model is away)]:
+                asked.append(receive(theirs, FromActor))
+                send(theirs, reply)
+
+    controller = threading.Thread(target=answer)
+    controller.start()
+    match = client.next_match(1)
+    controller.join()
+    assert match.sides[1].players == ("main.1",)
+    [void] = [one for one in asked if isinstance(one, VoidMatch)]
+    assert (void.match_id, void.kind) == (0, "models_unreachable")
+    assert "no model main:0:2" in void.reason
+    ours.close()
+    theirs.close()
 
 
 def test_it_serves_the_run_that_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import pytest
 import torch
 from rank_threads import in_ranks
 
-from ludus.workers.ranks import ALONE, ConnectedRanks, RankLost, Ranks, Rendezvous
+from ludus.runtime.shared_parts import link_ranks
+from ludus.system.process import receive, send
+from ludus.workers.ranks import ALONE, ConnectedRanks, RankLost, Ranks, Rendezvous, ToRank, Train
 
 LONG = {"text": "x" * 5_000, "numbers": list(range(300))}
 
@@ -32,6 +37,54 @@ def test_sums_come_out_the_same_in_all() -> None:
 @pytest.mark.parametrize("values", [([], {"a": 1.5}), (LONG, None), ([1], LONG)])
 def test_each_hears_what_all_say(values: tuple[Any, Any]) -> None:
     assert in_ranks(2, lambda ranks: ranks.gather(values[ranks.rank])) == [list(values)] * 2
+
+
+def test_what_rank_0_has_reaches_all() -> None:
+    content = bytes(range(256)) * 10
+    assert in_ranks(3, lambda ranks: ranks.share(b"" if ranks.rank else content)) == [content] * 3
+    assert in_ranks(2, lambda ranks: ranks.share(b"mine" if ranks.rank else b"")) == [b""] * 2
+    assert ALONE.share(b"x") == b"x"
+
+
+def test_ranks_are_numbered_on_each_node() -> None:
+    rendezvous, nodes = Rendezvous(), ["a", "b", "a", "b"]
+
+    def connect(rank: int) -> tuple[int, int]:
+        asked: list[int] = []
+        ranks = ConnectedRanks(
+            rendezvous.address, rank, 4, patience_s=30, node=nodes[rank], find_gpu=lambda one: asked.append(one)
+        )
+        return ranks.local_rank, *asked
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(connect, range(4))) == [(0, 0), (0, 0), (1, 1), (1, 1)]
+
+
+def test_every_rank_is_linked_to_the_first_and_nobody_else_is() -> None:
+    def work(ranks: Ranks) -> list[str]:
+        links = link_ranks(ranks, "127.0.0.1", 10.0)
+        for link in links:
+            send(link, Train({str(ranks.rank): 1.0}))
+        heard = [next(iter(receive(link, ToRank).parts)) for link in links]
+        for link in links:
+            link.close()
+        return heard
+
+    def intruding(ranks: Ranks) -> list[str]:
+        if ranks.rank == 2:  # knows the port, and not the token
+            port, _ = ranks.gather(None)[0]
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(b"x" * 36)
+                assert stranger.recv(1) == b""
+            return []
+        with pytest.raises(RankLost, match="cannot connect") if ranks.rank == 0 else nullcontext():
+            for link in link_ranks(ranks, "127.0.0.1", 1.0):
+                link.close()
+        return []
+
+    assert in_ranks(3, work) == [["1", "2"], ["0"], ["0"]]
+    assert link_ranks(ALONE, "", 1.0) == []
+    in_ranks(3, intruding)
 
 
 def test_alone_there_is_nothing_to_add() -> None:

@@ -50,7 +50,7 @@ def write(
 ) -> ReplayDataset:
     """Episode i is of seat i % 2, won by seat 0, and built i."""
     rng = np.random.default_rng(0)
-    strategy = (3, 2) if strategies else None
+    strategy = (3, 2, False) if strategies else None
     with write_dataset(folder, game="game", kind=kind, strategy=strategy, settings={}) as writer:
         for number in range(episodes):
             rows = int(rng.integers(1, 30))
@@ -123,6 +123,21 @@ def test_strategies_are_those_of_the_episode_and_sometimes_hidden(tmp_path: Path
     # of all strategies, those that windows show: what seat 1 built has its first fact, and it always loses
     assert ((shown[0, :, -2] == 1) == (batch.extra[OUTCOME][0] == -1))[~hidden[0]].all()
     assert (shown[0, ~hidden[0], -1] == 1).all()
+
+
+def test_strategies_may_come_in_parts(tmp_path: Path) -> None:
+    dataset = write(tmp_path / "data", BOARD, strategies=True)
+    game = WithStrategies(
+        game=TicTacToe(), strategies=str(tmp_path / "data" / "strategies.npz"), separate=True, groups={"a": 1, "b": 1}
+    )
+    batch = windows_by_kind(game, game.spec, dataset, 8)[0].draw(np.random.default_rng(0), 1_000)
+    arrays = game.spec.kinds[0].observation.arrays
+    assert {name: array.shape[2:] for name, array in batch.observation.items()} == {
+        name: spec.shape for name, spec in arrays.items()
+    }
+    shown = batch.observation[PART][..., 0] > 0
+    assert (batch.observation["z_build_order_length"][~shown] == 0).all()
+    assert ((batch.observation["z_a"][0, :, 0] == 1) == (batch.extra[OUTCOME][0] == -1))[shown[0]].all()
 
 
 def test_strategies_that_are_not_there_are_missed(tmp_path: Path) -> None:

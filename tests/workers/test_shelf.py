@@ -62,7 +62,7 @@ def board() -> LocalWeights:
 
 @pytest.fixture
 def shelf(board: LocalWeights, frozen: Frozen) -> PlayerCache:
-    return PlayerCache(build, board, frozen, GAME.bots(), capacity=2)
+    return PlayerCache(lambda *_: build(), board, frozen, GAME.bots(), capacity=2)
 
 
 def test_bots_come_from_the_game(shelf: PlayerCache) -> None:

@@ -25,7 +25,8 @@ from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.models.module_policy import ModulePolicy
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import value_parameters
-from ludus.runtime.assemble import build_policies, require_value_parameters
+from ludus.runtime.assemble import require_value_parameters
+from ludus.runtime.networks import build_policies
 from ludus.runtime.serial import serial_training
 from ludus.store.run_folder import RunFolder
 from ludus.workers.actor import ActorConfig

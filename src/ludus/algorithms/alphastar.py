@@ -36,7 +36,8 @@ class RewardWeights:
 
 
 def _published() -> dict[str, RewardWeights]:
-    return {"build_order": RewardWeights(policy=4.0, value=1.0), "built": RewardWeights(policy=6.0, value=1.0)}
+    facts = ("built", "built_units", "effects", "upgrades")
+    return {"build_order": RewardWeights(policy=4.0)} | dict.fromkeys(facts, RewardWeights(policy=6.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.league.measures import PopulationComparison, compare_populations
 from ludus.league.payoff import Payoff, PayoffRules
+from ludus.league.players import with_weights
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import add_numbers, new_console, new_table
@@ -30,7 +31,14 @@ class FrozenPopulation:
     run: str
     experiment: Experiment
     players: dict[str, SeatedPlayer]
+    weights: dict[str, str | None]
+    """Player -> the weights that it was frozen with."""
     number_frozen: int
+
+    @property
+    def kinds_of_weights(self) -> str:
+        """In words: average, live, or both."""
+        return " and ".join(sorted({str(kind) for kind in self.weights.values()}))
 
 
 @click.command("compare")
@@ -55,7 +63,7 @@ def compare_command(
     _check_comparable(first, second)
     line_ups = [(a, b) for a in first.players for b in second.players]
     tournament = Tournament(
-        first.experiment.grouped_game,
+        first.experiment.measured_game,
         FixedPlayers(first.players | second.players),
         line_ups,
         episodes=episodes,
@@ -89,6 +97,7 @@ def _population(path: str, letter: str, most: int, trust: bool) -> FrozenPopulat
         run=str(folder.path),
         experiment=experiment,
         players={f"{letter}/{name}": player for name, player in seated.items()},
+        weights={f"{letter}/{name}": league.players[name].played_weights for name in seated},
         number_frozen=len(frozen),
     )
 
@@ -128,7 +137,12 @@ def _print_json(
     estimate = comparison.performance
     document = {
         "runs": [
-            {"run": one.run, "players": [name[2:] for name in one.players], "frozen": one.number_frozen}
+            {
+                "run": one.run,
+                "players": [name[2:] for name in one.players],
+                "weights": list(one.weights.values()),
+                "frozen": one.number_frozen,
+            }
             for one in (first, second)
         ],
         "performance": estimate.value if estimate else None,
@@ -143,13 +157,20 @@ def _print_json(
 def _show(first: FrozenPopulation, second: FrozenPopulation, payoff: Payoff, comparison: PopulationComparison) -> None:
     console = new_console()
     for letter, one in (("A", first), ("B", second)):
-        console.print(f"{letter} is {one.run}: {len(one.players)} of {one.number_frozen} frozen players")
+        console.print(
+            f"{letter} is {one.run}: {len(one.players)} of {one.number_frozen} frozen players, "
+            f"{one.kinds_of_weights} weights"
+        )
+    if first.kinds_of_weights != second.kinds_of_weights:
+        console.print("Not like with like: part of a difference may be that of live and averaged weights.")
     columns = list(second.players)
     table = new_table("win rate of row")
-    add_numbers(table, *columns, "mean")
+    add_numbers(table, *(with_weights(name, second.weights[name]) for name in columns), "mean")
     for name in first.players:
         rates = payoff.win_rates(name, columns)
-        table.add_row(name, *(f"{rate:.2f}" for rate in rates), f"{np.mean(rates):.2f}")
+        table.add_row(
+            with_weights(name, first.weights[name]), *(f"{rate:.2f}" for rate in rates), f"{np.mean(rates):.2f}"
+        )
     console.print()
     console.print(table)
     console.print()

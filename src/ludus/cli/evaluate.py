@@ -28,6 +28,7 @@ from ludus.evaluation.measures import seated_matches
 from ludus.games.catalog import list_games, resolve
 from ludus.games.game import GameSource
 from ludus.games.pictures import pictured
+from ludus.league.players import with_weights
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
 from ludus.observe.terminal import add_numbers, new_console, new_table
@@ -198,9 +199,7 @@ def eval_command(
                 for row in measured.rows:
                     click.echo(json.dumps(row))
             else:
-                table = _table(measured.rows, matches.league.num_teams)
-                table.caption = f"Learning players with their {weights} weights, frozen ones as they are pinned."
-                new_console().print(table)
+                new_console().print(_table(measured.rows, matches.league.num_teams))
         pictures.play(matches.game, matches.players, matches.line_ups, seed=seed)
 
 
@@ -209,11 +208,16 @@ def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:
     if teams > 1:
         add_numbers(table, "win rate (95 %)", "won/drawn/lost")
     add_numbers(table, "mean score")
+    used = {weights for row in rows for weights in row["weights"] if weights is not None}
+    if len(used) == 1:
+        table.caption = f"Played with {used.pop()} weights."
     for row in rows:
-        cells = [row["players"][0]]
+        named = zip(row["players"], row["weights"], strict=True)
+        names = row["players"] if table.caption else [with_weights(*one) for one in named]
+        cells = [names[0]]
         if teams > 1:
             low, high = row["win_rate_interval"]
-            cells += [row["players"][1], f"{row['win_rate']:.1%} ({100 * low:.1f}-{100 * high:.1f})"]
+            cells += [names[1], f"{row['win_rate']:.1%} ({100 * low:.1f}-{100 * high:.1f})"]
             cells.append("/".join(str(row[name]) for name in ("wins", "draws", "losses")))
         cells.append(f"{row['score']:+.3f} ±{1.96 * row['score_standard_error']:.3f}")
         table.add_row(*cells)

@@ -50,7 +50,8 @@ def games_command(as_json: bool, name: str | None, where: Path | None) -> int:
         return 0
     table = new_table("address", "game", "here")
     for entry in entries:
-        table.add_row(entry.address, entry.description, escape(_here(entry)))
+        critics = " Critics see the whole state with `critic_state=true`." if entry.critic_state else ""
+        table.add_row(entry.address, entry.description + critics, escape(_here(entry)))
     console = new_console()
     console.print(table)
     console.print("\nYour own: FILE.py:CLASS. `ludus check ADDRESS` checks a game, `ludus train ADDRESS` trains it.")

@@ -22,7 +22,8 @@ from ludus.lookup import find_experiment, open_run
 from ludus.observe.terminal import add_numbers, new_console, new_table, size
 from ludus.runtime import imported_models
 from ludus.runtime.assemble import load_experiment
-from ludus.runtime.imported_models import Fit, Source
+from ludus.runtime.imported_models import Fit, Source, has_same_networks
+from ludus.runtime.networks import with_each_model
 from ludus.store.checkpoints import Arrays, encode_tensors
 from ludus.store.downloads import DownloadRules, parse_digest
 from ludus.store.files import StoreError, atomic_write
@@ -143,11 +144,16 @@ def import_model(
         if folder is None:
             raise ConfigError(f"{target} is no run and has no pool: name a file to write with --to")
         _require_name(player or Path(file).stem, experiment, folder)
-    parent = None if base is None else _find_base(base, folder, experiment)
+    parent = None
+    if base is not None:
+        parent, experiment = _find_base(base, folder, experiment)
     source = imported_models.fetch_source(
         imported_models.ModelRequest(address=file, place=place or names.place, average=names.average)
     )
-    fit = imported_models.fit_weights(source, experiment, names, kind=kind)
+    if parent is None:
+        fit, experiment = imported_models.best_fit(source, experiment, names, kind=kind)
+    else:
+        fit = imported_models.fit_weights(source, experiment, names, kind=kind)
     if write_map is not None:
         guesses = write_first_map(Path(write_map), source, fit)
         click.echo(f"wrote {write_map}: {len(fit.live.sources)} names match, {guesses} are guessed")
@@ -220,8 +226,8 @@ def pull(
         )
     )
     _require_name(player or source.name, experiment, folder)
-    fit = imported_models.fit_weights(source, experiment)
-    imported_models.require_fit(fit, source, experiment)
+    fit, view = imported_models.best_fit(source, experiment)
+    imported_models.require_fit(fit, source, view)
     if not as_json:
         click.echo(f"{source.label}\ndigest:   {source.checked}")
     _keep(folder, source, player or source.name, fit.live.arrays, None, tags, as_json)
@@ -329,13 +335,15 @@ def _find_target(target: str, settings: tuple[str, ...]) -> tuple[RunFolder | No
     return folder, load_experiment(folder)
 
 
-def _find_base(name: str, folder: RunFolder | None, experiment: Experiment) -> ModelId:
-    """The model that what the file does not fill is taken from."""
+def _find_base(name: str, folder: RunFolder | None, experiment: Experiment) -> tuple[ModelId, Experiment]:
+    """The model that what the file does not fill is taken from, and the experiment with its network."""
     if folder is None:
         raise ConfigError("--base names a model of a run, and there is none")
     model = folder.models.resolve(name)
+    fitting = (one for one in with_each_model(experiment) if has_same_networks(folder.models, model, one))
+    experiment = next(fitting, experiment)
     imported_models.require_same_networks(folder.models, model, experiment)
-    return model
+    return model, experiment
 
 
 def _require_name(player: str, experiment: Experiment, folder: RunFolder | None) -> None:

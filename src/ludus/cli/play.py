@@ -77,7 +77,7 @@ def play_command(
     click.get_current_context().with_resource(services_at_hand(experiment, folder))
     opponents = Opponents(experiment, folder, league, weights=weights, greedy=greedy)
     _check_person(person, opponents)
-    source = experiment.grouped_game
+    source = experiment.measured_game
     house = PlayHost(
         source, opponents, person=person, keep=_Records(folder, source).keep, drawing=None if terminal else drawing_of
     )

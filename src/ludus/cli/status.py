@@ -71,8 +71,8 @@ def _picture(folder: RunFolder, status: RunStatus | None, lost: LostMatches | No
     rows: list[RenderableType] = [head, Text(_progress(status))]
     if status.state == "dead":
         rows.append(Text(f"the process that trained it is gone; resume it: ludus train --run {folder.path} --resume"))
-    if lost is not None and lost.void:
-        rows += [Text(), *(Text(line) for line in lost.lines())]
+    if lost is not None and (lines := lost.lines()):
+        rows += [Text(), *(Text(line) for line in lines)]
     if status.workers:
         rows += [Text(), _workers(status, folder)]
         rows += [
@@ -104,7 +104,7 @@ def _progress(status: RunStatus) -> str:
     left = status.started + 3600 * status.time_limit_h - time.time()
     return (
         f"{shown}\n{status.decisions_per_s:,.0f} decisions/s"
-        + (f"  lag {lag} versions" if lag else "")
+        + (f"  lag {lag} versions of live weights" if lag else "")
         + f"  {status.restarts} restarts  up {span(time.time() - status.started)}"
         f"  time limit in {span(max(0.0, left))}"
     )

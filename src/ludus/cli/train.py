@@ -130,11 +130,13 @@ def _show_start(plan: Plan, folder: RunFolder, chosen: Experiment, console: Cons
         console.print(f"services:   {', '.join(named)}")
     for output in chosen.metrics:
         console.print(f"metrics:    {output.where(folder)}", soft_wrap=True)
-    if any(reference.fixed for reference in chosen.algorithm.references.values()):
-        for role in (name for name, one in chosen.league.roles.items() if one.start is None):
+    for name, role in chosen.league.roles.items():
+        algorithm = chosen.of_role(name).algorithm
+        if role.start is None and any(reference.fixed for reference in algorithm.references.values()):
+            whose = "" if role.algorithm is None else f"league.roles.{name}."
             console.print(
-                f"teacher:    players of role {role} start from fresh weights, which teach nothing: "
-                f"--set league.roles.{role}.start=RUN#PLAYER, or --set algorithm.teacher=null"
+                f"teacher:    players of role {name} start from fresh weights, which teach nothing: "
+                f"--set league.roles.{name}.start=RUN#PLAYER, or --set {whose}algorithm.teacher=null"
             )
 
 

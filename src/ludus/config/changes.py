@@ -19,6 +19,8 @@ ADD = "+"  # prefix of a new key of a mapping
 
 T = TypeVar("T")
 _KEEP = object()
+EVERY = "*"
+"""The step of a path that stands for every key of a mapping."""
 
 
 @dataclass(slots=True)
@@ -57,8 +59,8 @@ def override(obj: T, path: str, value: Any) -> T:
 
 def apply_overrides(obj: T, overrides: Mapping[str, Any]) -> T:
     """A copy of `obj` with all overrides applied: dotted paths, nested mappings, or both. A mapping changes the fields
-    that it names; with `type: ClassName` it builds a new component. The later of two overrides of one path wins. `+key`
-    adds a key to a mapping."""
+    that it names; with `type: ClassName` it builds a new component. The later of two overrides of one path wins. In a
+    mapping, `+key` adds a key and `*` stands for every key."""
     change = _Change()
     change.insert(overrides)
     try:
@@ -131,8 +133,9 @@ def _changed_mapping(current: Mapping[Any, Any], hint: Any, change: _Change, pat
     for step, part in change.parts.items():
         name = step.removeprefix(ADD)
         here = join(path, name)
-        if name in keys:
-            result[keys[name]] = _changed(current[keys[name]], value_hint, part, here)
+        if name in keys or step == EVERY:
+            for one in [name] if name in keys else keys:
+                result[keys[one]] = _changed(result[keys[one]], value_hint, part, join(path, one))
         elif name != step:
             result[convert(name, key_hint, here)] = convert(part.plain(), value_hint, here, sibling)
         else:

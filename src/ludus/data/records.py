@@ -141,6 +141,19 @@ class PlayerRemoved(Event, frozen=True, tag="player_removed"):
     reason: str = ""
 
 
+class PlayerAbsent(Event, frozen=True, tag="player_absent"):
+    """The weights of a frozen player cannot be read; it plays no match until `PlayerReturned`."""
+
+    player: str
+    reason: str
+
+
+class PlayerReturned(Event, frozen=True, tag="player_returned"):
+    """The weights of an absent player can be read again."""
+
+    player: str
+
+
 class PlayerReset(Event, frozen=True, tag="player_reset"):
     """A learning player starts again from `model` (None: fresh weights) with a new incarnation."""
 
@@ -205,6 +218,8 @@ AnyEvent = (
     RunStarted
     | PlayerAdded
     | PlayerRemoved
+    | PlayerAbsent
+    | PlayerReturned
     | PlayerReset
     | SettingsChanged
     | LearnerProgress

@@ -209,6 +209,7 @@ class Episode:
     build_order: NDArray[np.int16] | None = None
     """What the seat built until the end, see `games.game.StrategyView`."""
     built: NDArray[np.bool_] | None = None
+    build_place: NDArray[np.int16] | None = None
 
     @property
     def num_decisions(self) -> int:
@@ -288,8 +289,8 @@ class EpisodeSource(Protocol):
     @property
     def kind(self) -> SeatKind: ...  # of all its seats
     @property
-    def strategy(self) -> tuple[int, int] | None:
-        """Length of a build order and number of facts of what was built; None: episodes have neither."""
+    def strategy(self) -> tuple[int, int, bool] | None:
+        """`StrategyView.sizes` of what was built; None: episodes do not have it."""
 
     def replays(self) -> Sequence[str]: ...  # the names of all replays, always in the same order
     def decode(self, names: Sequence[str], wanted: EpisodeFilter) -> Iterator[DecodedReplay]:
@@ -362,7 +363,7 @@ def column_specs(kind: SeatKind) -> dict[str, ArraySpec]:
     return {**kind.decision_arrays, **{name: array_spec((), dtype) for name, dtype in scalar.items()}, **rewards}
 
 
-def new_columns(kind: SeatKind, strategy: tuple[int, int] | None) -> list[Column]:
+def new_columns(kind: SeatKind, strategy: tuple[int, int, bool] | None) -> list[Column]:
     """All columns of an empty dataset. `strategy`: see `EpisodeSource.strategy`."""
     critic = {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
     parts = {f"observation.{name}": part for name, part in {**kind.observation.parts, **critic}.items()}
@@ -392,7 +393,7 @@ def start_name(entities: str) -> str:
     return f"{entities}.start"
 
 
-def _episode_columns(strategy: tuple[int, int] | None) -> list[Column]:
+def _episode_columns(strategy: tuple[int, int, bool] | None) -> list[Column]:
     dtypes = {
         **dict.fromkeys(("rows", "decisions", "length", "seat"), "int32"),
         **dict.fromkeys(("outcome", "score"), "float32"),
@@ -400,8 +401,10 @@ def _episode_columns(strategy: tuple[int, int] | None) -> list[Column]:
     }
     found = [_column(f"episode.{name}", array_spec((), dtype), "raw", dtype, 1) for name, dtype in dtypes.items()]
     if strategy is not None:
-        places, facts = strategy
+        places, facts, has_places = strategy
         found.append(_column("episode.build_order", array_spec((places,), "int16"), "raw", "int16", places))
+        if has_places:
+            found.append(_column("episode.build_place", array_spec((places,), "int16"), "raw", "int16", places))
         found.append(_column("episode.built", array_spec((facts,), "bool"), "bits", "uint8", -(-facts // 8)))
     return found
 

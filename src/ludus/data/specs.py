@@ -69,10 +69,14 @@ class Entities:
     dtype: str = "float32"
     types: int = 0
     """If above 0, the first feature of a row is its type, in [0, types)."""
+    categories: tuple[int, ...] = ()
+    """The last features of a row are categories too, such as an order; the number of values of each."""
 
     def __post_init__(self) -> None:
         require_in(self, "[1, inf]", maximum=self.maximum, features=self.features)
         require_in(self, "[0, inf]", types=self.types)
+        if (self.types > 0) + len(self.categories) > self.features or min(self.categories, default=1) < 1:
+            raise ValueError(f"Entities.categories must fit into {self.features} features, got {self.categories}")
 
     def arrays(self, name: str) -> dict[str, ArraySpec]:
         return {name: array_spec((self.maximum, self.features), self.dtype), length_name(name): array_spec((), "int32")}
@@ -92,6 +96,14 @@ class ObservationSpec:
 
     parts: Mapping[str, Part]
     critic: Mapping[str, Part] = field(default_factory=dict)
+    common: tuple[str, ...] = field(default=(), repr=False)
+    """Critic-only parts that are the same for all seats that act at the same time (checked)."""
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.common if name not in self.critic]:
+            raise ValueError(
+                f"common names {unknown[0]!r}; the critic-only parts are {', '.join(self.critic) or 'none'}"
+            )
 
     @cached_property
     def arrays(self) -> dict[str, ArraySpec]:
@@ -351,7 +363,8 @@ _HEADS: Mapping[str, type[Head]] = {cls.__name__: cls for cls in (Choice, Pointe
 
 
 def kind_to_json(kind: SeatKind) -> dict[str, Any]:
-    return {
+    common = {"common": list(kind.observation.common)} if kind.observation.common else {}
+    return common | {
         "name": kind.name,
         "observation": {name: _tagged(part) for name, part in kind.observation.parts.items()},
         "critic": {name: _tagged(part) for name, part in kind.observation.critic.items()},
@@ -367,6 +380,7 @@ def kind_from_json(data: Mapping[str, Any]) -> SeatKind:
         observation=ObservationSpec(
             parts={name: _made(_PARTS, part) for name, part in data["observation"].items()},
             critic={name: _made(_PARTS, part) for name, part in data["critic"].items()},
+            common=tuple(data.get("common", ())),
         ),
         action=ActionSpec(heads={name: _head(head) for name, head in data["action"].items()}),
         rewards=tuple(data["rewards"]),
@@ -398,13 +412,16 @@ def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:
 
 def _tagged(spec: Part | Head) -> dict[str, Any]:
     facts = asdict(spec)
+    if categories := facts.pop("categories", ()):
+        facts["categories"] = list(categories)
     if facts.get("when") is not None:
         facts["when"] = {"head": spec.when.head, "values": list(spec.when.values)}  # type: ignore[union-attr]
     return {"type": type(spec).__name__, **facts}
 
 
 def _made(classes: Mapping[str, Any], data: Mapping[str, Any]) -> Any:
-    return classes[data["type"]](**{name: value for name, value in data.items() if name != "type"})
+    facts: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return classes[facts.pop("type")](**facts)
 
 
 def _head(data: Mapping[str, Any]) -> Head:

@@ -28,6 +28,7 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import EvaluationConfig, LeagueRules, Role
 from ludus.runtime.assemble import create_run, load_players
 from ludus.runtime.coordinator import Training
+from ludus.runtime.networks import with_each_model
 from ludus.runtime.rounds import FINISHED
 from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFolder
@@ -55,7 +56,7 @@ def exploiter_experiment(
     experiment: Experiment, target: Target, *, seed: int, start: ExploiterStart | None = None
 ) -> Experiment:
     """The run's experiment with one exploiter, which meets the target alone. It has no teacher, which would hold it
-    near where it starts, and no evaluations: its snapshots are measured afterwards."""
+    near where it starts, no strategies to follow, and no evaluations: its snapshots are measured afterwards."""
     role = Role(
         matchmaking=FixedLaw(shares={id_of(member): member.share for member in target.members}),
         promotion=BySteps(every=-(-experiment.budget // SNAPSHOTS)),
@@ -65,10 +66,11 @@ def exploiter_experiment(
     recompute = tuple(one for one in experiment.learner.recompute if one in algorithm.recomputable)
     with_worker = experiment.learner.buffer_worker and bool(recompute)
     return replace(
-        experiment,
+        experiment.without_strategies(),
         name=f"{EXPLOITER} of {target.name}",
         algorithm=algorithm,
         learner=replace(experiment.learner, recompute=recompute, buffer_worker=with_worker),
+        frozen_models=tuple(view.model for view in with_each_model(experiment)[1:]),
         league=LeagueRules(
             roles={EXPLOITER: role},
             bots=tuple(id_of(member) for member in target.members if member.seated.bot is not None),
@@ -141,6 +143,8 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     player: str
     model: str
+    weights: Variant | None = None
+    """The weights that it plays with; None in records that do not say."""
     decisions: int
     greedy: bool
     measured: Measured
@@ -204,6 +208,7 @@ def measure_curve(
                 seed=experiment.seed,
                 player=name,
                 model=exploiter.model_name,
+                weights=league.players[name].weights,
                 decisions=league.players[name].parent_decisions,
                 greedy=greedy,
                 measured=measured,

@@ -38,6 +38,7 @@ from ludus.evaluation.tournament import Tournament
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
 from ludus.league.league import League
+from ludus.league.players import with_weights
 from ludus.lookup import add_bots
 from ludus.runtime.assemble import load_experiment, load_league, load_players, load_state, require_devices
 from ludus.runtime.coordinator import Training
@@ -48,14 +49,13 @@ from ludus.runtime.start import require_cluster_for, require_ray_for, require_ro
 from ludus.services.resources import NotEnough
 from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
-from ludus.store.model_pool import ModelPool
 from ludus.store.run_folder import MetricsFile, RunFolder
 from ludus.workers.evaluator import evaluation_row, keep_rows
-from ludus.workers.player_cache import FixedPlayers, is_model_name, resolve_player
+from ludus.workers.player_cache import FixedPlayers, played_weights
 
 Weights = Literal["average", "live"]
 Tell = Callable[[str], None]
-FIXED = ("game", "bots", "policies", "model", "league", "evaluation", "middleware", "name")
+FIXED = ("game", "bots", "policies", "model", "frozen_models", "league", "evaluation", "middleware", "name")
 """Settings that an exploiter shares with its target, or that make no sense for it."""
 EXPLOITS = "exploits.jsonl"
 """The file of the run's metrics that holds exploit records."""
@@ -90,16 +90,17 @@ class Evaluation:
     def __str__(self) -> str:
         lines = []
         for row in self.rows:
+            names = [with_weights(*named) for named in zip(row["players"], row["weights"], strict=True)]
             score = f"mean score {row['score']:+.3f} ± {1.96 * row['score_standard_error']:.3f}"
             if "win_rate" in row:
                 low, high = row["win_rate_interval"]
                 lines.append(
-                    f"{row['players'][0]} against {row['players'][1]}: {row['win_rate']:.1%} "
+                    f"{names[0]} against {names[1]}: {row['win_rate']:.1%} "
                     f"({100 * low:.1f} to {100 * high:.1f}), {row['wins']} won, {row['draws']} drawn, "
                     f"{row['losses']} lost, {score}"
                 )
             else:
-                lines.append(f"{row['players'][0]}: {score}")
+                lines.append(f"{names[0]}: {score}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -148,24 +149,14 @@ def seated_matches(
         yield SeatedMatches(
             folder=folder,
             league=league,
-            game=experiment.grouped_game,
+            game=experiment.measured_game,
             players=FixedPlayers(seated),
             line_ups=[(player,) for player in chosen]
             if teams == 1
             else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]],
-            used={player: weights_of(league, folder.models, player, weights) for player in seated},
+            used={player: played_weights(league, folder.models, player, weights) for player in seated},
             greedy=greedy,
         )
-
-
-def weights_of(league: League, pool: ModelPool, player: str, learning: str) -> str | None:
-    """The weights that a player uses, "live" or "average"; learning players use `learning`. None for a bot."""
-    entry = league.players.get(player)
-    if is_model_name(player):
-        return resolve_player(league, pool, player)[1]
-    if entry is None or entry.scripted:
-        return None
-    return learning if entry.learning else entry.weights
 
 
 class ExploitStopped(KeyboardInterrupt):

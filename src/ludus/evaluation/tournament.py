@@ -21,6 +21,7 @@ from ludus.games.game import GameBatch, GameSource, Seat, lost_tables
 from ludus.games.pictures import Moment, pictured
 from ludus.games.recording import Recording, game_version, innermost, map_name, record_innermost
 from ludus.games.seat_rows import GameError
+from ludus.models.policy import joint_memory
 from ludus.workers.actor import Actor, ActorConfig
 from ludus.workers.inference import InlineInference
 from ludus.workers.player_cache import Players
@@ -54,9 +55,11 @@ class Tournament:
         self.results: dict[int, Result] = {}
         """By position of the line-up."""
         seated = [players.get(player) for line_up in line_ups for player in line_up]
-        learned = [one.policies for one in seated if one.policies]  # memories of one kind of seat have one shape
+        learned = [one.policies for one in seated if one.policies]
         layouts = [
-            TrajectoryLayout(kind=kind, unroll_length=1, state=learned[0][index].state_arrays if learned else {})
+            TrajectoryLayout(
+                kind=kind, unroll_length=1, state=joint_memory(policies[index].state_arrays for policies in learned)
+            )
             for index, kind in enumerate(game.spec.kinds)
         ]
         num_draws = [max((one[kind].num_draws for one in learned), default=0) for kind in range(len(layouts))]
@@ -65,7 +68,7 @@ class Tournament:
             game=game.tables(tables),
             config=ActorConfig(num_tables=tables, matches=1, episodes_per_table=self._per_table, unroll_length=1),
             client=self,
-            inference=InlineInference(players, num_draws),
+            inference=InlineInference(players, num_draws, [layout.state for layout in layouts]),
             pools=tuple(SlotPool(layout, 1) for layout in layouts),
             trajectories=self,
             hand_over_after=None,

@@ -48,6 +48,8 @@ class GameEntry:
     """The interpreter of the environment of its own that it is played in; None: it is played in this one."""
     needs: str | None = None
     """What of the user's own it is played with, beside the library."""
+    critic_state: bool = False
+    """Whether its option `critic_state` shows critics the whole state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +66,8 @@ class Adapter:
     """The address of a function that gives the library's own spelling of a name; None: names have only one."""
     needs: str | None = None
     """What of the user's own its games are played with, beside the library."""
+    critic_state: bool = False
+    """Whether its games have the option `critic_state`, which shows critics the whole state."""
 
 
 ADAPTERS: Mapping[str, Adapter] = {
@@ -100,6 +104,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         example="pettingzoo:classic.connect_four_v3",
         description="Any PettingZoo environment with discrete actions, agents in turn or all at once.",
         spelling="ludus.games.adapters.pettingzoo_library:own_spelling",
+        critic_state=True,
     ),
     "multi_atari": Adapter(
         source="ludus.games.adapters.pettingzoo_atari:MultiAtari",
@@ -117,6 +122,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install=install_command("openspiel"),
         example="openspiel:leduc_poker",
         description="Most games of OpenSpiel: in turn or all at once, with chance, for one or more players.",
+        critic_state=True,
     ),
     "fightingice": Adapter(
         source="ludus.games.adapters.fightingice:FightingICE",
@@ -168,6 +174,7 @@ ADAPTERS: Mapping[str, Adapter] = {
         install="ludus games --install football",
         example="football:academy_3_vs_1_with_keeper",
         description="Google Research Football: one to eleven players a side, and academy scenarios.",
+        critic_state=True,
     ),
     "vizdoom": Adapter(
         source="ludus.games.adapters.vizdoom:ViZDoom",
@@ -217,6 +224,7 @@ def list_games() -> list[GameEntry]:
                 install=adapter.install if missing and python is None else None,
                 python=None if python is None else str(python),
                 needs=adapter.needs,
+                critic_state=adapter.critic_state,
             )
         )
     return games

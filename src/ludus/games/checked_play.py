@@ -4,7 +4,7 @@ is inspected after every `reset` and `step`."""
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,6 +23,7 @@ PROMISES = {
     "shapes": "the view has every array of the spec, with its shape and dtype",
     "in_place": "the view's arrays are the same objects all along",
     "observation": "observations of seats to act are finite, with entity lengths within their maximum",
+    "critic": "critic-only parts are finite, and those declared common are the same for all seats",
     "legal": "a seat to act has a legal option in every head that can count",
     "someone_acts": "at least one seat must act at every table that has not ended",
     "ended_is_quiet": "no seat must act at a table that has ended",
@@ -306,6 +307,7 @@ class WatchedTables:
         for seat in to_act:
             self._inspect_observation("observation", table, seat)
             playable &= self._inspect_legal(table, seat)
+        self._inspect_common(table, to_act)
         steps, limit = int(self.steps[table]), self.spec.max_length
         playable &= self._expect("max_length", steps < limit, table, f"not ended after {steps} steps")
         self.broken[table] = not playable
@@ -325,8 +327,10 @@ class WatchedTables:
             clock = int(view.clock[table])
             self._expect("clock", clock > 0, table, f"the episode ended at clock {clock}")
         if view.truncated[table]:
-            for seat in np.flatnonzero(self.acted[table]).tolist():
+            acted = np.flatnonzero(self.acted[table]).tolist()
+            for seat in acted:
                 self._inspect_observation("truncation", table, seat)
+            self._inspect_common(table, acted)
 
     def _inspect_observation(self, promise: str, table: int, seat: int) -> None:
         kind = self.spec.kinds[self.spec.seats[seat]]
@@ -338,7 +342,20 @@ class WatchedTables:
         for name, array in row.items():
             wrong = np.argwhere(~np.isfinite(array))
             seen = f"{name}{wrong[0].tolist()} is {array[tuple(wrong[0])]}" if len(wrong) else ""
-            self._expect(promise, not len(wrong), table, seen, seat)
+            told = "critic" if name.startswith(CRITIC_PREFIX) else promise
+            self._expect(told, not len(wrong), table, seen, seat)
+
+    def _inspect_common(self, table: int, seats: Sequence[int]) -> None:
+        """Compare the parts that are declared common between the first seat and the others, also of other kinds."""
+        shown: dict[str, tuple[int, Array]] = {}
+        for seat in seats:
+            kind = self.spec.kinds[self.spec.seats[seat]].observation
+            row = self.observation(table, seat)
+            for name in [array for part in kind.common for array in kind.critic[part].arrays(CRITIC_PREFIX + part)]:
+                first, array = shown.setdefault(name, (seat, row[name]))
+                if first != seat:
+                    changed = difference({name: array}, {name: row[name]})
+                    self._expect("critic", changed is None, table, f"seat {first}, then seat {seat}: {changed}", seat)
 
     def _inspect_legal(self, table: int, seat: int) -> bool:
         rows = Rows.of(self.batch, np.array([table]), np.array([seat]))

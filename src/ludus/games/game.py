@@ -158,6 +158,10 @@ class HasPicture(Protocol):
         """RGB [height, width, 3] of what the seat sees; None: everything."""
 
 
+PLACE_GRID = 128
+"""Cells along a side of the map in the places of a build order."""
+
+
 @dataclass(frozen=True, slots=True)
 class StrategyView:
     """What each seat has built so far; the game writes it in place."""
@@ -166,6 +170,14 @@ class StrategyView:
     """[tables, seats, places]: the first things built, in order; -1 after the end."""
     built: NDArray[np.bool_]
     """[tables, seats, facts]: whether a thing has been built, or in a certain number."""
+    build_place: NDArray[np.int16] | None = None
+    """[tables, seats, places]: the cell in which each of the first things was built, `row * PLACE_GRID + column`; -1
+    if it has none. None: the game does not say."""
+
+    @property
+    def sizes(self) -> tuple[int, int, bool]:
+        """Length of a build order, number of facts, and whether there are places."""
+        return self.build_order.shape[-1], self.built.shape[-1], self.build_place is not None
 
 
 @runtime_checkable

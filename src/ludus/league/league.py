@@ -18,9 +18,11 @@ from ludus.data.records import (
     MatchIssued,
     MatchLeased,
     MatchVoid,
+    PlayerAbsent,
     PlayerAdded,
     PlayerRemoved,
     PlayerReset,
+    PlayerReturned,
     Purpose,
     RunStarted,
     ScoreMeasured,
@@ -36,7 +38,7 @@ from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, Descent, P
 from ludus.league.promotion import Snapshot
 from ludus.league.quality import QualityBook, quality_rules
 from ludus.league.roster import Roster, next_turns
-from ludus.league.rules import LeagueRules, Role, check_line_up, make_sides, seat_players
+from ludus.league.rules import OWN_PARTS, LeagueRules, Role, check_line_up, make_sides, seat_players
 
 LEAGUE_PATH = "league."
 """Path of the league's rules in an experiment."""
@@ -91,6 +93,8 @@ class League:
         """The state of each current learning player."""
         self.scores: Mapping[str, ScoreMeasured] = self._roster.scores
         """The latest measured score by player, for games with one team."""
+        self.absent: Mapping[str, str] = self._roster.absent
+        """Frozen players whose weights cannot be read, and why."""
         self.lineage: dict[str, list[Descent]] = {}
         """The descents of every learning player that ever joined, oldest first."""
         self._qualities = QualityBook(quality_rules(rules.roles))
@@ -121,9 +125,23 @@ class League:
         """Settings changed for all players since the run began, by path."""
         return dict(self._settings)
 
+    def role_of(self, player: str) -> str | None:
+        """The role of a learning player that is or was in the league; None for any other."""
+        known = self.players.get(player)
+        return known.role if known is not None and known.learning else None
+
     def settings_of(self, player: str) -> Settings:
-        """Settings changed for this player or for all; its own take precedence."""
-        return later_settings(self._settings, self.own_settings(player))
+        """Settings changed for this player, its role or all. Its own take precedence, then those of its role, which
+        stand at the paths of the part that they replace (`learner.learning_rate`)."""
+        role = self.players[player].role
+        own = [part for part in OWN_PARTS if getattr(self.rules.roles[role], part) is not None]
+        of_role = {
+            path.removeprefix(f"{LEAGUE_PATH}roles.{role}."): value
+            for path, value in self._settings.items()
+            if path.startswith(tuple(f"{LEAGUE_PATH}roles.{role}.{part}" for part in own))
+        }
+        of_all = {path: value for path, value in self._settings.items() if path.partition(".")[0] not in own}
+        return later_settings(later_settings(of_all, of_role), self.own_settings(player))
 
     def own_settings(self, player: str) -> Settings:
         """Settings changed for this player only."""
@@ -165,6 +183,10 @@ class League:
                     self.lineage[event.player] = [Descent.of(event, 0, event.settings)]
             case PlayerRemoved(player=player):
                 self._roster.remove(player)
+            case PlayerAbsent():
+                self._roster.leave(event)
+            case PlayerReturned(player=player):
+                self._roster.come_back(player)
             case PlayerReset():
                 self._reset_player(event)
             case SettingsChanged():

@@ -70,6 +70,16 @@ class Player:
     def learning(self) -> bool:
         return not (self.frozen or self.scripted)
 
+    @property
+    def played_weights(self) -> Literal["live", "average"] | None:
+        """The weights that it plays league matches with: those of a learning player are live. None for a bot."""
+        return None if self.scripted else self.weights
+
+
+def with_weights(player: str, weights: str | None) -> str:
+    """The name of a player and the weights that it plays with; a bot has none."""
+    return f"{player} ({weights})" if weights else player
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:

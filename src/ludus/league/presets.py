@@ -39,11 +39,14 @@ def alphastar(
     start: str | None = None,
     value_only_after_reset: int = 0,
     bots: tuple[str, ...] = (),
+    meet_bots: bool = False,
     snapshot_weights: Weights = "live",
 ) -> LeagueRules:
-    """AlphaStar as described in the paper; the numbers of players are those of one race."""
+    """AlphaStar as described in the paper; the numbers of players are those of one race. With `meet_bots`, the bots
+    are among the past players that a main player meets."""
     verification = ForgottenOrStrong(exploiter=MAIN_EXPLOITER if main_exploiters else None)
-    branches = ((0.35, Live(role=MAIN)), (0.5, PFSP(weighting="squared")), (0.15, verification))
+    past = PFSP(weighting="squared", include_scripted=meet_bots)
+    branches = ((0.35, Live(role=MAIN)), (0.5, past), (0.15, verification))
     attack = LiveOrPast(role=MAIN, min_win_rate=0.2, past="role")
     curriculum = PFSP(weighting="variance", over=MAIN)
     main_beaten = ByWinRate(min_decisions=1, max_decisions=2 * period, against=MAIN)

@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 from itertools import islice
 
 from ludus.data.checks import unknown
-from ludus.data.records import LearnerProgress, Match, PlayerAdded, PlayerReset, Result, ScoreMeasured
+from ludus.data.records import LearnerProgress, Match, PlayerAbsent, PlayerAdded, PlayerReset, Result, ScoreMeasured
 from ludus.league.matchmaking import Candidates
 from ludus.league.players import FROZEN, SCRIPTED, UNPROMPTED, Player, Standing, check_player_id, reset_draw
 from ludus.league.rules import LeagueRules
@@ -23,6 +23,8 @@ class Roster:
         self.players: dict[str, Player] = {}
         """All players, including removed ones, in joining order."""
         self._removed: set[str] = set()
+        self.absent: dict[str, str] = {}
+        """Frozen players whose weights cannot be read, and why. They are no candidates until they return."""
         self.decisions_of_removed = 0
         """Decisions that removed learning players had trained on."""
         self.standings: dict[str, Standing] = {}
@@ -37,7 +39,7 @@ class Roster:
 
     def __contains__(self, player: object) -> bool:
         """Whether it is a current player; in constant time, unlike `candidates`."""
-        return player in self.players and player not in self._removed
+        return player in self.players and player not in self._removed and player not in self.absent
 
     def standing(self, player: str) -> Standing:
         if player not in self.standings:
@@ -84,11 +86,24 @@ class Roster:
         self._list_candidates()
 
     def remove(self, player: str) -> None:
-        if player not in self.candidates:
+        if player not in self and player not in self.absent:
             raise ValueError(unknown("player", player, self.candidates))
+        self.absent.pop(player, None)
         self._removed.add(player)
         if player in self.standings:
             self.decisions_of_removed += self.standings.pop(player).decisions
+        self._list_candidates()
+
+    def leave(self, event: PlayerAbsent) -> None:
+        if event.player not in self or not self.players[event.player].frozen:
+            raise ValueError(unknown("frozen player", event.player, self.candidates.frozen()))
+        self.absent[event.player] = event.reason
+        self._list_candidates()
+
+    def come_back(self, player: str) -> None:
+        if player not in self.absent:
+            raise ValueError(unknown("absent player", player, self.absent))
+        del self.absent[player]
         self._list_candidates()
 
     def reset(self, event: PlayerReset) -> None:
@@ -138,7 +153,7 @@ class Roster:
         """The whole state as plain values, for the league's digest."""
         players = [astuple(player) for player in self.players.values()]
         standings = [astuple(standing) for standing in self.standings.values()]
-        removed = (sorted(self._removed), self.decisions_of_removed)
+        removed = (sorted(self._removed), self.decisions_of_removed, sorted(self.absent))
         return players, removed, standings, sorted(self.scores.items())
 
     def _freeze(self, parent: Standing, event: PlayerAdded) -> None:
@@ -163,7 +178,7 @@ class Roster:
 
     def _list_candidates(self) -> None:
         self.candidates = Candidates(
-            players=tuple(player for player in self.players.values() if player.id not in self._removed),
+            players=tuple(player for player in self.players.values() if player.id in self),
             roles=tuple(self._rules.roles),
         )
 

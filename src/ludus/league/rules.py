@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from ludus.data.checks import require_in, require_one_of, unknown
 from ludus.data.records import ModelId, Side
 from ludus.data.schedules import LiveField
-from ludus.data.specs import patterns_of_seats
+from ludus.data.specs import SeatKind, patterns_of_seats
 from ludus.league.matchmaking import POOLS, Candidates, Law, Matchmaker, SelfPlay, draw, uniform
 from ludus.league.payoff import Payoff, PayoffRules, PayoffView
 from ludus.league.players import FROZEN, MAX_ID_LENGTH, SCRIPTED, check_player_id
@@ -89,6 +89,30 @@ def _seat_law(who: str, captain: str, seated: Sequence[str], candidates: Candida
     return {who if who in candidates and who != SELF else captain: 1.0}
 
 
+class RoleModel(Protocol):
+    """A model, such as `ActorCritic`. The league does not use it."""
+
+    def build(self, kind: SeatKind, seed: int) -> Any: ...
+
+
+class RoleAlgorithm(Protocol):
+    """An algorithm, such as `PPO`. The league does not use it."""
+
+    def prepare(self, policy: Any, references: Any, batch: Any) -> Any: ...
+    def loss(self, policy: Any, batch: Any) -> Any: ...
+
+
+class RoleLearner(Protocol):
+    """A `LearnerConfig`. The league does not use it."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def schedule(self) -> Literal["sync", "async"]: ...
+
+
+OWN_PARTS = ("model", "algorithm", "learner")
+"""Parts of an experiment that a role may have its own of."""
 _ROOM_FOR_NUMBER = 12
 """Characters of an id left for the number of a snapshot."""
 
@@ -124,6 +148,13 @@ class Role:
     """An opponent's team: the opponent on every seat, or `line_up` with the opponent as "self"."""
     trains: LiveField[Trainees] = "self"
     """Who trains in the matches: the player alone, all learning players on its side, or all at the table."""
+    model: RoleModel | None = None
+    """The network of its players; None: the experiment's `model`."""
+    algorithm: LiveField[RoleAlgorithm | None] = None
+    """How a batch of its players becomes a loss; None: the experiment's `algorithm`."""
+    learner: RoleLearner | None = None
+    """A `LearnerConfig` for its players, whole; None: the experiment's `learner`. What belongs to the whole run, such
+    as `schedule` and `device`, must be the same."""
 
     def __post_init__(self) -> None:
         require_one_of(self, get_args(OpponentSeats), opponents=self.opponents)

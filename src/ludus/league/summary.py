@@ -63,6 +63,18 @@ def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool =
     )
 
 
+def ranked(summary: LeagueSummary) -> list[list[tuple[Player, Rating]]]:
+    """Players by Elo, best first, in groups that can be compared: live weights, then averaged ones, because an average
+    over many versions plays differently. Bots rank among the averaged players, if there are any."""
+    averaged = any(player.played_weights == "average" for player in summary.players)
+    groups: list[list[tuple[Player, Rating]]] = [[], []]
+    for player, rating in zip(summary.players, summary.ratings, strict=True):
+        groups[averaged and player.played_weights != "live"].append((player, rating))
+    for group in groups:
+        group.sort(key=lambda row: float("inf") if row[1].elo is None else -row[1].elo)
+    return [group for group in groups if group]
+
+
 def tags_of(league: League, player: str) -> dict[str, str]:
     """The snapshots behind `player@best` and `player@latest`, where they exist."""
     found = {"best": best_snapshot(league, player), "latest": (None, *league.candidates.history_of(player))[-1]}

@@ -10,7 +10,7 @@ from ludus.data.specs import CRITIC_PREFIX, Choice, Entities, Part, Planes, Poin
 from ludus.models.alphastar_encoder import AlphaStarEncoder, AlphaStarSizes, Scatter
 from ludus.models.alphastar_heads import AlphaStarHeads, Baselines
 from ludus.models.encoders import check_vocabulary
-from ludus.models.network_policy import NetworkPolicy, SeededModel
+from ludus.models.network_policy import NetworkPolicy, SeededModel, nothing_for_critics
 from ludus.models.operators import MLP, Memory
 from ludus.models.policy import ModelConfig, ValueScale
 
@@ -25,7 +25,7 @@ class AlphaStar(AlphaStarSizes, SeededModel):
     parts: Mapping[str, bool] = field(default_factory=dict)
     """Part of the observation -> whether the network reads it, as in `minimap: off`; default: yes."""
     context: tuple[str, ...] | None = None
-    """Vectors whose embeddings gate the heads; default: all."""
+    """Vectors and lists of entities whose embeddings gate the heads; default: all vectors."""
     scatter: tuple[Scatter, ...] = ()
     """Entities that are added to maps."""
     entity_types: tuple[int, ...] | None = None
@@ -47,6 +47,8 @@ class AlphaStar(AlphaStarSizes, SeededModel):
         for spec in fields(self):
             value = getattr(self, spec.name)
             sizes = value if spec.name in ("down", "hidden", "up") else [value] if type(value) is int else ()
+            if spec.name == "part_sizes":
+                sizes = value.values()
             least = 0 if spec.name in _MAY_BE_NONE else 1
             wrong = [size for size in sizes if size < least]
             if wrong:
@@ -104,7 +106,7 @@ class AlphaStar(AlphaStarSizes, SeededModel):
         heads = AlphaStarHeads(kind, encoder, size, self, actions=self.actions, temperatures=self.temperatures)
         critic_encoders = [self._encoder(parts)] if self.separate_critic else []
         if self.central_critic:
-            critic_encoders.append(self._encoder(_critic_parts(kind)))
+            critic_encoders.append(self._encoder(self._critic_parts(kind)))
         critic = Baselines(
             critic_encoders,
             size,
@@ -126,21 +128,30 @@ class AlphaStar(AlphaStarSizes, SeededModel):
 
     def check(self, kind: SeatKind) -> None:
         """Raise for names and numbers that do not fit the kind of seat."""
-        _require_known("parts", self.parts, kind.observation.parts, f"kind {kind.name!r} sees")
+        everything = {**kind.observation.parts, **self._critic_parts(kind, everything=True)}
+        _require_known("parts", self.parts, everything, f"kind {kind.name!r} sees")
         parts = self._parts(kind)
         for name, head in kind.action.heads.items():
             if isinstance(head, Pointer) and head.into not in parts:
                 raise ValueError(f"parts: {head.into!r} must be on, because head {name!r} points into it")
+            if isinstance(head, Pointer) and head.into in self.part_sizes:
+                raise ValueError(f"part_sizes: set entity_size for {head.into!r}, because head {name!r} points into it")
         if not parts:
             raise ValueError(f"parts: nothing is left on of what kind {kind.name!r} sees")
-        if self.central_critic and not kind.observation.critic:
-            raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
+        if self.central_critic and not self._critic_parts(kind):
+            raise ValueError(nothing_for_critics(kind))
         _require_known("temperatures", self.temperatures, kind.action.heads, f"kind {kind.name!r} has")
-        seen = {**kind.observation.parts, **_critic_parts(kind)}  # parts that are off may be named too
-        vectors = [name for name, part in seen.items() if isinstance(part, Vector)]
-        _require_known("context", self.context or (), vectors, "the vectors are")
-        entities = {name: part for name, part in seen.items() if isinstance(part, Entities)}
-        planes = [name for name, part in seen.items() if isinstance(part, Planes)]
+        # Parts that are off may be named too.
+        entities = {name: part for name, part in everything.items() if isinstance(part, Entities)}
+        planes = [name for name, part in everything.items() if isinstance(part, Planes)]
+        embedded = [name for name in everything if name not in planes]
+        _require_known("context", self.context or (), embedded, "the vectors and entities are")
+        _require_known("part_sizes", self.part_sizes, embedded, "the vectors and entities are")
+        for name, size in self.part_sizes.items():
+            if name in entities and size % self.entity_heads:
+                raise ValueError(
+                    f"part_sizes: {name!r} must be a multiple of entity_heads={self.entity_heads}, got {size}"
+                )
         for spec in self.scatter:
             _require_known("scatter.entities", [spec.entities], entities, "the entities are")
             _require_known("scatter.onto", [spec.onto], planes, "the planes are")
@@ -162,8 +173,15 @@ class AlphaStar(AlphaStarSizes, SeededModel):
         """The parts that the network reads, without the critic-only ones."""
         return {name: part for name, part in kind.observation.parts.items() if self.parts.get(name, True)}
 
+    def _critic_parts(self, kind: SeatKind, *, everything: bool = False) -> dict[str, Part]:
+        """The critic-only parts that the baselines read, or everything."""
+        parts = {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
+        return {name: part for name, part in parts.items() if everything or self.parts.get(name, True)}
+
     def _encoder(self, parts: Mapping[str, Part]) -> AlphaStarEncoder:
-        context = tuple(parts) if self.context is None else self.context
+        context = self.context
+        if context is None:
+            context = tuple(name for name, part in parts.items() if isinstance(part, Vector))
         return AlphaStarEncoder(parts, self, context=context, scatter=self.scatter, known_types=self.entity_types)
 
 
@@ -175,10 +193,6 @@ def alphastar_mini() -> ModelConfig:
 def alphastar_full() -> ModelConfig:
     """`--set model=alphastar_full`."""
     return AlphaStar.full()
-
-
-def _critic_parts(kind: SeatKind) -> dict[str, Part]:
-    return {CRITIC_PREFIX + name: part for name, part in kind.observation.critic.items()}
 
 
 def _require_known(setting: str, names: Iterable[str], known: Iterable[str], has: str) -> None:

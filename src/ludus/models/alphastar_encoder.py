@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ludus.data.checks import require_in
-from ludus.data.specs import Entities, Part, Planes, Vector, length_name
+from ludus.data.specs import CRITIC_PREFIX, Entities, Part, Planes, Vector, length_name
 from ludus.models.encoders import Encoded, EncodedEntities, KnownTypes, crop_entities
 from ludus.models.operators import Attention, Conv2d, Embedding, LayerNorm, Linear, ResidualConv
 from ludus.models.tensors import as_float
@@ -51,6 +51,8 @@ class AlphaStarSizes:
     entity_heads: int = 2
     entity_hidden: int = 128
     """Size of the hidden layer of each transformer layer."""
+    part_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Vector or list of entities -> size of its embedding, where it differs; a transformer is scaled as a whole."""
     scatter_channels: int = 8
     map_channels: int = 16
     """Channels of maps at their own resolution."""
@@ -81,6 +83,10 @@ class AlphaStarSizes:
     value_blocks: int = 1
     """Residual blocks of each baseline."""
 
+    def size_of(self, name: str, usual: int) -> int:
+        """Size of the embedding of a part; a critic-only part has the size of the part of its name."""
+        return self.part_sizes.get(name, self.part_sizes.get(name.removeprefix(CRITIC_PREFIX), usual))
+
 
 class TransformerLayer(nn.Module):
     """Attention among the valid entities, then two linear layers, each with a residual connection."""
@@ -100,20 +106,25 @@ class TransformerLayer(nn.Module):
 
 
 class EntityTransformer(nn.Module):
-    """Embeds features and type of each entity, then applies attention. `known_types` limits the vocabulary."""
+    """Embeds features, type and categories of each entity, then applies attention. `known_types` limits the
+    vocabulary of types."""
 
-    def __init__(self, part: Entities, sizes: AlphaStarSizes, known_types: tuple[int, ...] | None) -> None:
+    def __init__(self, part: Entities, size: int, sizes: AlphaStarSizes, known_types: tuple[int, ...] | None) -> None:
         super().__init__()
-        size = self.size = sizes.entity_size
+        self.size = size
         self.maximum = part.maximum
         self.typed = part.types > 0
-        num_features = part.features - self.typed
+        self.first_category = part.features - len(part.categories)
+        num_features = self.first_category - self.typed
         self.inputs = Linear(num_features, size) if num_features else None
         if self.typed:
             self.types = KnownTypes(part.types, known_types)
             self.type_embedding = Embedding(self.types.num_places, size)
+        self.category_sizes = part.categories
+        self.categories = nn.ModuleList(Embedding(number, size) for number in part.categories)
+        hidden = max(1, sizes.entity_hidden * size // sizes.entity_size)
         self.layers = nn.ModuleList(
-            TransformerLayer(size, sizes.entity_heads, sizes.entity_hidden) for _ in range(sizes.entity_layers)
+            TransformerLayer(size, sizes.entity_heads, hidden) for _ in range(sizes.entity_layers)
         )
         self.outputs_norm = LayerNorm(size)
         self.outputs = Linear(size, size)
@@ -131,12 +142,18 @@ class EntityTransformer(nn.Module):
         return torch.relu(self.whole(mean)), EncodedEntities(embedding, valid)
 
     def _embedded(self, rows: Tensor) -> Tensor:
-        if not self.typed:
-            assert self.inputs is not None
-            untyped: Tensor = self.inputs(as_float(rows))
-            return untyped
-        embedded: Tensor = self.type_embedding(self.types(rows[..., 0]))
-        return embedded if self.inputs is None else embedded + self.inputs(as_float(rows[..., 1:]))
+        found: list[Tensor] = []
+        if self.typed:
+            found.append(self.type_embedding(self.types(rows[..., 0])))
+        if self.inputs is not None:
+            found.append(self.inputs(as_float(rows[..., self.typed : self.first_category])))
+        for column, (size, embedding) in enumerate(zip(self.category_sizes, self.categories, strict=True)):
+            numbers = rows[..., self.first_category + column].long()
+            found.append(embedding(numbers.clamp(0, size - 1)))
+        embedded = found[0]
+        for part in found[1:]:
+            embedded = embedded + part
+        return embedded
 
 
 class ScatterConnection(nn.Module):
@@ -226,10 +243,14 @@ class AlphaStarEncoder(nn.Module):
         entities = {name: part for name, part in parts.items() if isinstance(part, Entities)}
         self.array_names = tuple(array for name, part in parts.items() for array in part.arrays(name))
         self.vector_names, self.entity_names = tuple(vectors), tuple(entities)
-        self.in_context = tuple(name in context for name in vectors)
-        self.context_size = sizes.scalar_size * sum(self.in_context)
-        self.vectors = nn.ModuleList(Linear(part.size, sizes.scalar_size) for part in vectors.values())
-        self.entities = nn.ModuleList(EntityTransformer(part, sizes, known_types) for part in entities.values())
+        out = {name: sizes.size_of(name, sizes.scalar_size) for name in vectors}
+        out |= {name: sizes.size_of(name, sizes.entity_size) for name in entities}
+        self.in_context = frozenset(name for name in out if name in context)
+        self.context_size = sum(out[name] for name in self.in_context)
+        self.vectors = nn.ModuleList(Linear(part.size, out[name]) for name, part in vectors.items())
+        self.entities = nn.ModuleList(
+            EntityTransformer(part, out[name], sizes, known_types) for name, part in entities.items()
+        )
         self.planes_of_map = _by_size(parts)
         self.scatters = nn.ModuleList()
         self.towers = nn.ModuleList()
@@ -240,11 +261,10 @@ class AlphaStarEncoder(nn.Module):
             for spec in scatter:
                 if spec.onto in names and spec.entities in entities:
                     extra = sizes.scatter_channels
-                    self.scatters.append(ScatterConnection(spec, places, sizes.entity_size, extra))
+                    self.scatters.append(ScatterConnection(spec, places, out[spec.entities], extra))
                     channels += extra
             self.towers.append(SpatialTower(channels, places, sizes))
-        self.size = sizes.scalar_size * len(vectors) + sizes.entity_size * len(entities)
-        self.size += sizes.spatial_size * len(self.towers)
+        self.size = sum(out.values()) + sizes.spatial_size * len(self.towers)
 
     def tower_of(self, name: str) -> SpatialTower:
         """The tower whose features are in `Encoded.maps` under this name."""
@@ -255,14 +275,16 @@ class AlphaStarEncoder(nn.Module):
     def forward(self, observation: Mapping[str, Tensor]) -> Encoded:
         features: list[Tensor] = []
         context: list[Tensor] = []
-        for name, vector, gates in zip(self.vector_names, self.vectors, self.in_context, strict=True):
+        for name, vector in zip(self.vector_names, self.vectors, strict=True):
             features.append(torch.relu(vector(as_float(observation[name]))))
-            if gates:
+            if name in self.in_context:
                 context.append(features[-1])
         embedded: dict[str, EncodedEntities] = {}
         for name, transformer in zip(self.entity_names, self.entities, strict=True):
             whole, embedded[name] = transformer(observation[name], observation[length_name(name)])
             features.append(whole)
+            if name in self.in_context:
+                context.append(whole)
         maps: dict[str, tuple[Tensor, ...]] = {}
         for (name, planes), tower in zip(self.planes_of_map.items(), self.towers, strict=True):
             layers = [as_float(observation[plane]) for plane in planes]

@@ -61,10 +61,18 @@ def crop_entities(entities: Tensor, length: Tensor, maximum: int) -> tuple[Tenso
     return entities[..., :longest, :].masked_fill(~valid.unsqueeze(-1), 0), valid
 
 
-def with_type_flags(rows: Tensor, types: int) -> Tensor:
-    """[..., features] to [..., types + features - 1]: the type, the first feature, becomes one-hot."""
-    flags = functional.one_hot(rows[..., 0].long().clamp(0, types - 1), types)
-    return torch.cat((flags.float(), as_float(rows[..., 1:])), -1)
+def with_flags(rows: Tensor, part: Entities) -> Tensor:
+    """The features of entities, with the type and each category one-hot, because their numbers have no order."""
+    numbers = range(rows.shape[-1] - len(part.categories), rows.shape[-1])
+    columns = [as_float(rows[..., bool(part.types) : numbers.start])]
+    if part.types:
+        columns.insert(0, _flags(rows[..., 0], part.types))
+    columns += [_flags(rows[..., number], size) for number, size in zip(numbers, part.categories, strict=True)]
+    return columns[0] if len(columns) == 1 else torch.cat(columns, -1)
+
+
+def _flags(numbers: Tensor, size: int) -> Tensor:
+    return functional.one_hot(numbers.long().clamp(0, size - 1), size).float()
 
 
 class ConvTower(nn.Module):
@@ -106,9 +114,9 @@ class EntitiesEncoder(nn.Module):
         size = sizes.entity_size
         self.maximum = part.maximum
         self.size = size
-        self.types = part.types
-        # Types are one-hot, because their numbers have no order.
-        self.inputs = MLP(part.types + part.features - bool(part.types), (size,), sizes.activation)
+        self.part = part
+        plain = part.features - bool(part.types) - len(part.categories)
+        self.inputs = MLP(plain + part.types + sum(part.categories), (size,), sizes.activation)
         self.attention_norm = LayerNorm(size)
         self.attention = Attention(size, sizes.entity_heads)
         self.mix_norm = LayerNorm(size)
@@ -117,7 +125,7 @@ class EntitiesEncoder(nn.Module):
 
     def forward(self, entities: Tensor, length: Tensor) -> tuple[Tensor, EncodedEntities]:
         rows, valid = crop_entities(entities, length, self.maximum)
-        hidden = self.inputs(with_type_flags(rows, self.types) if self.types else as_float(rows))
+        hidden = self.inputs(with_flags(rows, self.part))
         hidden = hidden + self.attention(self.attention_norm(hidden), valid)
         hidden = hidden + self.mix(self.mix_norm(hidden))
         embedding = self.outputs(hidden).masked_fill(~valid.unsqueeze(-1), 0.0)

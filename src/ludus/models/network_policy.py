@@ -232,6 +232,14 @@ def check_sizes(model: Any) -> None:
         raise ValueError(f"entity_size ({model.entity_size}) must be a multiple of entity_heads ({model.entity_heads})")
 
 
+def nothing_for_critics(kind: SeatKind) -> str:
+    """The message for a `central_critic` whose game shows critics nothing."""
+    return (
+        f"central_critic: kind {kind.name!r} has no critic-only parts to read; "
+        "many games of libraries have them with the option critic_state=true (`ludus games` says which)"
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActorCritic(SeededModel):
     """An encoder for each part of the observation, a trunk, optional memory, heads in order, and a critic."""
@@ -262,7 +270,7 @@ class ActorCritic(SeededModel):
 
     def check(self, kind: SeatKind) -> None:
         if self.central_critic and not kind.observation.critic:
-            raise ValueError(f"central_critic: kind {kind.name!r} has no critic-only parts to read")
+            raise ValueError(nothing_for_critics(kind))
 
     def _build(self, kind: SeatKind) -> NetworkPolicy:
         sizes = encoder_sizes(self)

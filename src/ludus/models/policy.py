@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -162,6 +163,33 @@ def architecture_digest(policy: Policy) -> str:
     return hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
 
 
+def joint_memory(memories: Iterable[Mapping[str, ArraySpec]]) -> dict[str, ArraySpec]:
+    """Columns that hold the memory of any of these networks. Arrays of one name but other shapes are numbered."""
+    joint: dict[str, ArraySpec] = {}
+    for memory in memories:
+        for name, spec in memory.items():
+            joint.setdefault(_column(name, spec, joint), spec)
+    return joint
+
+
+def memory_columns(memory: Mapping[str, ArraySpec], joint: Mapping[str, ArraySpec]) -> dict[str, str]:
+    """By array of a network's memory, its column among those of `joint_memory`."""
+    return {name: _column(name, spec, joint) for name, spec in memory.items()}
+
+
+def with_own_memory(batch: Batch, memory: Mapping[str, ArraySpec], joint: Mapping[str, ArraySpec]) -> Batch:
+    """A batch whose state has the columns of `joint_memory`, with that of one network."""
+    if memory == joint:
+        return batch
+    columns = memory_columns(memory, joint)
+    return replace(batch, state={name: batch.state[column] for name, column in columns.items()})
+
+
+def _column(name: str, spec: ArraySpec, joint: Mapping[str, ArraySpec]) -> str:
+    numbered = (f"{name}@{number}" if number else name for number in count())
+    return next(column for column in numbered if joint.get(column, spec) == spec)
+
+
 def _nearest(name: str, names: Mapping[str, object]) -> str:
     close = nearest(name, names)
     return f"; the nearest name is {close!r}" if close else ""
@@ -286,13 +314,15 @@ def find_device(asked: str, setting: str = "learner.device") -> torch.device:
 
 
 def device_of_rank(asked: str, rank: int) -> str:
-    """The device of one rank: ranks that may use any GPU are spread over all of them."""
+    """The device of one rank: ranks of a node that may use any GPU are spread over all of them."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return f"cuda:{rank % count}" if asked in ("auto", "cuda") and count > 1 else asked
 
 
-def has_gpu_each(asked: str, ranks: int) -> bool:
-    return len({device_of_rank(asked, rank) for rank in range(ranks)}) == ranks > 1
+def gpu_of_rank(asked: str, rank: int) -> str | None:
+    """A name of its GPU that no other GPU has, on any machine; None: it computes on the CPU. `rank`: on its node."""
+    device = find_device(device_of_rank(asked, rank))
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
 
 
 def placed(policy: Policy, device: torch.device, setting: str = "learner.device") -> Policy:

@@ -105,6 +105,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     elo: dict[str, list[float | None]]
     error: dict[str, list[float | None]]
     learning: list[str]
+    weights: dict[str, str | None]
+    """"live" or "average", by player; None for a bot."""
 
 
 class Top(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,7 +98,8 @@ class LeaguePlayer(msgspec.Struct, frozen=True, kw_only=True):
     """The pinned weights of a frozen player, or those that a learning player began with."""
     latest_model: str | None
     """The newest weights of a learning player."""
-    weights: str
+    weights: str | None
+    """"live" or "average": those that it plays matches of the league with; None for a bot."""
     reason: str
     decisions: int
     """That it was trained on."""
@@ -140,7 +141,7 @@ def league_players(league: League, summary: LeagueSummary) -> list[LeaguePlayer]
                 parent=player.parent,
                 model=player.model,
                 latest_model=None if standing is None or standing.step is None else str(standing.latest_model),
-                weights=player.weights,
+                weights=player.played_weights,
                 reason=player.reason,
                 decisions=trained_on(league, player),
                 active=player.id in active,

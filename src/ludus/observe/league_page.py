@@ -64,6 +64,7 @@ def history_page(fold: RunFold, summary: LeagueSummary) -> History:
         elo=dict(zip(names, _rounded(ratings[..., 0], 1), strict=True)),
         error=dict(zip(names, _rounded(ratings[..., 1], 1), strict=True)),
         learning=[player.id for player in summary.players if player.learning],
+        weights={player.id: player.played_weights for player in summary.players},
     )
 
 

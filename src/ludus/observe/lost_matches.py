@@ -1,4 +1,4 @@
-"""Matches that failed: their number, the reasons, and the players that never finished a match."""
+"""Matches that failed, players that never finished a match, and frozen players without readable weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from ludus.data.records import Match
+from ludus.data.records import Match, PlayerAbsent, PlayerRemoved, PlayerReturned
 from ludus.store.files import StoreError
 from ludus.store.ledger import Ledger
 from ludus.store.run_folder import RunFolder
@@ -35,11 +35,18 @@ class LostMatches(msgspec.Struct, frozen=True, kw_only=True):
     """Reason -> matches that are void for it, the most frequent first."""
     never_finished: dict[str, str]
     """Player that was to play and has not finished a single match -> why."""
+    absent: dict[str, str]
+    """Frozen player whose weights cannot be read -> why."""
 
     def lines(self) -> list[str]:
         """For people; none if nothing has failed."""
-        if not self.void:
-            return []
+        found = []
+        if self.absent:
+            why = shortened(next(iter(self.absent.values())))
+            found.append(f"{_named([*self.absent])} no readable weights and no matches until a start finds them: {why}")
+        return found + self._failures() if self.void else found
+
+    def _failures(self) -> list[str]:
         found = [f"{self.void:,} of {self.ended:,} matches are void because something failed:"]
         width = len(f"{max(self.reasons.values()):,}")
         shown = list(self.reasons.items())[:MOST_REASONS]
@@ -60,13 +67,14 @@ class LossCount:
     """Follows a ledger and counts what failed. Games of people are left out: they may leave as they like."""
 
     def __init__(self) -> None:
-        self._seen = self._ended = self._void = 0
+        self._seen = self._absences_seen = self._ended = self._void = 0
         self._counts: Counter[str] = Counter()
         self._wording: dict[str, str] = {}
         """The first wording of a reason; later ones may have other numbers in it."""
         self._finished: set[str] = set()
         self._failed: dict[str, Counter[str]] = {}
         """Player that has finished nothing yet -> what its matches failed for."""
+        self._absent: dict[str, str] = {}
 
     def follow(self, ledger: Ledger) -> LostMatches:
         """Count what is new; return all counts so far."""
@@ -82,7 +90,15 @@ class LossCount:
                 self._fail(match, void.reason)
         reasons = {self._wording[key]: count for key, count in self._counts.most_common()}
         never = {player: self._why(player, causes) for player, causes in self._failed.items()}
-        return LostMatches(void=self._void, ended=self._ended, reasons=reasons, never_finished=never)
+        for row, event in ledger.absences(self._absences_seen):
+            self._absences_seen = row
+            if isinstance(event, PlayerAbsent):
+                self._absent[event.player] = event.reason
+            elif isinstance(event, PlayerReturned | PlayerRemoved):
+                self._absent.pop(event.player, None)
+        return LostMatches(
+            void=self._void, ended=self._ended, reasons=reasons, never_finished=never, absent=dict(self._absent)
+        )
 
     def follow_run(self, folder: RunFolder) -> LostMatches | None:
         """The same for the ledger of a run; None if it cannot be read: a status does not need it."""

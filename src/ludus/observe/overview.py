@@ -15,7 +15,7 @@ from ludus.league.players import Standing
 from ludus.observe.documents import Concern, LearnerLine, MetricsTable, Overview, Series
 from ludus.observe.league_fold import Counts, RatingPoint
 from ludus.observe.league_page import curves_of
-from ludus.observe.lost_matches import NO_FAULT
+from ludus.observe.lost_matches import NO_FAULT, shortened
 from ludus.observe.run_state import ENDED, GpuUse, silence
 from ludus.store.run_control import SILENT_AFTER_S, RunStatus
 from ludus.store.run_folder import RunFolder
@@ -178,7 +178,16 @@ def concerns_of_metrics(metrics: MetricsTable, learners: Sequence[str], run: str
             )
 
 
-def concerns_of_matches(counts: Counts, voids: Mapping[str, int], run: str) -> Iterator[Concern]:
+def concerns_of_matches(
+    counts: Counts, voids: Mapping[str, int], absent: Mapping[str, str], run: str
+) -> Iterator[Concern]:
+    if absent:
+        player, why = next(iter(absent.items()))
+        yield Concern(
+            what=f"{len(absent):,} frozen players have no readable weights and play no matches",
+            why=f"{player}: {shortened(why)}",
+            advice=f"bring back the files in models/; then `ludus train --run {run} --resume` takes the players back",
+        )
     ended = {cause: number for cause, number in voids.items() if cause not in NO_FAULT}
     void = sum(ended.values())
     if void >= FEWEST_VOIDS and void > MANY_VOIDS * (counts.finished + void):
@@ -214,12 +223,12 @@ def concerns_of_status(
             why=f"they died or hung and were started again{last}",
             advice=f"`ludus logs {run}`; nothing that was acknowledged is lost",
         )
-    not_kept = [fault for fault in faults if fault.get("class") == "model_not_kept"]
-    if not_kept:
+    unreachable = [fault for fault in faults if fault.get("class") == "models_unreachable"]
+    if unreachable:
         yield Concern(
-            what="a node could not keep a model that it was sent",
-            why=f"{len(not_kept)} in all; the last: {not_kept[-1].get('reason')}",
-            advice="look at its disk for temporary files; the model is sent again when it is needed",
+            what="matches are void because a node could not read a model",
+            why=f"{len(unreachable)} faults in all; the last: {unreachable[-1].get('reason')}",
+            advice="look at the service `models` in `ludus status`, or at Redis (models.backend); workers try again",
         )
     for worker in status.workers:
         if worker.state == "quarantined":

@@ -24,9 +24,9 @@ from ludus.league.league import League
 from ludus.league.measures import Estimate
 from ludus.league.payoff import Payoff
 from ludus.league.payoff_estimate import WHY_NOT
-from ludus.league.players import Player
+from ludus.league.players import Player, with_weights
 from ludus.league.ratings import Rating
-from ludus.league.summary import LeagueSummary
+from ludus.league.summary import LeagueSummary, ranked
 from ludus.observe.league_fold import trained_on
 
 LONG_WORD = 20
@@ -153,6 +153,7 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
     layers = _layers(summary)
     table = new_table("player")
     table.least = ("layer", "Nash", "games")
+    groups = ranked(summary)
     add_numbers(table, "trained on")
     if one_team:
         add_numbers(table, "mean score")
@@ -164,16 +165,15 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
             table.caption += " Nash: share of the mixture of frozen players that none of them beats, by mean score."
         if layers:
             table.caption += " Layer: those of such a mixture by win rate are 1, of the rest without them 2, ..."
+        if len(groups) > 1 and most is None:
+            table.caption += " Live and averaged weights are ranked apart."
     payoff = league.payoffs.view("evaluation")
-    rows = sorted(
-        zip(summary.players, summary.ratings, strict=True),
-        key=lambda row: float("inf") if row[1].elo is None else -row[1].elo,
-    )
+    rows = [row for group in groups for row in group]
     important = _most_important(rows, most)
     if most is not None and len(important) < len(rows):
         table.caption = f"And {len(rows) - len(important)} more players. {table.caption or ''}".rstrip()
-    for player, rating in important:
-        cells = [player.id, _decisions(league, player)]
+    for place, (player, rating) in enumerate(important, 1):
+        cells = [with_weights(player.id, player.played_weights), _decisions(league, player)]
         if one_team:
             cells.append(_score(summary, player.id))
         else:
@@ -181,7 +181,7 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
             cells += [_elo(rating), short(rating.games), f"{share:.0%}" if share else ""]
             cells += [str(layers.get(player.id, ""))] if layers else []
             cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
-        table.add_row(*cells)
+        table.add_row(*cells, end_section=most is None and len(groups) > 1 and place == len(groups[0]))
     return table
 
 
@@ -221,8 +221,9 @@ def measure_lines(summary: LeagueSummary) -> list[str]:
             f"{_within(measures.effective_diversity, '.3f')}, where one best player is 0 and a circle of "
             "three 0.167."
         )
+    weights = {player.id: player.played_weights for player in summary.players}
     for player, tags in summary.tags.items():
-        named = [f"{player}@{tag} is {snapshot}" for tag, snapshot in tags.items()]
+        named = [f"{player}@{tag} is {with_weights(snapshot, weights[snapshot])}" for tag, snapshot in tags.items()]
         lines.append(f"{', '.join(named)}.")
     return lines
 
@@ -243,8 +244,9 @@ def _layers(summary: LeagueSummary) -> dict[str, int]:
 def payoff_table(summary: LeagueSummary, width: int) -> Table:
     """Win rates of the row against the column; of more players than fit into `width`, the newest."""
     players = [player.id for player in summary.players]
+    labels = [with_weights(player.id, player.played_weights) for player in summary.players]
     column_width = max(map(len, players)) + len(" | ")
-    fitting = max(1, min(MOST_COLUMNS, width // column_width - 1))
+    fitting = max(1, min(MOST_COLUMNS, (width - max(map(len, labels))) // column_width))
     shown = range(max(0, len(players) - fitting), len(players))
     newest = f", the {len(shown)} newest of {len(players)}" if len(shown) < len(players) else ""
     table = new_table("")
@@ -255,7 +257,7 @@ def payoff_table(summary: LeagueSummary, width: int) -> Table:
             "" if row == column or isnan(summary.win_rates[row, column]) else f"{summary.win_rates[row, column]:.2f}"
             for column in shown
         ]
-        table.add_row(players[row], *cells)
+        table.add_row(labels[row], *cells)
     return table
 
 

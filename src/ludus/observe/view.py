@@ -231,7 +231,7 @@ class RunView:
 
     def _glanced(self, fold: RunFold) -> LeagueGlance:
         standings = fold.league.standings
-        concerns = [*concerns_of_matches(fold.counts, fold.voids, self._run)]
+        concerns = [*concerns_of_matches(fold.counts, fold.voids, fold.league.absent, self._run)]
         if self.is_live:
             concerns += concerns_of_ratings(fold.ratings, [*standings])
         return LeagueGlance(

@@ -1,4 +1,7 @@
-"""The real-time strategy game skirmish: AlphaStar's network, losses and league, from a cloned player.
+"""The real-time strategy game skirmish: AlphaStar's network without memory, PPO and one player, from a cloned one.
+
+The player meets itself, its snapshots and the scripted players; there are no exploiters. `skirmish_alphastar` has the
+published losses and league.
 
 The league starts from fresh weights unless it is told from which:
 

@@ -23,7 +23,8 @@ from ludus.models.policy import load_weights, placed
 from ludus.models.tensors import on_device
 from ludus.observe.metrics import RunMetrics
 from ludus.replays.cloning_plan import CloningPlan, ReplayWindows
-from ludus.runtime.assemble import CHECKPOINT, build_policies, new_league
+from ludus.runtime.assemble import CHECKPOINT, new_league
+from ludus.runtime.networks import build_policies
 from ludus.runtime.rounds import FINISHED, run_serial
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.model_pool import BEST

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ludus.algorithms.cloning import OUTCOME, Cloning
 from ludus.config import ConfigError, apply_overrides, decode, encode
@@ -25,7 +24,7 @@ from ludus.data.schedules import Linear, Schedule
 from ludus.data.specs import Entities, GameSpec
 from ludus.experiment import Experiment
 from ludus.games.game import GameSource
-from ludus.games.strategies import PART, WithStrategies
+from ludus.games.strategies import Strategies, WithStrategies
 from ludus.league.rules import LeagueRules, Role
 from ludus.lookup import find_experiment, open_run, parse_settings
 from ludus.replays.dataset import ReplayDataset
@@ -173,16 +172,17 @@ def plan_new(
         for setting, better in INSTEAD.items():
             if path == setting or path.startswith(f"{setting}."):
                 raise ConfigError(f"{path} means nothing to cloning; there is {better}")
-    experiment = _with_one_player(find_experiment(recipe, [f"{path}={text}" for path, text in others.items()]), player)
+    found = find_experiment(recipe, [f"{path}={text}" for path, text in others.items()])
+    experiment = _with_one_player(found.of_role(player), player)  # a role may have its own network
     settings = apply_overrides({OWN: CloningSettings()}, own)[OWN]
     network = [f"{path}={text}" for path, text in others.items() if path.partition(".")[0] in NETWORK]
     episodes = _find_episodes(dataset, outcome)
     require_fit(experiment.game, experiment.grouped_game.spec, episodes)
     training, _ = episodes.split(settings.validation, experiment.seed)
     if cut:
-        found = vocabularies(training, getattr(experiment.model, "parts", None))
-        experiment = _with_vocabularies(experiment, found)
-        network += [f"model.{name}=[{','.join(map(str, known))}]" for name, known in found.items()]
+        words = vocabularies(training, getattr(experiment.model, "parts", None))
+        experiment = _with_vocabularies(experiment, words)
+        network += [f"model.{name}=[{','.join(map(str, known))}]" for name, known in words.items()]
     facts = CloningFacts(
         recipe=recipe,
         player=player,
@@ -305,8 +305,8 @@ def _with_budget(
 class ReplayWindows:
     """Random windows of the episodes of a dataset, with the columns that cloning needs."""
 
-    def __init__(self, episodes: ReplayDataset, window: int, *, strategies: NDArray[np.float32] | None = None) -> None:
-        """`strategies` [episodes, size]: features of the strategy that each seat went on to play."""
+    def __init__(self, episodes: ReplayDataset, window: int, *, strategies: WithStrategies | None = None) -> None:
+        """`strategies`: the game that shows each seat the strategy that it went on to play."""
         decisions = episodes.episodes.decisions.astype(np.int64)
         self.num_decisions = episodes.num_decisions
         self._episodes = episodes
@@ -323,8 +323,14 @@ class ReplayWindows:
         observation = batch.observation
         if self._strategies is not None:
             shown = rng.random(count) >= HIDDEN_STRATEGIES
-            strategies = self._strategies[episode[0]] * shown[:, None]
-            observation = {**observation, PART: np.repeat(strategies[None], len(episode), axis=0)}
+            played = self._episodes.episodes.take(episode[0])
+            assert played.build_order is not None
+            assert played.built is not None
+            strategies = self._strategies.features(
+                Strategies(played.build_order, played.built, played.build_place), shown
+            )
+            repeated = {name: np.repeat(array[None], len(episode), axis=0) for name, array in strategies.items()}
+            observation = {**observation, **repeated}
         outcome = self._episodes.episodes.outcome[episode]
         return replace(batch, observation=observation, extra={OUTCOME: outcome})
 
@@ -335,15 +341,16 @@ def windows_by_kind(game: GameSource, spec: GameSpec, episodes: ReplayDataset, w
     for kind in require_fit(game, spec, episodes):
         own = episodes.where(np.isin(episodes.episodes.seat, spec.seats_of_kind[kind]))
         if own.num_decisions:
-            strategies = _strategies(game, own) if isinstance(game, WithStrategies) else None
-            found[kind] = ReplayWindows(own, window, strategies=strategies)
+            if isinstance(game, WithStrategies):
+                _require_same_sizes(game, own)
+            found[kind] = ReplayWindows(own, window, strategies=game if isinstance(game, WithStrategies) else None)
     return found
 
 
 def require_fit(game: GameSource, spec: GameSpec, dataset: ReplayDataset) -> list[int]:
     """The kinds of seat whose observations and actions are those of the dataset. `spec` is that of `game` with
     its seats grouped. Raises `DatasetError` with the first difference if no kind fits."""
-    filled = (PART,) if isinstance(game, WithStrategies) else ()
+    filled = tuple(game.parts) if isinstance(game, WithStrategies) else ()
     fitting, errors = [], []
     for index, kind in enumerate(spec.kinds):
         try:
@@ -376,7 +383,7 @@ def vocabularies(episodes: ReplayDataset, parts: Mapping[str, bool] | None = Non
     return {setting: numbers for setting, numbers in found.items() if numbers}
 
 
-def _strategies(game: WithStrategies, own: ReplayDataset) -> NDArray[np.float32]:
+def _require_same_sizes(game: WithStrategies, own: ReplayDataset) -> None:
     build_order, built = own.episodes.build_order, own.episodes.built
     assert build_order is not None
     assert built is not None
@@ -386,4 +393,3 @@ def _strategies(game: WithStrategies, own: ReplayDataset) -> NDArray[np.float32]
             raise DatasetError(
                 f"{own.path}: {name} has {here.shape[1]} places, but {there.shape[1]} in {game.strategies}"
             )
-    return game.features(build_order, built)

@@ -264,12 +264,12 @@ class ReplayEpisodes:
         """By game and options: the game, or why it cannot be made."""
 
     @property
-    def strategy(self) -> tuple[int, int] | None:
+    def strategy(self) -> tuple[int, int, bool] | None:
         tables = self._source.tables(1)
         try:
             if not isinstance(tables, HasStrategy):
                 return None
-            return tables.strategy.build_order.shape[2], tables.strategy.built.shape[2]
+            return tables.strategy.sizes
         finally:
             tables.close()
 

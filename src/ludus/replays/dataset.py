@@ -224,6 +224,7 @@ class Episodes:
     build_order: NDArray[np.int16] | None
     """[episodes, length]: what the seat built, -1 after the end; None if the game does not report it."""
     built: NDArray[np.bool_] | None
+    build_place: NDArray[np.int16] | None = None
 
     def take(self, chosen: IntArray) -> Episodes:
         arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -55,7 +55,12 @@ _PIECE_ROWS = 4096
 
 @contextmanager
 def write_dataset(
-    folder: str | Path, *, game: str, kind: SeatKind, strategy: tuple[int, int] | None, settings: Mapping[str, Any]
+    folder: str | Path,
+    *,
+    game: str,
+    kind: SeatKind,
+    strategy: tuple[int, int, bool] | None,
+    settings: Mapping[str, Any],
 ) -> Iterator[DatasetWriter]:
     """Open a new dataset, or one that was begun with the same kind of seat and settings. Added replays are
     committed at the end, unless an error ends the block."""
@@ -181,6 +186,8 @@ class DatasetWriter:
         }
         if "episode.built" in self._columns:
             one |= {"build_order": episode.build_order, "built": episode.built}
+        if "episode.build_place" in self._columns:
+            one["build_place"] = episode.build_place
         for name, value in one.items():
             column = self._columns[f"episode.{name}"]
             self._put(column.name, as_stored(column, np.array(value, column.dtype)[None]))
@@ -269,7 +276,9 @@ class DatasetWriter:
         if episodes.build_order is None or episodes.built is None:
             return
         content = io.BytesIO()
-        np.savez(content, build_order=episodes.build_order, built=episodes.built, outcome=episodes.outcome)
+        where = {} if episodes.build_place is None else {"build_place": episodes.build_place}
+        arrays = {"build_order": episodes.build_order, "built": episodes.built, "outcome": episodes.outcome, **where}
+        np.savez(content, **arrays)  # type: ignore[arg-type]
         atomic_write(self.folder / STRATEGIES, content.getvalue())
 
 

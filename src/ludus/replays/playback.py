@@ -169,6 +169,9 @@ class _Stream:
             has_bootstrap=cut,
             build_order=None if strategy is None else strategy.build_order[table, self._seat].copy(),
             built=None if strategy is None else strategy.built[table, self._seat].copy(),
+            build_place=None
+            if strategy is None or strategy.build_place is None
+            else strategy.build_place[table, self._seat].copy(),
         )
 
     def _look(self, table: int, game: GameBatch, row: int) -> None:

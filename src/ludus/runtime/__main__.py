@@ -9,19 +9,18 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 
-from ludus.models.policy import Policy, find_device, placed, use_threads
+from ludus.models.policy import find_device, placed, use_threads
 from ludus.models.tensors import staging_memory
-from ludus.runtime.actor_process import ControlMatchClient, run_actor
-from ludus.runtime.assemble import build_policies
+from ludus.runtime.actor_process import ControlMatchClient, networks_of, run_actor
+from ludus.runtime.assemble import inline_inference
 from ludus.runtime.learner_process import LearnerProcess, run_follower
+from ludus.runtime.networks import Networks
 from ludus.runtime.shared_parts import BUFFER_TIMES, WAIT_S, WorkerContext
 from ludus.store.files import StoreError
-from ludus.store.model_pool import ModelPoolError
+from ludus.store.model_pool import ModelPoolError, ModelsUnreachable
 from ludus.system.process import PeerGone, send, settle_in
 from ludus.workers.buffer_worker import BufferWorker
-from ludus.workers.inference import InlineInference
 from ludus.workers.messages import Failed, Launch, read_launch
-from ludus.workers.player_cache import PlayerCache
 from ludus.workers.policy_worker import PolicyWorker
 from ludus.workers.ranks import RankLost
 from ludus.workers.worker import StopTraining, wrap
@@ -34,8 +33,7 @@ def run_buffer_worker(launch: Launch) -> None:
     device = find_device(experiment.learner.device)
     assert parts.recomputing is not None
 
-    def build() -> tuple[Policy, ...]:
-        return tuple(placed(policy, device) for policy in build_policies(experiment, experiment.seed))
+    networks = Networks(experiment, parts.roles.get, lambda policy: placed(policy, device))
 
     def wake() -> None:
         for learner in parts.learners:
@@ -46,7 +44,7 @@ def run_buffer_worker(launch: Launch) -> None:
         parts.pools,
         parts.players,
         experiment.learner.recompute,
-        build=build,
+        build=networks.of_player,
         weights=parts.weights,
         device=device,
         wake=wake,
@@ -78,20 +76,12 @@ def run_policy_worker(launch: Launch) -> None:
     config = experiment.actor
     device = find_device(config.inference_device, DEVICE)
 
-    def build() -> tuple[Policy, ...]:
-        return tuple(placed(policy, device, DEVICE) for policy in build_policies(experiment, experiment.seed))
-
-    players = PlayerCache(
-        build=build,
-        weights=parts.weights,
-        frozen=ControlMatchClient(context.control, context.folder.models),
-        bots={},
-        capacity=config.models_in_memory * launch.sharing,  # as many as the actors would keep
-    )
+    client = ControlMatchClient(context.control, context.models)
+    networks = networks_of(context, client, lambda policy: placed(policy, device, DEVICE))
     worker = PolicyWorker(
-        InlineInference(players, [policy.num_draws for policy in parts.policies]),
+        inline_inference(experiment, parts.weights, client, networks, bots={}, sharing=launch.sharing),
         parts.requests,
-        parts.policies,
+        parts.networks.layouts,
         delay_s=config.inference_delay_ms / 1000,
         wake=lambda actor: context.signals[actor].notify(),
         counters=parts.inference_counters,
@@ -145,6 +135,8 @@ def run_worker(launch: Launch) -> None:
 
 def _whose(error: Exception, role: str) -> str:
     """Whose error it is: the disk's, or the user's game, or our own."""
+    if isinstance(error, ModelsUnreachable):
+        return "models_unreachable"
     if role == "actor" and isinstance(error, ModelPoolError):
         return "damaged_model"
     if role == "learner" and isinstance(error, StoreError | OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
@@ -14,9 +14,12 @@ from msgspec.structs import replace
 from ludus.data.records import Match, ModelId, Result
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.game import Bot
-from ludus.runtime.assemble import inline_inference, new_actor, share_of_batch
+from ludus.models.policy import Policy
+from ludus.runtime.assemble import inline_inference, new_actor, shares_of_batch
+from ludus.runtime.networks import Networks
 from ludus.runtime.shared_parts import WAIT_S, SharedParts, WorkerContext
-from ludus.store.model_pool import ModelPool
+from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
+from ludus.store.model_storage import ModelCache
 from ludus.system.process import receive, send
 from ludus.system.shared_memory import Heap, Signal
 from ludus.workers.actor import StepTimes
@@ -118,12 +121,13 @@ PASTIME = -1
 class RingTrajectoryClient:
     """Sends an actor's trajectories to the learner: slot numbers through a ring in shared memory."""
 
-    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lag: int) -> None:
+    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lags: Sequence[int]) -> None:
+        """`max_lags`: of the learning players, in their order."""
         self._parts = parts
         self._actor = actor
         self._wake_learner = wake_learner
-        self._is_on_policy = max_lag == 0
-        self._leads = [ActorLead(max_lag) for _ in parts.players]
+        self._is_on_policy = not any(max_lags)
+        self._leads = [ActorLead(max_lag) for max_lag in max_lags]
         self._used = [0 for _ in parts.players]
         """Decisions that the learner had used when the present step began."""
 
@@ -153,6 +157,10 @@ class RingTrajectoryClient:
         return any(lead.is_too_long(done) for lead, done in zip(self._leads, self._used, strict=True))
 
 
+def _variant(found: FrozenFound) -> Variant:
+    return "average" if found.variant == "average" else "live"
+
+
 class NothingToPlay(Exception):  # noqa: N818 - the end of an actor, not an error
     """The controller has no match for an actor that has had none yet."""
 
@@ -164,15 +172,26 @@ class ControlMatchClient:
     play a pastime until all have: a match that trains no player and is not reported.
     """
 
-    def __init__(self, control: Connection, models: ModelPool, show_life: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        control: Connection,
+        models: ModelPool | ModelCache,
+        show_life: Callable[[], None] = lambda: None,
+        learning: Collection[str] = (),
+    ) -> None:
+        """`learning`: players that have no frozen model."""
         self._control = control
         self._models = models
+        self._learning = learning
         self._show_life = show_life
         self.sharing = 0
         """Actors that share a batch, as the controller last said; 0: it has not yet."""
+        self.roles: dict[str, str | None] = {}
+        """By player that frozen models are of: its role, as far as the controller was asked."""
         self._open: set[int] = set()
         self._latest: Match | None = None
         self._leaves = False
+        self._find_frozen = lru_cache(NAMES_IN_MEMORY)(self.find_frozen)
 
     @property
     def has_left(self) -> bool:
@@ -180,15 +199,30 @@ class ControlMatchClient:
         return self._leaves and not self._open
 
     def next_match(self, tables: int) -> Match:
-        answer = self._ask(NextMatch(tables))
-        assert isinstance(answer, MatchFound)
-        self.sharing = answer.sharing
-        self._leaves = answer.match is None
-        if answer.match is None:
-            return self._pastime(tables)
-        self._open.add(answer.match.id)
-        self._latest = answer.match
-        return answer.match
+        """Frozen models of another machine are here before their match begins; if one cannot be had, it is void."""
+        while True:
+            answer = self._ask(NextMatch(tables))
+            assert isinstance(answer, MatchFound)
+            self.sharing = answer.sharing
+            self._leaves = answer.match is None
+            if answer.match is None:
+                return self._pastime(tables)
+            self._open.add(answer.match.id)
+            try:
+                self._fetch_models_of(answer.match)
+            except ModelPoolError as error:
+                self.void_match(answer.match.id, str(error), "models_unreachable")
+                continue
+            self._latest = answer.match
+            return answer.match
+
+    def _fetch_models_of(self, match: Match) -> None:
+        if not isinstance(self._models, ModelCache):
+            return
+        for player in {player for side in match.sides for player in side.players} - {*self._learning}:
+            found = self._find_frozen(player)
+            if found.model and not self._models.has(ModelId.parse(found.model), _variant(found)):
+                self._models.fetch(ModelId.parse(found.model), _variant(found))
 
     def _pastime(self, tables: int) -> Match:
         if self._latest is None:
@@ -201,9 +235,9 @@ class ControlMatchClient:
             self._ask(ReportResult(result))
             self._open.discard(result.match_id)
 
-    def void_match(self, match_id: int, reason: str) -> None:
+    def void_match(self, match_id: int, reason: str, kind: str = "game_lost") -> None:
         if match_id != PASTIME:
-            self._ask(VoidMatch(match_id, reason))
+            self._ask(VoidMatch(match_id, reason, kind))
             self._open.discard(match_id)
 
     def find_frozen(self, player: str) -> FrozenFound:
@@ -214,7 +248,8 @@ class ControlMatchClient:
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
         found = self.find_frozen(player)
         model = ModelId.parse(found.model)
-        return model, self._models.fetch(model, "average" if found.variant == "average" else "live")
+        self.roles[model.player] = found.role
+        return model, self._models.fetch(model, _variant(found))
 
     def _ask(self, request: FromActor) -> Any:
         send(self._control, request)
@@ -223,17 +258,26 @@ class ControlMatchClient:
         return answer
 
 
+def networks_of(
+    context: WorkerContext, client: ControlMatchClient, place: Callable[[Policy], Policy] = lambda policy: policy
+) -> Networks:
+    """The networks of a worker that acts: it knows the roles of learning players, and learns those of frozen ones."""
+    learning = context.parts.roles
+    return Networks(context.experiment, lambda player: learning.get(player) or client.roles.get(player), place)
+
+
 def _new_inference(context: WorkerContext, client: ControlMatchClient, show_life: Callable[[], None]) -> Inference:
     """The actor's own models, or the policy worker's."""
     experiment, parts = context.experiment, context.parts
     if experiment.actor.inference == "inline":
-        return inline_inference(experiment, parts.weights, client)
+        bots = experiment.grouped_game.bots()
+        return inline_inference(experiment, parts.weights, client, networks_of(context, client), bots=bots)
     return RemoteInference(
         parts.requests[context.index],
         weights=parts.weights,
         learning=parts.players,
         bots=experiment.grouped_game.bots(),
-        draws=[policy.num_draws for policy in parts.policies],
+        draws=parts.networks.draws,
         find_frozen=lambda player: client.find_frozen(player).model,
         wake_worker=context.signals[parts.num_places],
         woken=context.woken,
@@ -274,13 +318,14 @@ def run_actor(launch: Launch) -> None:
     context = WorkerContext(launch)
     experiment, parts = context.experiment, context.parts
     wake_learner = context.signals[parts.learner_of(launch.index)]
-    ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lag=experiment.learner.lag)
+    lags = [experiment.of_role(role).learner.lag for role in parts.roles.values()]
+    ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lags=lags)
 
     def show_life() -> None:
         context.show_life()
         context.require_controller()
 
-    client = ControlMatchClient(context.control, context.folder.models, show_life)
+    client = ControlMatchClient(context.control, context.models, show_life, learning=parts.players)
     actor = new_actor(
         experiment,
         name=f"actor-{launch.index}",
@@ -288,6 +333,7 @@ def run_actor(launch: Launch) -> None:
         inference=_new_inference(context, client, show_life),
         pools=parts.pools,
         trajectories=ring,
+        roles=parts.roles,
         sharing=launch.sharing,
         learner_goes_first=ring.learner_goes_first,
         seed=int(
@@ -320,7 +366,7 @@ def run_actor(launch: Launch) -> None:
             step()
             parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
             if client.sharing:
-                actor.hand_over_after = share_of_batch(experiment, client.sharing)
+                actor.hand_over_after = shares_of_batch(experiment, parts.roles, client.sharing)
         except NothingToPlay:
             break
         except StopTraining as request:

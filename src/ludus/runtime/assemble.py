@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,14 +17,17 @@ from ludus.data.records import ModelId
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import Array, IntArray, Tree, under
 from ludus.experiment import Experiment
+from ludus.games.game import Bot
 from ludus.league.league import League
-from ludus.models.policy import NoSuchDeviceError, Policy, device_of_rank, find_device, load_weights, value_parameters
+from ludus.models.policy import NoSuchDeviceError, device_of_rank, find_device, value_parameters
 from ludus.observe.league_fold import league_of
 from ludus.runtime.edits import EditContext
+from ludus.runtime.networks import Networks, build_policies
 from ludus.runtime.settings import configured, effective
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, UnknownModel
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import GameFacts, RunFolder, RunFolderError
 from ludus.system.network import NoSuchInterfaceError, find_interface
 from ludus.workers.actor import Actor
@@ -54,13 +57,6 @@ CHECKPOINT = "run"
 
 def new_league(experiment: Experiment) -> League:
     return league_of(experiment.game.spec, experiment.league, experiment.evaluation, experiment.seed)
-
-
-def build_policies(experiment: Experiment, seed: int) -> tuple[Policy, ...]:
-    """Fresh policies, one per kind of seat."""
-    return tuple(
-        experiment.model.build(kind, seed + index) for index, kind in enumerate(experiment.grouped_game.spec.kinds)
-    )
 
 
 def load_experiment(folder: RunFolder) -> Experiment:
@@ -105,44 +101,43 @@ def learning_players(league: League) -> dict[str, HostedPlayer]:
     awaited = [event for event in league.initial_events() if event.role in league.rules.roles]
     joined += [(event.player, event.model, event.role) for event in awaited]
     return {
-        player: HostedPlayer(number=number, start=model, value_only=league.rules.roles[role].value_only_at_start)
+        player: HostedPlayer(
+            number=number, role=role, start=model, value_only=league.rules.roles[role].value_only_at_start
+        )
         for number, (player, model, role) in enumerate(joined)
         if player in league.standings or player not in league.players
     }
 
 
-def slots_per_actor(experiment: Experiment, num_players: int) -> tuple[int, ...]:
+def slots_per_actor(experiment: Experiment, roles: Iterable[str]) -> tuple[int, ...]:
     """Per kind of seat: a slot that each stream writes into and one that it may need next, those that may
-    wait in the buffers, and those of hand-overs that are on the way there while the learner is busy."""
+    wait in the buffers, and those of hand-overs that are on the way there while the learner is busy. `roles`: of the
+    learning players."""
     streams = StreamNumbers(experiment.grouped_game.spec, experiment.actor.num_tables)
-    learner = experiment.learner
-    on_the_way = (learner.lag + (learner.uses > 1)) * _slots_for(experiment, learner.batch_size)
-    waiting = num_players * (slots_per_buffer(experiment) + on_the_way)
+    waiting = 0
+    for learner in (experiment.of_role(role).learner for role in roles):
+        on_the_way = (learner.lag + (learner.uses > 1)) * _slots_for(experiment, learner.batch_size)
+        waiting += _slots_for(experiment, learner.buffer_size) + on_the_way
     return tuple(2 * streams.count(kind) + waiting for kind in range(len(experiment.grouped_game.spec.kinds)))
 
 
-def slots_per_buffer(experiment: Experiment) -> int:
-    """Slots of one actor that may wait for the learner of one player."""
-    return _slots_for(experiment, experiment.learner.buffer_size)
-
-
 def _slots_for(experiment: Experiment, decisions: int) -> int:
-    """Twice what full trajectories need, since many are cut short, and one for each seat at the tables,
-    since a hand-over cuts them all."""
+    """Slots of one actor for so many decisions: twice what full trajectories need, since many are cut short, and one
+    for each seat at the tables, since a hand-over cuts them all."""
     full = -(-decisions // experiment.actor.unroll_length)
     return 2 * full + experiment.actor.num_tables * experiment.game.spec.num_seats
 
 
 def new_pools(
     experiment: Experiment,
-    num_players: int,
+    roles: Collection[str],
     num_actors: int = 1,
     new: Callable[[tuple[int, ...], Any], Array] = np.zeros,
     *,
     with_buffer_worker: bool = False,
 ) -> tuple[SlotPool, ...]:
-    """Trajectory slots of all actors, one pool per kind of seat."""
-    policies = build_policies(experiment, experiment.seed)
+    """Trajectory slots of all actors, one pool per kind of seat. `roles`: of the learning players."""
+    networks = Networks(experiment, lambda _: None)
     length = experiment.actor.unroll_length
     what = experiment.learner.recompute if with_buffer_worker else ()
     return tuple(
@@ -150,13 +145,15 @@ def new_pools(
             TrajectoryLayout(
                 kind=policy.kind,
                 unroll_length=length,
-                state=policy.state_arrays,
+                state=memory,
                 recomputed=recomputed_arrays(what, policy, length) if what else {},
             ),
             num_actors * count,
             new,
         )
-        for policy, count in zip(policies, slots_per_actor(experiment, num_players), strict=True)
+        for policy, memory, count in zip(
+            networks.policies, networks.memory, slots_per_actor(experiment, roles), strict=True
+        )
     )
 
 
@@ -194,7 +191,7 @@ def require_metrics(experiment: Experiment) -> None:
 def require_value_parameters(experiment: Experiment) -> None:
     """Refuse a warm-up of the value alone if a network does not say what its value is."""
     asked = [
-        f"{name}.{setting}"
+        (name, setting)
         for name, role in experiment.league.roles.items()
         for setting, decisions in (
             ("after_reset.value_only_decisions", role.after_reset.value_only_decisions),
@@ -202,13 +199,14 @@ def require_value_parameters(experiment: Experiment) -> None:
         )
         if decisions
     ]
-    for policy in build_policies(experiment, experiment.seed) if asked else ():
-        if not value_parameters(policy):
-            raise ConfigError(
-                f"league.roles.{asked[0]}: the policy of "
-                f"{policy.kind.name!r} seats has no parameters called 'value' or 'critic', nor any in a "
-                "module of that name, that could be trained alone"
-            )
+    for name, setting in asked:
+        for policy in build_policies(experiment.of_role(name), experiment.seed):
+            if not value_parameters(policy):
+                raise ConfigError(
+                    f"league.roles.{name}.{setting}: the policy of "
+                    f"{policy.kind.name!r} seats has no parameters called 'value' or 'critic', nor any in a "
+                    "module of that name, that could be trained alone"
+                )
 
 
 def new_learner(
@@ -216,7 +214,7 @@ def new_learner(
     hosted: Mapping[str, HostedPlayer],
     pools: tuple[SlotPool, ...],
     board: WeightStore,
-    models: ModelPool,
+    models: ModelPool | ModelCache,
     free: Callable[[int, IntArray], None],
     num_actors: int = 1,
     spent: int = 0,
@@ -225,26 +223,25 @@ def new_learner(
 ) -> Learner:
     """A learner with fresh weights for every player. `spent`: decisions of players that have left;
     `recomputing`: each player's way to the buffer worker, if there is one."""
-    players = {}
-    config = replace(experiment.learner, device=device_of_rank(experiment.learner.device, ranks.rank))
+    players, buffers = {}, {}
+    views = {player: experiment.of_role(described.role) for player, described in hosted.items()}
     for player, described in hosted.items():
+        view = views[player]
+        config = replace(view.learner, device=device_of_rank(view.learner.device, ranks.local_rank))
         seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
         players[player] = TrainedPlayer(
-            player, build_policies(experiment, seed), experiment.algorithm, config, seed=seed, ranks=ranks
+            player, build_policies(view, seed), view.algorithm, config, seed=seed, ranks=ranks
         )
-    buffers = {
-        player: Buffer(
+        buffers[player] = Buffer(
             pools,
-            max_decisions=experiment.learner.buffer_size,
-            max_slots=slots_per_buffer(experiment),
+            max_decisions=config.buffer_size,
+            max_slots=_slots_for(experiment, config.buffer_size),
             free=free,
             num_actors=num_actors,
-            max_lag=experiment.learner.lag,
-            uses=experiment.learner.uses,
+            max_lag=config.lag,
+            uses=config.uses,
             recomputing=None if recomputing is None else recomputing(player),
         )
-        for player in players
-    }
     return Learner(
         name="learner",
         players=players,
@@ -253,7 +250,7 @@ def new_learner(
         weights=board,
         models=models,
         budget=experiment.budget,
-        configured=lambda settings: configured(experiment, settings),
+        configured=lambda player, settings: configured(views[player], settings),
         spent=spent,
         ranks=ranks,
     )
@@ -287,16 +284,24 @@ def new_controller(
     )
 
 
-def inline_inference(experiment: Experiment, weights: WeightStore, frozen: FrozenModels) -> InlineInference:
-    """Inference with models that an actor holds itself."""
+def inline_inference(
+    experiment: Experiment,
+    weights: WeightStore,
+    frozen: FrozenModels,
+    networks: Networks,
+    *,
+    bots: Mapping[str, Bot],
+    sharing: int = 1,
+) -> InlineInference:
+    """Inference with models that this process holds itself, as many as `sharing` actors would keep."""
     players = PlayerCache(
-        build=lambda: build_policies(experiment, experiment.seed),
+        build=networks.of_model,
         weights=weights,
         frozen=frozen,
-        bots=experiment.grouped_game.bots(),
-        capacity=experiment.actor.models_in_memory,
+        bots=bots,
+        capacity=experiment.actor.models_in_memory * sharing,
     )
-    return InlineInference(players, [policy.num_draws for policy in build_policies(experiment, experiment.seed)])
+    return InlineInference(players, networks.draws, networks.memory)
 
 
 def new_actor(
@@ -307,13 +312,14 @@ def new_actor(
     inference: Inference,
     pools: tuple[SlotPool, ...],
     trajectories: TrajectoryClient,
+    roles: Mapping[str, str],
     seed: int,
     learner_goes_first: Callable[[], bool] = lambda: True,
     sharing: int = 1,
     slots: Sequence[range] | None = None,
 ) -> Actor:
-    """An actor of a run. `sharing`: actors that share a batch; `slots`: the trajectory slots that it may use,
-    by kind of seat, None for all."""
+    """An actor of a run. `roles`: of the learning players; `sharing`: actors that share a batch; `slots`: the
+    trajectory slots that it may use, by kind of seat, None for all."""
     return Actor(
         name=name,
         game=experiment.grouped_game.tables(experiment.actor.num_tables),
@@ -322,26 +328,26 @@ def new_actor(
         inference=inference,
         pools=pools,
         trajectories=trajectories,
-        hand_over_after=share_of_batch(experiment, sharing),
+        hand_over_after=shares_of_batch(experiment, roles, sharing),
         learner_goes_first=learner_goes_first,
         seed=seed,
         slots=slots,
     )
 
 
-def share_of_batch(experiment: Experiment, sharing: int) -> int:
-    """Decisions that each of `sharing` actors hands over for one batch."""
-    return max(1, experiment.learner.batch_size // sharing)
+def shares_of_batch(experiment: Experiment, roles: Mapping[str, str], sharing: int) -> dict[str, int]:
+    """By learning player: decisions that each of `sharing` actors hands over for one batch."""
+    return {player: max(1, experiment.of_role(role).learner.batch_size // sharing) for player, role in roles.items()}
+
+
+def smallest_batch(experiment: Experiment) -> int:
+    """Decisions of the smallest batch of any role."""
+    return min(experiment.of_role(role).learner.batch_size for role in experiment.league.roles)
 
 
 def edit_context(written: Experiment, folder: RunFolder) -> EditContext:
     """`written`: the experiment as the run folder has it."""
-    return EditContext(
-        written=written,
-        models=folder.models,
-        build_policies=lambda: build_policies(written, written.seed),
-        check=require_value_parameters,
-    )
+    return EditContext(written=written, models=folder.models, check=require_value_parameters)
 
 
 def load_players(
@@ -355,7 +361,7 @@ def load_players(
 ) -> dict[str, SeatedPlayer]:
     """Players of a run by name: bots of the game, frozen players as they are pinned, learning players as the
     latest checkpoint has them; and models of the pool, as `main@best` or `main:0:12`."""
-    bots = experiment.grouped_game.bots()
+    bots, networks = experiment.grouped_game.bots(), Networks(experiment, league.role_of)
     seated: dict[str, SeatedPlayer] = {}
     for name in names:
         if name in bots:
@@ -364,22 +370,22 @@ def load_players(
         if name not in league.players and not is_model_name(name):
             known = [*league.standings, *league.candidates.frozen(), *bots]
             raise ConfigError(unknown("player", name, known))
-        policies = build_policies(experiment, experiment.seed)
         if name in league.standings:
-            model, arrays = _learned(experiment, folder, name, weights)
+            model, arrays = _learned(experiment.of_role(league.role_of(name)), folder, name, weights)
         else:
             try:
                 model, pinned = resolve_player(league, folder.models, name)
             except UnknownModel as error:
                 raise ConfigError(str(error)) from None
             arrays = folder.models.fetch(model, pinned)
-        load_weights(policies, arrays)
+        policies = networks.load(model, arrays)
         seated[name] = SeatedPlayer(policies=policies, model=model, greedy=greedy, pinned=True)
     return seated
 
 
 def load_trained(experiment: Experiment, checkpoint: Checkpoint, player: str) -> TrainedPlayer:
-    """A learning player as a checkpoint has it, on the CPU whatever device the run was trained on."""
+    """A learning player as a checkpoint has it, on the CPU whatever device the run was trained on. `experiment`: of
+    its role."""
     here = replace(experiment.learner, device="cpu")
     policies = build_policies(experiment, experiment.seed)
     trained = TrainedPlayer(player, policies, experiment.algorithm, here, seed=0)
@@ -411,23 +417,25 @@ def exact_report(experiment: Experiment, folder: RunFolder, league: League) -> d
         _ = game.tree
     except ForgetfulSeatError:
         return None
-    policies = build_policies(experiment, experiment.seed)
-    if len(policies) > 1 or policies[0].state_arrays:
+    networks = Networks(experiment, league.role_of)
+    if len(networks.policies) > 1 or networks.memory[0]:
         return None
-    policy = policies[0]
 
-    def table(weights: Tree) -> Probs:
-        load_weights((policy,), weights)
-        return game.probabilities(policy)
+    def table(model: ModelId, weights: Tree) -> Probs:
+        return game.probabilities(networks.load(model, weights)[0])
 
     player = next(iter(league.standings))
+    view = experiment.of_role(league.role_of(player))
     report = {
-        f"live weights of {player}": game.nash_conv(table(_learned(experiment, folder, player, "live")[1])),
-        f"averaged weights of {player}": game.nash_conv(table(_learned(experiment, folder, player, "average")[1])),
+        f"live weights of {player}": game.nash_conv(table(*_learned(view, folder, player, "live"))),
+        f"averaged weights of {player}": game.nash_conv(table(*_learned(view, folder, player, "average"))),
     }
     frozen = [league.players[name] for name in league.candidates.frozen()]
     if experiment.game.spec.num_seats == 2 and frozen:
-        tables = [table(folder.models.fetch(ModelId.parse(one.model or ""), one.weights)) for one in frozen]
+        models = [ModelId.parse(one.model or "") for one in frozen]
+        tables = [
+            table(model, folder.models.fetch(model, one.weights)) for model, one in zip(models, frozen, strict=True)
+        ]
         mixture, weights = game.equilibrium_mixture(tables)
         count = int((weights > 1e-6).sum())
         report[f"equilibrium mixture of the league ({count} of {len(frozen)} frozen players)"] = game.nash_conv(mixture)

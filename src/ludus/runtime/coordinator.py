@@ -22,13 +22,13 @@ from ludus.runtime.faults import Fault, FaultLog
 from ludus.runtime.launcher import LEARNER
 from ludus.runtime.learner_client import LearnerGone
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT, run_rounds, stop_signals
-from ludus.runtime.settings import effective
+from ludus.runtime.settings import effective, with_rules
 from ludus.runtime.status import ServiceStatus, StatusWriter, no_services
 from ludus.store.checkpoints import Checkpoint
 from ludus.store.files import StoreError
 from ludus.store.run_control import Bottleneck, RequestFolder, WorkerStatus
 from ludus.store.run_folder import RunFolder
-from ludus.workers.controller import Controller, LearnerClient
+from ludus.workers.controller import Controller, LearnerClient, unreadable_models
 from ludus.workers.messages import HostedPlayer
 from ludus.workers.worker import LearningWatch, StopTraining, TrainingFailed
 
@@ -74,10 +74,16 @@ class Workers(Protocol):
         """Whether the tables of a checkpoint can be restored."""
 
     def start_learner(
-        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+        self,
+        experiment: Experiment,
+        players: Mapping[str, HostedPlayer],
+        *,
+        start: int,
+        spent: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        """Start the learner of these players. `start`: how often the run was started before; `spent`:
-        decisions of players that have left."""
+        """Start the learner of these players. `experiment`: as the run folder has it, with the roles of now;
+        `start`: how often the run was started before; `spent`: decisions of players that have left."""
 
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         """Wait until the learner has loaded its checkpoint."""
@@ -202,6 +208,7 @@ class Coordinator(Generic[W]):
             self.faults.note(Fault("damaged_checkpoint", name), LEARNER, "an older one is used")
         tables = checkpoint if checkpoint is not None and self._continues_exactly(checkpoint) else None
         self.workers.start_learner(
+            with_rules(self._written, self.league),
             self._hosted if tables else {player: self._as_restarted(player) for player in self._hosted},
             start=start,
             spent=self.league.decisions_of_removed,
@@ -210,8 +217,7 @@ class Coordinator(Generic[W]):
         self.controller = new_controller(self.experiment, self.folder, self.league, self._ledger, self.learner)
         self._editor = self._new_editor()
         if tables is None:
-            for removed in self.controller.start(start, reason):
-                self.faults.note(Fault("damaged_model", removed.reason), removed.player, "left the league")
+            self.faults.note_frozen(self.controller.start(start, reason))
         self.workers.wait_for_learner(self._stopped)
         if tables is None:
             self.controller.repeat_resets(after=checkpoint.facts["events"] if checkpoint else 0)
@@ -220,9 +226,14 @@ class Coordinator(Generic[W]):
         self.workers.start_actors(self.controller, self.experiment, tables)
 
     def _continues_exactly(self, checkpoint: Checkpoint) -> bool:
-        """The tables can be restored, and since then only settings have changed, which apply from now on."""
+        """The tables can be restored, and since then only settings have changed, which apply from now on. With
+        players who have left or returned, their matches would be others."""
         since = self._ledger.replay(after=checkpoint.facts["events"])
-        return self.workers.can_continue(checkpoint) and all(isinstance(event, SettingsChanged) for _, event in since)
+        return (
+            self.workers.can_continue(checkpoint)
+            and all(isinstance(event, SettingsChanged) for _, event in since)
+            and unreadable_models(self.league, self.folder.models).keys() == self.league.absent.keys()
+        )
 
     def _as_restarted(self, player: str) -> HostedPlayer:
         hosted, standing = self._hosted[player], self.league.standings.get(player)

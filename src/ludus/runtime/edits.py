@@ -34,7 +34,8 @@ from ludus.data.records import (
 from ludus.experiment import Experiment
 from ludus.league.league import League, later_settings
 from ludus.league.players import BY_HAND, FROZEN, MAX_ID_LENGTH, SCRIPTED
-from ludus.models.policy import Policy, load_weights
+from ludus.models.policy import load_weights
+from ludus.runtime.networks import Networks
 from ludus.runtime.settings import checked_settings, effective, require_trainable, with_settings
 from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
 from ludus.store.run_control import EditAnswer, RequestFolder
@@ -89,7 +90,6 @@ class EditContext:
     written: Experiment
     """As the run folder has it, without what the ledger says was changed since."""
     models: ModelPool
-    build_policies: Callable[[], tuple[Policy, ...]]
     check: Callable[[Experiment], None]
     """Refuses an experiment that cannot be trained."""
 
@@ -147,8 +147,8 @@ class Editor:
             if bot not in known
         ]
         for event in joining:
-            if event.model is not None:
-                self._model(event.model)  # it must be there
+            if event.model is not None:  # it must be there
+                self._model(event.model, effective(self._context.written, trial), event.role)
         self._commit([changed, *joining])
         shown = ", ".join(
             f"{path}={edit.settings[path] if isinstance(value, dict | list) else _shown(value)}"
@@ -178,7 +178,7 @@ class Editor:
         elif edit.role == FROZEN:
             if edit.source is None:
                 raise ValueError("a frozen player needs --from: a player, PLAYER@best or a model id")
-            model, variant = self._model(edit.source)
+            model, variant = self._model(edit.source, self.now, None)
             event = msgspec.structs.replace(event, model=str(model), weights=variant)
         else:
             event = self._learning(edit, event)
@@ -192,11 +192,11 @@ class Editor:
         if len(edit.player) > MAX_ID_LENGTH - _ROOM_FOR_NUMBER:
             raise ValueError(f"{edit.player!r} is too long to number its snapshots")
         settings = self._league.new_settings(edit.role, edit.player)
-        checked = checked_settings(with_settings(self.now, settings), edit.settings, edit.player)
+        checked = checked_settings(with_settings(self.now.of_role(edit.role), settings), edit.settings, edit.player)
         event = msgspec.structs.replace(event, settings=later_settings(settings, checked))
         if edit.source is None:
             return msgspec.structs.replace(event, model=self._league.rules.roles[edit.role].start)
-        model = self._model(edit.source)[0]
+        model = self._model(edit.source, self.now, edit.role)[0]
         parent = model.player if model.player in self._league.players else None
         return msgspec.structs.replace(event, model=str(model), parent=parent)
 
@@ -208,7 +208,7 @@ class Editor:
             raise ValueError(f"a bot has no weights, so --from {edit.source} means nothing")
 
     def _remove(self, edit: RemovePlayer) -> str:
-        if edit.player not in self._league.candidates:
+        if edit.player not in self._league.candidates and edit.player not in self._league.absent:
             raise ValueError(unknown("player", edit.player, self._league.candidates))
         if [*self._league.standings] == [edit.player]:
             raise ValueError(f"{edit.player!r} is the last learning player; add another one first")
@@ -227,24 +227,33 @@ class Editor:
         event = self._league.reset_of(self._league.standings[edit.player])
         event = msgspec.structs.replace(event, reason=BY_HAND)
         if edit.source is not None:
-            event = msgspec.structs.replace(event, model=str(self._model(edit.source)[0]))
+            role = self._league.role_of(edit.player)
+            event = msgspec.structs.replace(event, model=str(self._model(edit.source, self.now, role)[0]))
         self._commit([event])
         return f"{edit.player} starts again from {event.model or 'fresh weights'}"
 
-    def _model(self, source: str) -> tuple[ModelId, Variant]:
-        """The model that is meant; a learning player's is put into the pool as it is now."""
+    def _model(self, source: str, now: Experiment, role: str | None) -> tuple[ModelId, Variant]:
+        """The model that is meant, for a player of this role; None: for a frozen one. A learning player's is put
+        into the pool as it is now."""
+        variant: Variant = "live"
         if source in self._league.standings:
-            return self._controller.publish(source), "live"
-        model, variant = resolve_player(self._league, self._context.models, source)
+            model = self._controller.publish(source)
+        else:
+            model, variant = resolve_player(self._league, self._context.models, source)
+        networks, weights = Networks(now, self._league.role_of), self._context.models.fetch(model, variant)
+        policies = networks.of_model(model, weights) if role is None else networks.of_role(role)
         try:
-            load_weights(self._context.build_policies(), self._context.models.fetch(model, variant))
+            load_weights(policies, weights)
         except ValueError as error:
-            raise ValueError(f"{source} does not fit the networks of this run: {error}") from error
+            whose = "this run" if role is None else f"role {role}"
+            raise ValueError(f"{source} does not fit the networks of {whose}: {error}") from error
         return model, variant
 
     def _now_of(self, player: str | None) -> Experiment:
         """The experiment as one player has it."""
-        return self.now if player is None else with_settings(self.now, self._league.own_settings(player))
+        if player is None:
+            return self.now
+        return with_settings(self.now.of_role(self._league.role_of(player)), self._league.own_settings(player))
 
     def _who_keeps(self, settings: Settings) -> str:
         """Which players have values of their own for these, or for parts of them, and so go on with those."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ludus.data.records import PlayerAbsent, PlayerReturned
 from ludus.data.trees import Array
 from ludus.store.run_folder import MetricsFile
 from ludus.system.process import WorkerProcess
@@ -30,13 +31,13 @@ class Fault:
 
     kind: str
     """killed, env_crash, env_hang, game_lost, worker_crash, worker_hang, damaged_model, disk,
-    node_lost, model_not_kept, ..."""
+    models_unreachable, node_lost, ..."""
     reason: str
 
     @property
     def own(self) -> bool:
         """The worker's own failure: one that fails again and again is given up."""
-        return self.kind not in ("killed", "damaged_model", "node_lost")
+        return self.kind not in ("killed", "damaged_model", "models_unreachable", "node_lost")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"[:LONGEST_REASON]
@@ -88,6 +89,14 @@ class FaultLog:
                     "then": then,
                 }
             )
+
+    def note_frozen(self, events: Iterable[PlayerAbsent | PlayerReturned]) -> None:
+        """Frozen players whose weights cannot be read, or can be read again."""
+        for event in events:
+            if isinstance(event, PlayerAbsent):
+                self.note(Fault("damaged_model", event.reason), event.player, "absent until its weights can be read")
+            else:
+                self.note(Fault("model_returned", "its weights can be read again"), event.player, "plays again")
 
     def close(self) -> None:
         self._file.close()

@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,7 @@ from ludus.data.checks import unknown
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.models.policy import join_kinds, weights_of
-from ludus.runtime.assemble import build_policies
+from ludus.runtime.networks import build_policies, with_each_model
 from ludus.store.checkpoints import Arrays, architecture_digest, canonical
 from ludus.store.downloads import DownloadRules, download, file_digest
 from ludus.store.files import StoreError
@@ -224,8 +224,18 @@ def _from_run(there: RunModel, wish: ModelRequest) -> Source:
         facts={**facts, "source": f"{wish.address} ({there.model}, {there.variant})"},
         checked=f"sha256:{entry.digest}, as that run says",
         name=there.model.player,
-        networks=experiment.get("model") if isinstance(experiment, dict) else None,
+        networks=_model_of(experiment, there.model.player) if isinstance(experiment, dict) else None,
     )
+
+
+def _model_of(experiment: Mapping[str, Any], player: str) -> Any:
+    """The encoded model of a player of an encoded experiment; None: it may be another than the experiment's."""
+    own = {name: role.get("model") for name, role in experiment["league"]["roles"].items()}
+    for name, model in own.items():
+        if model is not None and re.fullmatch(rf"{re.escape(name)}(_\d+)?", player):
+            return model
+    is_named = any(re.fullmatch(rf"{re.escape(name)}(_\d+)?", player) for name in own)
+    return experiment.get("model") if is_named or not any(own.values()) else None
 
 
 def _from_file(path: Path, sha256: str | None, wish: ModelRequest) -> Source:
@@ -340,6 +350,19 @@ def fit_weights(
     )
 
 
+def best_fit(
+    source: Source, experiment: Experiment, names: WeightMap | None = None, *, kind: str | None = None
+) -> tuple[Fit, Experiment]:
+    """The fit with the network of the experiment that the source fills best, and the experiment with that network."""
+    found: list[tuple[Fit, Experiment]] = []
+    for view in with_each_model(experiment):
+        with suppress(StoreError):
+            found.append((fit_weights(source, view, names, kind=kind), view))
+    if not found:
+        return fit_weights(source, experiment, names, kind=kind), experiment  # says what is wrong
+    return min(found, key=lambda one: len(one[0].unfilled) + len(one[0].live.wrong) + len(one[0].live.left_over))
+
+
 def require_fit(fit: Fit, source: Source, experiment: Experiment) -> None:
     """Refuse weights that do not fit the networks exactly, and name the first differences."""
     for matching in (fit.live, fit.average):
@@ -352,10 +375,15 @@ def require_fit(fit: Fit, source: Source, experiment: Experiment) -> None:
     _require_same_settings(source, experiment)
 
 
+def has_same_networks(pool: ModelPool, model: ModelId, experiment: Experiment) -> bool:
+    """Whether a model of the pool fits the network of the experiment."""
+    return pool.entry(model).architecture == architecture_digest(fresh_weights(experiment))
+
+
 def require_same_networks(pool: ModelPool, model: ModelId, experiment: Experiment) -> None:
-    """Refuse a model of the pool that does not fit the networks of the experiment."""
+    """Refuse a model of the pool that does not fit the network of the experiment."""
     ours = fresh_weights(experiment)
-    if pool.entry(model).architecture != architecture_digest(ours):
+    if not has_same_networks(pool, model, experiment):
         found = differences(match_weights(ours, pool.fetch(model), WeightMap()))
         raise MisfitError(f"model {model} does not fit the networks here:\n  " + "\n  ".join(found))
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
 from ludus.experiment import Experiment
-from ludus.runtime.faults import Fault, Heartbeats
-from ludus.runtime.shared_parts import RankWires, SharedParts
+from ludus.runtime.faults import Heartbeats
+from ludus.runtime.settings import with_own_parts
+from ludus.runtime.shared_parts import SharedParts
 from ludus.store.run_folder import RunFolder
 from ludus.system.guard import Guard
 from ludus.system.log_keeper import LogKeeper
@@ -18,6 +20,7 @@ from ludus.system.process import WorkerProcess, control_pair
 from ludus.system.shared_memory import Region, Signal, bytes_needed
 from ludus.workers.messages import HostedPlayer, Launch, worker_command
 from ludus.workers.policy_worker import InferenceStatistics
+from ludus.workers.ranks import LOOPBACK, Rendezvous
 
 LEARNER = "learner"
 POLICY_WORKER = "policy-worker"
@@ -40,6 +43,8 @@ class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
     sharing: int
     players: dict[str, HostedPlayer]
     spent: int
+    rendezvous: str = ""
+    """Address at which the ranks of the learner find each other; empty: all are on this machine, or there is one."""
 
 
 class LocalLauncher:
@@ -59,18 +64,28 @@ class LocalLauncher:
         self._folder = folder
         self._guard = Guard()
         self._logs = LogKeeper(folder.logs, folder.path.absolute().name)
-        self._rank_wires = RankWires(1)
+        self._rendezvous: Rendezvous | None = None
+        self.models = ""
+        """The address of the run's models, if this machine does not see the run folder."""
         self._region: Region | None = None
         self.signals: list[Signal] = []
         """The signal that wakes each worker, by its number."""
-        self._laid_out_for: tuple[list[str], int] | None = None
+        self._laid_out_for: tuple[dict[str, str], int] | None = None
+        self._roles: dict[str, Any] = {}
         self._reserved: set[int] = set()
         """Slots that have their memory."""
 
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
+    def lay_out(
+        self,
+        players: Mapping[str, HostedPlayer],
+        num_slots: int,
+        taken: Collection[int],
+        roles: Mapping[str, Any] | None = None,
+    ) -> None:
         """Lay out shared memory for these players and slots for actors, as if it had never been used; no worker may
-        be alive. Only the slots that are `taken` use memory."""
-        wanted = (list(players), num_slots)
+        be alive. Only the slots that are `taken` use memory. `roles`: what they have of their own (`own_parts`)."""
+        wanted = ({player: hosted.role for player, hosted in players.items()}, num_slots)
+        self._roles = dict(roles or {})
         if self._laid_out_for == wanted:
             self.reserve(taken)
             for slot in self._reserved:
@@ -84,9 +99,10 @@ class LocalLauncher:
             self.parts.paused[...] = False
             return
         self._close_shared()
-        size = bytes_needed(lambda new: SharedParts(self._experiment, *wanted, new))
+        experiment = with_own_parts(self._experiment, self._roles)
+        size = bytes_needed(lambda new: SharedParts(experiment, *wanted, new))
         self._region = Region.sparse(size)
-        self.parts = SharedParts(self._experiment, *wanted, self._region.new)
+        self.parts = SharedParts(experiment, *wanted, self._region.new)
         self._region.reserve(self.parts.memory(taken))
         self._reserved = set(taken)
         self.parts.present[list(taken)] = True  # they begin together: the learner waits for all of them
@@ -124,10 +140,10 @@ class LocalLauncher:
         control, child = control_pair()
         index = order.index
         rank = index - self.parts.learners.start if index in self.parts.learners else -1
-        if rank == 0:
-            self._rank_wires.close()
-            self._rank_wires = RankWires(self.parts.num_ranks)
-        links = self._rank_wires.of(rank) if rank >= 0 else ()
+        if rank == 0 and not order.rendezvous and self.parts.num_ranks > 1:
+            self.open_rendezvous()
+        if rank >= 0 and not order.rendezvous and self._rendezvous is not None:
+            order = msgspec.structs.replace(order, rendezvous=self._rendezvous.address)
         launch = Launch(
             run=str(self._folder.path),
             role="learner" if rank >= 0 else _ROLES.get(order.name, "actor"),
@@ -136,23 +152,24 @@ class LocalLauncher:
             region_fd=self._region.fd,
             signal_fds=tuple(signal.fds for signal in self.signals),
             parent=os.getpid(),
-            rendezvous=self._rank_wires.address if rank >= 0 else "",
-            rank_fds=links,
+            roles=self._roles,
+            models=self.models,
             **{name: value for name, value in msgspec.structs.asdict(order).items() if name != "name"},
         )
-        fds = {child.fileno(), self._region.fd, *links, *(fd for signal in self.signals for fd in signal.fds)}
+        fds = {child.fileno(), self._region.fd, *(fd for signal in self.signals for fd in signal.fds)}
         self.heartbeats.started(index)
         with child, self._logs.output(order.name) as output:
-            process = WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
-        if rank >= 0:
-            self._rank_wires.handed_over(rank)
-        return process
+            return WorkerProcess(order.name, worker_command(launch), sorted(fds), control, output, self._guard)
 
-    def look(self) -> Sequence[tuple[str, Fault]]:
-        """Called in every round. Returns faults of nodes, by their names, that have ended no worker."""
+    def open_rendezvous(self, host: str = LOOPBACK) -> str:
+        """Let the ranks of the next learner find each other at this address of this machine; returns it with a port."""
+        self._rendezvous = Rendezvous(host)
+        return self._rendezvous.address
+
+    def look(self) -> None:
+        """Called in every round."""
         self.heartbeats.look()
         self._logs.look()
-        return ()
 
     def close(self) -> None:
         self._guard.close()
@@ -160,7 +177,7 @@ class LocalLauncher:
         self._close_shared()
 
     def _close_shared(self) -> None:
-        self._rank_wires.close()
+        self._rendezvous = None
         self._laid_out_for = None
         self._reserved = set()
         if self._region is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import select
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +15,12 @@ import numpy as np
 from ludus.algorithms.teacher import TEACHER
 from ludus.data.records import ModelId
 from ludus.data.trees import IntArray
-from ludus.models.policy import has_gpu_each
+from ludus.models.policy import gpu_of_rank
 from ludus.runtime.assemble import CHECKPOINT, load_learner, new_learner
 from ludus.runtime.faults import START_UP_S
 from ludus.runtime.rounds import STOPPED
-from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, WorkerContext
+from ludus.runtime.shared_parts import LEARNER_TIMES, WAIT_S, Followers, Leader, SharedParts, WorkerContext, link_ranks
+from ludus.store.checkpoints import Checkpoint, decode_tensors, encode_tensors
 from ludus.system.process import receive, send
 from ludus.system.shared_memory import Heap, Signal
 from ludus.workers.buffer_worker import Recomputing
@@ -47,6 +50,8 @@ class TrajectoryReader:
         self._parts = parts
         self._signals = signals
         self._actors = [actor for actor in range(parts.num_places) if parts.learner_of(actor) == worker]
+        self.is_own = np.isin(np.arange(parts.num_places), self._actors)
+        """By place: whether its actor plays for this rank."""
 
     def take_in(self, learner: Learner) -> None:
         """Put the trajectories that actors have handed over into the buffers."""
@@ -123,33 +128,50 @@ def open_rank(launch: Launch) -> Rank:
     experiment, parts = context.experiment, context.parts
     reader = TrajectoryReader(parts, context.signals, launch.index)
     ranks: Ranks = ALONE
+    patience_s = START_UP_S + 2 * experiment.supervision.hung_after_s
     if parts.num_ranks > 1:
         ranks = ConnectedRanks(
             launch.rendezvous,
             parts.learners.index(launch.index),
             parts.num_ranks,
-            patience_s=START_UP_S + 2 * experiment.supervision.hung_after_s,
+            patience_s=patience_s,
             interface=experiment.cluster.network_interface,
-            gpu_each=has_gpu_each(experiment.learner.device, parts.num_ranks),
+            node=f"{socket.gethostname()} {launch.parent} {launch.run}",
+            find_gpu=lambda rank: gpu_of_rank(experiment.learner.device, rank),
         )
+    links = link_ranks(ranks, launch.rendezvous.rpartition(":")[0], patience_s)
     learner = new_learner(
         experiment,
         launch.players,
         parts.pools,
         parts.weights,
-        experiment.models.open(context.folder),
+        context.models if ranks.rank else experiment.models.open(context.folder),
         reader.give_back,
         parts.num_places,
         launch.spent,
         ranks,
         _way_to_buffer_worker(parts, context.signals),
     )
-    learner.present = parts.present
-    load_learner(learner, launch.players, context.folder.checkpoints(CHECKPOINT).load_latest())
+    learner.present, learner.own_actors = parts.present, reader.is_own
+    load_learner(learner, launch.players, _latest_checkpoint(context, ranks))
     for player in launch.players:
         learner.players[player].after_gradient_step = context.show_life
     learner.compare()
-    return Rank(context, [Connection(fd) for fd in launch.rank_fds], learner, reader)
+    return Rank(context, links, learner, reader)
+
+
+def _latest_checkpoint(context: WorkerContext, ranks: Ranks) -> Checkpoint | None:
+    """The checkpoint that rank 0 finds: nodes of other ranks may not see the run folder."""
+    found = context.folder.checkpoints(CHECKPOINT).load_latest() if ranks.rank == 0 else None
+    if ranks.count == 1:
+        return found
+    content = b"" if found is None else encode_tensors(found.arrays, {"facts": json.dumps([found.step, found.facts])})
+    content = ranks.share(content)
+    if not content or found is not None:
+        return found
+    arrays, described = decode_tensors(content)
+    step, facts = json.loads(described["facts"])
+    return Checkpoint(step=step, arrays=arrays, facts=facts)
 
 
 def _way_to_buffer_worker(parts: SharedParts, signals: Sequence[Signal]) -> Callable[[str], Recomputing] | None:
@@ -271,6 +293,8 @@ def run_follower(launch: Launch) -> None:
     """The main loop: say what waits here, and do what rank 0 says."""
     rank = open_rank(launch)
     context, learner, reader = rank.context, rank.learner, rank.reader
+    for player in launch.players:
+        learner.publish(player)
     leader = Leader(rank.links[0])
     poll = select.poll()
     for descriptor in (context.woken.fds[0], leader.link.fileno(), context.control.fileno()):

@@ -10,11 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 
+from ludus.data.records import ModelId
 from ludus.experiment import Experiment
+from ludus.runtime.assemble import smallest_batch
 from ludus.runtime.coordinator import Coordinator, Update
 from ludus.runtime.faults import START_UP_S, Fault, FaultLog, WorkerSlot, death_of
 from ludus.runtime.launcher import LocalLauncher
 from ludus.runtime.learner_client import RemoteLearner
+from ludus.runtime.settings import own_parts
 from ludus.runtime.shared_parts import WAIT_S
 from ludus.runtime.status import ServiceStatus, WorkerGroupStatus, no_services
 from ludus.runtime.supervisor import Supervisor, WorkerGroup, default_slots
@@ -99,10 +102,16 @@ class ProcessWorkers:
         return False
 
     def start_learner(
-        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+        self,
+        experiment: Experiment,
+        players: Mapping[str, HostedPlayer],
+        *,
+        start: int,
+        spent: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
         """The process loads the checkpoint itself."""
-        self.group.prepare(players, start=start, spent=spent)
+        self.group.prepare(players, own_parts(experiment), start=start, spent=spent)
         process = self.group.start_learner()
         hung_after_s = self._experiment.supervision.hung_after_s
         self.learner = RemoteLearner(process, hung_after_s, spent, self.group.followers)
@@ -183,8 +192,10 @@ class ProcessWorkers:
 
     def _serve_any(self, slot: WorkerSlot, process: WorkerProcess, request: FromHelper) -> None:
         if isinstance(request, FindFrozen):
-            player = self._controller.league.players[request.player]
-            send(process.control, FrozenFound(player.model or "", player.weights))
+            league = self._controller.league
+            player = league.players[request.player]
+            role = None if player.model is None else league.role_of(ModelId.parse(player.model).player)
+            send(process.control, FrozenFound(player.model or "", player.weights, role))
         elif isinstance(request, Stopping):
             raise StopTraining(request.reason)
         else:
@@ -205,7 +216,7 @@ class ProcessWorkers:
             for working in (slot, *self.group.helpers):
                 working.forgive(self.learner.decisions)
         else:
-            fault = Fault("game_lost", request.reason)
+            fault = Fault(request.kind, request.reason)
             self._faults.note(fault, slot.name, "the match is void", matches=[request.match_id])
         return True
 
@@ -280,7 +291,7 @@ def default_actors(experiment: Experiment) -> int:
     """One for each usable core except those of the learner, the buffer worker and the services, as long as
     each actor's share of a batch is several steps of its tables: with smaller shares much of what is played is
     too old before it is used. At least one for each rank of the learner."""
-    worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
+    worth = smallest_batch(experiment) // (STEPS_PER_SHARE * experiment.actor.num_tables)
     ranks = experiment.learner.ranks
     others = ranks + experiment.learner.buffer_worker + math.ceil(cpus_of(experiment.services))
     return max(ranks, min(int(usable_cores()) - others, worth))

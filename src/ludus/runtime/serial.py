@@ -16,6 +16,7 @@ from ludus.experiment import Experiment
 from ludus.models.policy import use_threads
 from ludus.runtime.assemble import CHECKPOINT, inline_inference, load_learner, new_actor, new_learner, new_pools
 from ludus.runtime.coordinator import Coordinator, Update
+from ludus.runtime.networks import Networks
 from ludus.runtime.rounds import step_in_turn
 from ludus.runtime.status import ServiceStatus, no_services
 from ludus.store.checkpoints import Checkpoint
@@ -56,13 +57,20 @@ class SerialWorkers:
     # --- starting ---
 
     def start_learner(
-        self, players: Mapping[str, HostedPlayer], *, start: int, spent: int, checkpoint: Checkpoint | None
+        self,
+        experiment: Experiment,
+        players: Mapping[str, HostedPlayer],
+        *,
+        start: int,
+        spent: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        experiment = self._experiment
+        self._playing = experiment
+        self._roles = {player: hosted.role for player, hosted in players.items()}
         self._weights = LocalWeights()
-        self._pools = new_pools(experiment, len(players))
+        self._pools = new_pools(experiment, list(self._roles.values()))
         self.learner = new_learner(
-            replace(experiment, learner=replace(experiment.learner, schedule="sync")),
+            _in_turn(experiment),
             players,
             self._pools,
             self._weights,
@@ -77,13 +85,16 @@ class SerialWorkers:
 
     def start_actors(self, controller: Controller, experiment: Experiment, tables: Checkpoint | None) -> None:
         self._controller = controller
+        played, networks = self._playing, Networks(self._playing, controller.league.role_of)
+        bots = played.grouped_game.bots()
         self._actor = new_actor(
-            self._experiment,
+            played,
             name="actor",
             client=controller,
-            inference=inline_inference(self._experiment, self._weights, controller),
+            inference=inline_inference(played, self._weights, controller, networks, bots=bots),
             pools=self._pools,
             trajectories=self.learner,
+            roles=self._roles,
             seed=self._experiment.seed,
         )
         if tables is not None:
@@ -172,6 +183,16 @@ class SerialWorkers:
 
     def close(self) -> None:
         self.end()
+
+
+def _in_turn(experiment: Experiment) -> Experiment:
+    """The experiment with the synchronous schedule, which is the only one here."""
+    roles = {
+        name: role if role.learner is None else replace(role, learner=replace(role.learner, schedule="sync"))  # type: ignore[type-var]
+        for name, role in experiment.league.roles.items()
+    }
+    learner = replace(experiment.learner, schedule="sync")
+    return replace(experiment, learner=learner, league=replace(experiment.league, roles=roles))
 
 
 def serial_training(

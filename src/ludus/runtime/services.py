@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from ludus.config import ConfigError
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
 from ludus.runtime.faults import Fault, FaultLog
-from ludus.services.endpoints import CallFailed, service
+from ludus.services.endpoints import CallFailed, ServiceError, service
 from ludus.services.host import ServiceHost, serving
 from ludus.services.registry import (
     REGISTRY_VARIABLE,
@@ -32,11 +32,20 @@ from ludus.services.registry import (
     listen_tcp,
 )
 from ludus.services.remote_registry import FORGET_AFTER_S, RemoteRegistry
-from ludus.services.resources import NotEnough, allot, with_fixed_addresses
+from ludus.services.resources import NotEnough, UserService, allot, with_fixed_addresses
 from ludus.services.server import Server, ServerThread
 from ludus.services.solver import Solver
 from ludus.services.starter import RUN_VARIABLE, Starter
-from ludus.store.model_pool import DamagedModel, ModelEntry, ModelPool, ModelPoolError, UnknownModel, Variant
+from ludus.store.model_pool import (
+    DamagedModel,
+    ModelEntry,
+    ModelPool,
+    ModelPoolError,
+    ModelsUnreachable,
+    UnknownModel,
+    Variant,
+)
+from ludus.store.model_storage import FILES, SERVICE, SERVICE_ADDRESS, ModelCache, RedisModels
 from ludus.store.run_control import WorkerStatus
 from ludus.store.run_folder import RunFolder
 from ludus.system.network import own_address_towards
@@ -177,8 +186,25 @@ def _environment(told: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-SERVICE = "models"
+POOL_SERVICE = UserService(address="ludus.runtime.services:ModelService")
 _ERRORS = {error.__name__: error for error in (ModelPoolError, UnknownModel, DamagedModel)}
+
+
+def with_model_service(experiment: Experiment, cluster: str | None) -> Experiment:
+    """The experiment with the service that reads the model pool for nodes without the run folder, if there can be such
+    nodes: not on a private cluster (`cluster` is None), unless `cluster.shared_folder` is false."""
+    seen_by_all = cluster is None and experiment.cluster.shared_folder
+    if experiment.models.backend != FILES or seen_by_all:
+        return experiment
+    own = experiment.services.get(SERVICE)
+    if own is None:
+        return replace(experiment, services={**experiment.services, SERVICE: POOL_SERVICE})
+    if own.address != POOL_SERVICE.address:
+        raise ConfigError(
+            f"services.{SERVICE} is {own.address}, but on a cluster {SERVICE!r} names the model pool's service "
+            f"({POOL_SERVICE.address}): choose another name, or set models.backend to redis://HOST:PORT/NUMBER"
+        )
+    return experiment
 
 
 class ModelService:
@@ -212,8 +238,8 @@ class ModelService:
 class ServedModels:
     """A `ModelSource` at the other end of a service; errors are those of the pool."""
 
-    def __init__(self, service: str = SERVICE, *, registry: Registry | None = None) -> None:
-        self._solver = Solver(service, registry=registry)
+    def __init__(self, service: str = SERVICE, *, registry: Registry | None = None, time_limit_s: float = 30.0) -> None:
+        self._solver = Solver(service, registry=registry, time_limit_s=time_limit_s)
 
     def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry:
         return msgspec.convert(self._ask("entry", str(model), variant), ModelEntry)
@@ -238,3 +264,20 @@ class ServedModels:
             if failed.kind in _ERRORS:
                 raise _ERRORS[failed.kind](failed.text) from failed
             raise
+        except ServiceError as error:
+            raise ModelsUnreachable(f"the model pool's service: {error}") from error
+
+
+def remote_models(
+    address: str, experiment: Experiment, folder: RunFolder, waiting: Callable[[], None] = lambda: None
+) -> ModelCache:
+    """Models of a run whose folder is not here, as `ModelStorage.address` names their place, cached in `folder`.
+    `waiting` is called between two tries."""
+    limit_s = min(30.0, experiment.supervision.hung_after_s / 2)
+    return ModelCache(
+        ServedModels(time_limit_s=limit_s) if address == SERVICE_ADDRESS else RedisModels(address),
+        folder.models.folder,
+        most_models=experiment.cluster.models_kept,
+        patience_s=experiment.models.patience_s,
+        waiting=waiting,
+    )

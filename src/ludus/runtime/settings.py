@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ludus.algorithms.algorithm import Algorithm
-from ludus.config import ConfigError, apply_encoded, apply_overrides, encode, paths
+from ludus.config import ConfigError, apply_encoded, apply_overrides, decode, encode, paths
 from ludus.config.annotations import is_component, live_fields
 from ludus.config.changes import ADD
 from ludus.data.checks import nearest
 from ludus.data.records import Settings
 from ludus.experiment import Experiment
 from ludus.league.league import LEAGUE_PATH, League, later_settings
+from ludus.league.rules import OWN_PARTS, Role
 from ludus.workers.config import LearnerConfig
 
 OF_ONE_PLAYER = ("learner.", "algorithm.")
@@ -24,11 +25,33 @@ _ROLES = f"{LEAGUE_PATH}roles"
 
 def effective(written: Experiment, league: League) -> Experiment:
     """The experiment of now: as the run folder has it, with all that the ledger says was changed since."""
+    return with_settings(with_rules(written, league), league.settings) if league.settings else written
+
+
+def with_rules(written: Experiment, league: League) -> Experiment:
+    """The experiment with the rules of now, live roles included, and otherwise as the run folder has it."""
     if not league.settings:
         return written
     # The league also counts the evaluation's opponents among its bots.
-    rules = replace(league.rules, bots=written.league.bots)
-    return with_settings(replace(written, league=rules), league.settings)
+    return replace(written, league=replace(league.rules, bots=written.league.bots))
+
+
+def own_parts(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """By role, encoded: what it has of its own. For the processes of a run, which know the experiment as its folder
+    has it."""
+    found = {
+        name: {part: encode(own) for part in OWN_PARTS if (own := getattr(role, part)) is not None}
+        for name, role in experiment.league.roles.items()
+    }
+    return {name: own for name, own in found.items() if own}
+
+
+def with_own_parts(written: Experiment, parts: Mapping[str, Mapping[str, Any]]) -> Experiment:
+    """The experiment with what `own_parts` has told, also of roles that the run folder does not know."""
+    roles = dict(written.league.roles)
+    for name, own in parts.items():
+        roles[name] = replace(roles.get(name, Role()), **{part: decode(value) for part, value in own.items()})
+    return replace(written, league=replace(written.league, roles=roles)) if parts else written
 
 
 def with_settings(experiment: Experiment, settings: Settings) -> Experiment:
@@ -59,20 +82,22 @@ def configured(experiment: Experiment, settings: Settings) -> tuple[Algorithm, L
 def require_trainable(written: Experiment, league: League) -> None:
     """Refuse settings with which a learning player could not go on: those of all with its own ones on top,
     also once it has taken over what its population searches for."""
+    now = with_rules(written, league)
     for player, standing in league.standings.items():
+        view = now.of_role(standing.player.role)
         settings = league.settings_of(player)
         population = league.rules.roles[standing.player.role].population
         searched = population.search if population is not None else ()
         tried = [{space.path: value} for space in searched for value in space.examples()]
         for taken_over in ({}, *tried):
             try:
-                algorithm, _, _ = configured(written, later_settings(settings, taken_over))
+                algorithm, _, _ = configured(view, later_settings(settings, taken_over))
             except ConfigError as error:
                 own = ", ".join(league.own_settings(player)) or "nothing"
                 raise ConfigError(
                     f"{player} could not go on: {error} (of its own it has {own}: --player {player})"
                 ) from None
-            _require_references(written.algorithm, algorithm)
+            _require_references(written.of_role(standing.player.role).algorithm, algorithm)
 
 
 def checked_settings(now: Experiment, texts: Mapping[str, str], player: str | None = None) -> Settings:
@@ -80,7 +105,14 @@ def checked_settings(now: Experiment, texts: Mapping[str, str], player: str | No
     for path in texts:
         _require_live(now, path, player)
     after = apply_overrides(now, texts)
-    _require_references(now.algorithm, after.algorithm)
+    for name, role in now.league.roles.items():
+        if (role.algorithm is None) != (after.league.roles[name].algorithm is None):
+            raise ConfigError(
+                f"{_ROLES}.{name}.algorithm: whether a role has an algorithm of its own cannot change while a run "
+                "trains; stop the run and change it with `ludus train --resume --set`"
+            )
+    for one in (None, *now.league.roles):
+        _require_references(now.of_role(one).algorithm, after.of_role(one).algorithm)
     return {path: encode(_value_at(after, path)) for path in texts}
 
 

@@ -3,9 +3,10 @@ worker, signs of life."""
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
@@ -17,8 +18,14 @@ from ludus.algorithms.teacher import TEACHER
 from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
-from ludus.runtime.assemble import build_policies, load_experiment, new_pools, slots_per_actor
+from ludus.models.policy import Policy
+from ludus.runtime.assemble import load_experiment, new_pools, slots_per_actor
+from ludus.runtime.networks import Networks
 from ludus.runtime.rounds import STOPPED
+from ludus.runtime.services import remote_models
+from ludus.runtime.settings import with_own_parts
+from ludus.store.model_pool import ModelPool
+from ludus.store.model_storage import ModelCache
 from ludus.store.run_folder import RunFolder
 from ludus.system.process import PeerGone, receive, send
 from ludus.system.shared_memory import Region, Ring, Signal
@@ -26,7 +33,7 @@ from ludus.workers.buffer_worker import RecomputeRequests, teacher_of
 from ludus.workers.messages import Launch, Stopping, ToActor
 from ludus.workers.player_cache import SharedWeights
 from ludus.workers.policy_worker import COUNTERS, RequestArea
-from ludus.workers.ranks import BufferStatus, RankLost, Rendezvous, ToRank
+from ludus.workers.ranks import BufferStatus, RankLost, Ranks, ToRank
 from ludus.workers.worker import StopTraining
 
 WAIT_S = 0.2
@@ -45,8 +52,10 @@ class SharedParts:
     """Everything in shared memory, laid out in an order that follows from the experiment, from who learns and
     from how many places for actors there are. Not every place has to be taken, now or ever."""
 
-    def __init__(self, experiment: Experiment, players: Sequence[str], num_places: int, new_array: NewArray) -> None:
-        self.players = list(players)
+    def __init__(self, experiment: Experiment, roles: Mapping[str, str], num_places: int, new_array: NewArray) -> None:
+        """`roles`: of the learning players, by player."""
+        self.roles = dict(roles)
+        self.players = list(roles)
         self.num_places = num_places
         self.num_ranks = experiment.learner.ranks
         self.for_all: list[Array] = []
@@ -72,27 +81,23 @@ class SharedParts:
                 mine.append(array[place * count : (place + 1) * count])
             return array
 
-        self.slots_per_actor = slots_per_actor(experiment, len(players))
+        roles_of_all = list(roles.values())
+        self.slots_per_actor = slots_per_actor(experiment, roles_of_all)
         with_buffer_worker = experiment.learner.buffer_worker
-        self.pools = new_pools(experiment, len(players), num_places, new_slots, with_buffer_worker=with_buffer_worker)
+        self.pools = new_pools(experiment, roles_of_all, num_places, new_slots, with_buffer_worker=with_buffer_worker)
         capacity = 2 * sum(self.slots_per_actor) + 64
         self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
         self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
-        self.policies = build_policies(experiment, experiment.seed)
-        """Per kind of seat, a policy that shows the shapes; it does not act."""
-        shapes = {
-            f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
-            for policy in self.policies
-            for name, tensor in policy.state_dict().items()
-        }
-        published = list(self.players)
+        self.networks = Networks(experiment, self.roles.get)
+        shapes = {role: _weight_arrays(self.networks.of_role(role)) for role in dict.fromkeys(roles_of_all)}
+        published = {player: shapes[role] for player, role in roles.items()}
         if with_buffer_worker and TEACHER in experiment.learner.recompute:
-            published += map(teacher_of, self.players)
-        self.weights = SharedWeights(new, dict.fromkeys(published, shapes))
+            published |= {teacher_of(player): arrays for player, arrays in published.items()}
+        self.weights = SharedWeights(new, published)
         self.recomputing: RecomputeRequests | None = None
         """Requests of the learner to the buffer worker, if there is one."""
         if with_buffer_worker:
-            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(players), new)
+            self.recomputing = RecomputeRequests([pool.num_slots for pool in self.pools], len(roles), new)
         self.present = new((num_places,), np.bool_)
         """Whether an actor plays at each place, or is being replaced. An actor that joins sets its own entry; the
         learner waits for these actors only."""
@@ -111,9 +116,10 @@ class SharedParts:
         """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
         buffer worker."""
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
-        asking = num_places if experiment.actor.inference == "worker" else 0
-        self.requests = [RequestArea(self.policies, rows, new_at(place)) for place in range(asking)]
+        self.requests: list[RequestArea] = []
         """By actor: its requests to the policy worker."""
+        if experiment.actor.inference == "worker":
+            self.requests = [RequestArea(self.networks.layouts, rows, new_at(place)) for place in range(num_places)]
         self.inference_counters = new((len(COUNTERS),), np.float64)
 
     @property
@@ -135,9 +141,13 @@ class SharedParts:
         """Its number among all workers, whether there is one or not."""
         return self.learners.stop
 
+    def rank_of(self, actor: int) -> int:
+        """The rank that trains on what this actor plays."""
+        return actor % self.num_ranks
+
     def learner_of(self, actor: int) -> int:
-        """Number of the worker that trains on what this actor plays."""
-        return self.learners[actor % self.num_ranks]
+        """Number of the worker that is this rank."""
+        return self.learners[self.rank_of(actor)]
 
     def slots_of(self, actor: int) -> tuple[range, ...]:
         return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)
@@ -158,14 +168,22 @@ class WorkerContext:
     def __init__(self, launch: Launch) -> None:
         self.index = launch.index
         self.folder = RunFolder.open(launch.run)
-        self.experiment = load_experiment(self.folder)
-        self.parts = SharedParts(self.experiment, list(launch.players), launch.num_places, Region(launch.region_fd).new)
+        self.experiment = with_own_parts(load_experiment(self.folder), launch.roles)
+        roles = {player: hosted.role for player, hosted in launch.players.items()}
+        self.parts = SharedParts(self.experiment, roles, launch.num_places, Region(launch.region_fd).new)
         self.signals = [Signal(*fds) for fds in launch.signal_fds]
         self.woken = self.signals[launch.index]
         self.control = Connection(launch.control_fd)
+        self.models: ModelPool | ModelCache = self.folder.models
+        if launch.models:
+            self.models = remote_models(launch.models, self.experiment, self.folder, self._wait_for_models)
 
     def show_life(self) -> None:
         self.parts.heartbeats[self.index] = time.monotonic()
+
+    def _wait_for_models(self) -> None:
+        self.show_life()
+        self.require_controller()
 
     def require_controller(self) -> None:
         """Raise `PeerGone` if the controller is gone. It sends nothing without being asked."""
@@ -178,32 +196,50 @@ class WorkerContext:
         receive(self.control, ToActor)
 
 
-class RankWires:
-    """Sockets by which the ranks of one start find each other. The launcher opens them; ranks inherit them."""
+def _weight_arrays(policies: Sequence[Policy]) -> dict[str, ArraySpec]:
+    return {
+        f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
+        for policy in policies
+        for name, tensor in policy.state_dict().items()
+    }
 
-    def __init__(self, count: int) -> None:
-        self._rendezvous = Rendezvous() if count > 1 else None
-        pairs = [socket.socketpair() for _ in range(count - 1)]
-        self._sockets = [[leading for leading, _ in pairs], *([following] for _, following in pairs)]
 
-    @property
-    def address(self) -> str:
-        return "" if self._rendezvous is None else self._rendezvous.address
+def link_ranks(ranks: Ranks, host: str, patience_s: float) -> list[Connection]:
+    """Connect all ranks to rank 0, whose node has the address `host`. Returns the connections of rank 0 to the others,
+    by rank, or the one of another rank. Only ranks know the token of the connections."""
+    if ranks.count == 1:
+        return []
+    try:
+        if ranks.rank:
+            port, token = ranks.gather(None)[0]
+            link = socket.create_connection((host, port), patience_s)
+            link.sendall(token.encode() + ranks.rank.to_bytes(RANK_BYTES, "little"))
+            return [_connection(link)]
+        with socket.create_server((host, 0), backlog=ranks.count) as listening:
+            listening.settimeout(patience_s)
+            token = secrets.token_hex(TOKEN_BYTES // 2)
+            ranks.gather([listening.getsockname()[1], token])
+            links: dict[int, Connection] = {}
+            while len(links) < ranks.count - 1:
+                link, _ = listening.accept()
+                link.settimeout(patience_s)
+                said = link.recv(TOKEN_BYTES + RANK_BYTES, socket.MSG_WAITALL)
+                if secrets.compare_digest(said[:TOKEN_BYTES], token.encode()):
+                    links[int.from_bytes(said[TOKEN_BYTES:], "little")] = _connection(link)
+                else:
+                    link.close()
+            return [links[rank] for rank in range(1, ranks.count)]
+    except OSError as error:
+        raise RankLost(f"the ranks of the learner cannot connect to {host}: {error}") from error
 
-    def of(self, rank: int) -> tuple[int, ...]:
-        """The descriptors of its sockets."""
-        return tuple(one.fileno() for one in self._sockets[rank])
 
-    def handed_over(self, rank: int) -> None:
-        """The rank has its sockets: kept open here, they would hide that it has died."""
-        for one in self._sockets[rank]:
-            one.close()
-        self._sockets[rank] = []
+TOKEN_BYTES, RANK_BYTES = 32, 4
 
-    def close(self) -> None:
-        for rank in range(len(self._sockets)):
-            self.handed_over(rank)
-        self._rendezvous = None
+
+def _connection(link: socket.socket) -> Connection:
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # orders are short and are waited for
+    link.settimeout(None)
+    return Connection(link.detach())
 
 
 class Followers:

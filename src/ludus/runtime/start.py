@@ -19,15 +19,18 @@ from ludus.runtime.imported_models import (
     Fit,
     ModelRequest,
     Source,
+    best_fit,
     fetch_source,
     fit_weights,
+    has_same_networks,
     publish_new,
     require_fit,
     require_same_networks,
 )
+from ludus.runtime.networks import with_each_model
 from ludus.runtime.processes import default_actors, local_training
 from ludus.runtime.serial import serial_training
-from ludus.runtime.services import listening_host, require_resources, run_services, workers_of
+from ludus.runtime.services import listening_host, require_resources, run_services, with_model_service, workers_of
 from ludus.runtime.settings import effective
 from ludus.store.downloads import DownloadError
 from ludus.store.files import StoreError
@@ -86,13 +89,14 @@ def _on_cluster(
     from ludus.runtime.ray.connection import join  # Ray is imported once its environment is set
 
     with ExitStack() as stack:
-        stack.callback(join(address, num_actors, experiment.services))
+        served = with_model_service(experiment, address)
+        stack.callback(join(address, num_actors, served.services, experiment.learner.ranks))
         from ludus.runtime.ray.launcher import ray_training
         from ludus.runtime.ray.service_starter import RayServiceStarter
 
         starter = RayServiceStarter(folder, experiment.cluster)
         listening = listening_host(experiment, address)
-        host = stack.enter_context(run_services(experiment, folder, listening, starter))
+        host = stack.enter_context(run_services(served, folder, listening, starter))
         yield ray_training(
             experiment, folder, num_actors=num_actors, taken=starter.taken, service_status=lambda: workers_of(host)
         )
@@ -148,37 +152,39 @@ class InitialModels:
         )
 
 
-def models_named(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
-    """(setting, what it says, a name for its pool) of every model that the league names."""
+def models_named(experiment: Experiment) -> Iterator[tuple[str, str, str, str | None]]:
+    """(setting, what it says, a name for its pool, the role that starts from it) of every model that the league
+    names."""
     league = experiment.league
     for player, model in league.external.items():
-        yield f"league.external.{player}", model, player
+        yield f"league.external.{player}", model, player, None
     for name, role in league.roles.items():
         if role.start is not None:
             # No player is called so: those of roles have no dot, and snapshots a number after it.
-            yield f"league.roles.{name}.start", role.start, f"{name}.start"
+            yield f"league.roles.{name}.start", role.start, f"{name}.start", name
 
 
 def find_initial_models(experiment: Experiment, pool: ModelPool | None, known: Collection[str] = ()) -> InitialModels:
     """Fetch what the league names by address, and look at what it names by id in the pool, unless it is
     known. Writes nothing; what is wrong is said with the setting that says it."""
     brought: dict[str, _Brought] = {}
-    for setting, text, player in models_named(experiment):
-        if text in known or text in brought:
+    for setting, text, player, role in models_named(experiment):
+        if text in known:
             continue
         try:
             model = _as_id(text)
             if model is not None:
-                _require_there(pool, model, experiment)
+                _require_there(pool, model, experiment, role)
                 continue
-            source = fetch_source(ModelRequest(address=text))
-            fit = fit_weights(source, experiment)
-            require_fit(fit, source, experiment)
+            source = brought[text].source if text in brought else fetch_source(ModelRequest(address=text))
+            view = experiment.of_role(role)
+            fit, view = best_fit(source, experiment) if role is None else (fit_weights(source, view), view)
+            require_fit(fit, source, view)
         except DownloadError:
             raise
         except StoreError as error:
             raise ConfigError(f"{setting}: {error}") from error
-        brought[text] = _Brought(player=player, source=source, fit=fit)
+        brought.setdefault(text, _Brought(player=player, source=source, fit=fit))
     return InitialModels(experiment=experiment, brought=brought)
 
 
@@ -191,12 +197,14 @@ def _as_id(text: str) -> ModelId | None:
     return model
 
 
-def _require_there(pool: ModelPool | None, model: ModelId, experiment: Experiment) -> None:
+def _require_there(pool: ModelPool | None, model: ModelId, experiment: Experiment, role: str | None) -> None:
     if pool is None or not pool.folder.is_dir():
         raise StoreError(
             f"no model {model}: a new run has none; name one of another run as RUN#{model}, a file or a URL"
         )
-    require_same_networks(pool, model, experiment)
+    views = with_each_model(experiment) if role is None else [experiment.of_role(role)]
+    view = next((one for one in views if has_same_networks(pool, model, one)), views[0])
+    require_same_networks(pool, model, view)
 
 
 class StoppedLearner:
@@ -226,7 +234,7 @@ class StoppedLearner:
         checkpoint = self._folder.checkpoints(CHECKPOINT).load_latest()
         if checkpoint is None or player not in checkpoint.facts["learner"]:
             raise ValueError(f"no checkpoint has {player!r} yet; let the run train first")
-        trained = load_trained(self._experiment, checkpoint, player)
+        trained = load_trained(self._experiment.of_role(self._league.role_of(player)), checkpoint, player)
         standing = self._league.standings[player]
         if (trained.incarnation, trained.decisions) < (standing.incarnation, standing.decisions):
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ludus.runtime.faults import Fault, FaultLog, WorkerSlot, death_of
 from ludus.runtime.launcher import BUFFER_WORKER, POLICY_WORKER, LocalLauncher, SpawnOrder, rank_name
@@ -83,15 +84,15 @@ class WorkerGroup:
 
     # --- processes ---
 
-    def prepare(self, players: Mapping[str, HostedPlayer], *, start: int, spent: int) -> None:
+    def prepare(self, players: Mapping[str, HostedPlayer], roles: Mapping[str, Any], *, start: int, spent: int) -> None:
         """Lay out shared memory for the next generation of workers; no worker may be alive. Actors that were
-        about to leave have left."""
+        about to leave have left. `roles`: what they have of their own."""
         for slot in self.leaving:
             slot.clear()
         for slot in self.slots:
             slot.start_at = 0.0
         self._players, self._start, self._spent = players, start, spent
-        self.launcher.lay_out(players, len(self.actors), [slot.index for slot in self.staying])
+        self.launcher.lay_out(players, len(self.actors), [slot.index for slot in self.staying], roles)
 
     def start_learner(self) -> WorkerProcess:
         self.learner_starts += 1
@@ -176,8 +177,7 @@ class Supervisor:
 
     def replace_failed(self) -> None:
         """Replace workers that have died or hang, and end actors that had to leave and have not."""
-        for node, fault in self._group.launcher.look():
-            self._faults.note(fault, node, "sent again when a worker asks for it")
+        self._group.launcher.look()
         heartbeats = self._group.launcher.heartbeats
         hung = f"no sign of life for {self._rules.hung_after_s:g} s"
         for slot, process in self._group.working():
@@ -208,14 +208,13 @@ class Supervisor:
         """Void the actor's matches, let the learner forget it, and start another after the back-off."""
         process = self._group.end(slot)
         matches = self._controller.void(slot.name, str(fault))
-        removed = self._controller.remove_damaged() if fault.kind == "damaged_model" else []
-        if fault.own or (fault.kind == "damaged_model" and not removed):  # else only its node cannot read it
+        changed = self._controller.check_frozen() if fault.kind == "damaged_model" else []
+        if fault.own or (fault.kind == "damaged_model" and not changed):  # else only its node cannot read it
             slot.failed(self._rules, self._learner.decisions)
         given_up = slot.failures >= self._rules.quarantine_after
         then = "quarantined" if given_up else "started again"
         self._faults.note(fault, slot.name, then, pid=process.pid, matches=matches)
-        for one in removed:
-            self._faults.note(Fault("damaged_model", one.reason), one.player, "left the league")
+        self._faults.note_frozen(changed)
         if given_up:
             self._quarantine(slot, fault)
         else:

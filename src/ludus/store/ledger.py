@@ -31,6 +31,7 @@ _ENDS = (
     f" ON issued.match_id = ended.match_id AND issued.{_ISSUED}"
     f" WHERE ended.seq > ? AND ended.{_ENDED} ORDER BY ended.seq LIMIT ?"
 )
+_PRESENCE = "kind IN ('player_absent', 'player_returned', 'player_removed')"
 _SCHEMA = (
     "CREATE TABLE rows (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
     " kind TEXT NOT NULL, match_id INTEGER NULL, body BLOB NOT NULL)",
@@ -149,6 +150,12 @@ class Ledger:
                 assert isinstance(issued, MatchIssued)
                 assert isinstance(end, MatchVoid | None)
                 yield after, issued.match, end
+
+    def absences(self, after: int = 0) -> Iterator[tuple[int, AnyEvent]]:
+        """Rows after row `after` in which players become absent, return or are removed."""
+        found = self._query(f"SELECT seq, body FROM rows WHERE seq > ? AND {_PRESENCE} ORDER BY seq", (after,))
+        for seq, body in found:
+            yield seq, self._decode(seq, body)
 
     def void_open(self, reason: str) -> int:
         """Void all open matches, as after a restart; returns their number."""

@@ -59,6 +59,10 @@ class DamagedModel(ModelPoolError):  # noqa: N818
     """A file of the pool that is damaged."""
 
 
+class ModelsUnreachable(ModelPoolError):  # noqa: N818
+    """The service or the server that has the models is away."""
+
+
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The description of one set of weights."""
 
@@ -86,7 +90,8 @@ class ModelPool:
         tags: Iterable[str] = (),
         facts: Mapping[str, str | int | float],
     ) -> ModelEntry:
-        """Add weights. Publishing the same content again changes nothing; other content is refused."""
+        """Add weights. Publishing the same content again changes nothing; other content is refused. The files of
+        `parent` may be away: a run goes on without snapshots that cannot be read."""
         content = canonical(weights)
         entry = ModelEntry(
             model=model,
@@ -98,8 +103,6 @@ class ModelPool:
         )
         sidecar = self._sidecar(model, variant)
         described = _describe(entry)
-        if parent is not None and not any(path.exists() for path in self._records(parent)):
-            raise UnknownModel(f"{model} names parent {parent}, which was never in the pool {self.folder}")
         make_folder(sidecar.parent)
         with exclusive(sidecar.parent / ".lock"):
             known = self._read_sidecar(sidecar, model) or self._read_sidecar(_gone(sidecar), model)

@@ -1,17 +1,22 @@
-"""Models outside of the run folder: a mirror in Redis, and a cache for machines that fetch them."""
+"""Models outside of the run folder: a mirror in Redis, and a cache for machines that fetch them from there or from the
+pool service of the run."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from ludus.data.checks import did_you_mean
+from ludus.data.checks import did_you_mean, require_in
 from ludus.data.records import ModelId
 from ludus.store.checkpoints import Arrays
 from ludus.store.files import UNREADABLE, StoreError, atomic_write, exclusive, make_folder
@@ -21,6 +26,7 @@ from ludus.store.model_pool import (
     ModelEntry,
     ModelPool,
     ModelPoolError,
+    ModelsUnreachable,
     UnknownModel,
     Variant,
     checked_weights,
@@ -31,16 +37,22 @@ from ludus.system.machine import install_command
 
 REDIS = ("redis://", "rediss://", "unix://")  # prefixes of addresses
 FILES = "files"
+SERVICE = "models"  # the service of a run that reads its pool for others
+SERVICE_ADDRESS = f"service:{SERVICE}"
 MOST_BYTES = 2 * 2**30
 _PATIENCE_S = 5.0
+_RETRY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelStorage:
-    """Where models are stored besides the run folder, for machines that cannot read it."""
+    """Where nodes that do not see the run folder read models, and how long they try."""
 
     backend: str = FILES
-    """files, or redis://HOST:PORT/NUMBER to mirror models there (needs the extra `redis`)."""
+    """files: a service of the run reads the folder for them; redis://HOST:PORT/NUMBER: the learner also writes models
+    there, and nodes read them from there (needs the extra `redis`)."""
+    patience_s: float = 60.0
+    """Seconds that a worker tries to read a model which service or Redis does not give; then the match is void."""
 
     def __post_init__(self) -> None:
         if self.backend != FILES and not self.backend.startswith(REDIS):
@@ -48,20 +60,25 @@ class ModelStorage:
             raise ValueError(f"backend must be {FILES!r} or {kinds}, got {self.backend!r}")
         if "#" in self.backend:
             raise ValueError(f"backend {self.backend!r}: leave out #..., every run has a name of its own")
+        require_in(self, "[0, inf)", patience_s=self.patience_s)
 
     def open(self, folder: RunFolder) -> ModelPool:
         """The pool that publishers write to."""
         if self.backend == FILES:
             return folder.models
-        return MirroredPool(folder.models.folder, RedisModels(self.address(folder)))
+        pool = MirroredPool(folder.models.folder, RedisModels(self.address(folder)))
+        pool.mirror_all("models that were there before")
+        return pool
 
     def address(self, folder: RunFolder) -> str:
-        """The address of this run's models for other machines."""
+        """The address of this run's models for nodes that do not see its folder."""
         if self.backend == FILES:
-            raise ValueError("models.backend is 'files': other machines reach them by a service, or not at all")
-        # The name alone is not enough: two machines may have a run of that name.
-        facts = f"{folder.path.resolve()} {folder.facts.created} {folder.facts.seed}"
-        return f"{self.backend}#{folder.path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
+            return SERVICE_ADDRESS
+        # The name alone is not enough: two machines may have a run of that name. A node of a cluster has a folder of
+        # its own, whose models are a link to those of the run.
+        path = folder.models.folder.resolve().parent
+        facts = f"{path} {folder.facts.created} {folder.facts.seed}"
+        return f"{self.backend}#{path.name}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
 
 
 class MirroredPool(ModelPool):
@@ -72,17 +89,18 @@ class MirroredPool(ModelPool):
         self.mirror = mirror
 
     def _published(self, entry: ModelEntry) -> None:
-        try:
-            self.bring_up_to_date()
-        except ModelPoolError as error:
-            print(f"{entry.model} is in {self.folder} only: {error}", file=sys.stderr, flush=True)
+        self.mirror_all(str(entry.model))
 
-    def bring_up_to_date(self) -> None:
-        """Copy models that Redis lacks, and all tags."""
-        there = self.mirror.known()
-        for entry in self.entries():
-            if _name(entry.model, entry.variant) not in there:
-                self.mirror.put(entry, self.content(entry.model, entry.variant))
+    def mirror_all(self, what: str) -> None:
+        """Copy models that Redis lacks, and all tags. `what` goes into the warning if Redis is away."""
+        try:
+            self._bring_up_to_date()
+        except ModelPoolError as error:
+            print(f"only {self.folder} has {what}: {error}", file=sys.stderr, flush=True)
+
+    def _bring_up_to_date(self) -> None:
+        for entry in self.mirror.lacks(self.entries()):
+            self.mirror.put(entry, self.content(entry.model, entry.variant))
         for model, names in self.tags().items():
             for name in names:
                 if name != LATEST:
@@ -132,6 +150,15 @@ class RedisModels:
     def known(self) -> set[str]:
         """`model variant` of all entries."""
         return {name.decode() for name in self._do("hkeys", f"{self._prefix}:entries")}
+
+    def lacks(self, entries: Sequence[ModelEntry]) -> list[ModelEntry]:
+        """Those whose weights are not there: not yet, or Redis has lost or evicted them."""
+        names = [_name(entry.model, entry.variant) for entry in entries]
+        asked = self._redis.pipeline(transaction=False)
+        for name in names:
+            asked.exists(f"{self._prefix}:weights:{name}")
+        there, known = self._call(asked.execute), self.known()
+        return [one for one, name, has in zip(entries, names, there, strict=True) if not has or name not in known]
 
     def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry:
         found = self._do("hget", f"{self._prefix}:entries", _name(model, variant))
@@ -184,10 +211,13 @@ class RedisModels:
             raise DamagedModel(f"an entry of {self._shown} does not read: {error}") from error
 
     def _do(self, command: str, *args: Any) -> Any:
+        return self._call(lambda: getattr(self._redis, command)(*args))
+
+    def _call(self, call: Callable[[], Any]) -> Any:
         try:
-            return getattr(self._redis, command)(*args)
+            return call()
         except self._error as error:
-            raise ModelPoolError(f"{self._shown}: {error}") from error
+            raise ModelsUnreachable(f"{self._shown}: {error}") from error
 
 
 class ModelSource(Protocol):
@@ -200,21 +230,40 @@ class ModelSource(Protocol):
 
 
 class ModelCache:
-    """Caches models in a folder of at most `most_bytes`; the least recently used are evicted first. Files are named by
-    the digest of their content and checked whenever they are read; a damaged file is fetched again. Processes may share
-    the folder."""
+    """Caches models in a folder of at most `most_bytes` and `most_models`; the least recently used are evicted first.
+    Files are named by the digest of their content and checked whenever they are read; a damaged file is fetched again.
+    A model that is in the cache needs no source. Processes may share the folder."""
 
-    def __init__(self, source: ModelSource, folder: str | Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        source: ModelSource,
+        folder: str | Path,
+        most_bytes: int = MOST_BYTES,
+        *,
+        most_models: float = math.inf,
+        patience_s: float = 0.0,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`patience_s`: how long `fetch` tries again if the source is away or does not have the model (yet), or sends
+        it damaged; `waiting` is called between two tries."""
         if most_bytes < 0:
             raise ValueError(f"most_bytes cannot be negative, got {most_bytes}")
         self.source = source
         self.folder = Path(folder)
         self.most_bytes = most_bytes
+        self.most_models = most_models
         self.hits = self.misses = 0
+        self._patience_s = patience_s
+        self._waiting = waiting
+        self._entries: dict[tuple[ModelId, Variant], ModelEntry] = {}
         make_folder(self.folder)
 
     def entry(self, model: ModelId, variant: Variant = "live") -> ModelEntry:
-        return self.source.entry(model, variant)
+        """As the source has told it once: an id never means two contents."""
+        known = self._entries.get((model, variant))
+        if known is None:
+            known = self._entries[model, variant] = self.source.entry(model, variant)
+        return known
 
     def resolve(self, text: str) -> ModelId:
         return self.source.resolve(text)
@@ -224,32 +273,59 @@ class ModelCache:
 
     def fetch(self, model: ModelId, variant: Variant = "live") -> Arrays:
         """The weights, checked against their digest."""
-        entry = self.source.entry(model, variant)
-        path = self.folder / f"{entry.digest}.safetensors"
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._fetch(model, variant)
+            except ModelPoolError:
+                if time.monotonic() >= until:
+                    raise
+            self._waiting()
+            time.sleep(_RETRY_S)
+
+    def has(self, model: ModelId, variant: Variant) -> bool:
+        """Whether the model is in the cache, as far as this process knows."""
+        known = self._entries.get((model, variant))
+        return known is not None and self._path(known).exists()
+
+    def _path(self, entry: ModelEntry) -> Path:
+        return self.folder / f"{entry.digest}.safetensors"
+
+    def _fetch(self, model: ModelId, variant: Variant) -> Arrays:
+        entry = self.entry(model, variant)
+        path = self._path(entry)
         try:
             weights = checked_weights(path.read_bytes(), entry, str(path))
             os.utime(path)
             self.hits += 1
             return weights
-        except (FileNotFoundError, DamagedModel):
-            path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass
+        except (DamagedModel, OSError):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
         self.misses += 1
         content = self.source.content(model, variant)
         weights = checked_weights(content, entry, "what the source sent")
         if len(content) <= self.most_bytes:
-            with exclusive(self.folder / ".lock"):
-                self._make_room(len(content))
-                atomic_write(path, content)
+            try:
+                with exclusive(self.folder / ".lock"):
+                    self._make_room(len(content))
+                    atomic_write(path, content)
+            except (OSError, StoreError) as error:  # a full disk is no reason not to play
+                print(f"{model} ({variant}) cannot be kept in {self.folder}: {error}", file=sys.stderr, flush=True)
         return weights
 
     def _make_room(self, wanted: int) -> None:
         kept = [(file.stat(), file) for file in self.folder.glob("*.safetensors")]
         held = sum(facts.st_size for facts, _ in kept)
+        count = len(kept)
         for facts, file in sorted(kept, key=lambda one: one[0].st_mtime_ns):
-            if held + wanted <= self.most_bytes:
+            if held + wanted <= self.most_bytes and count < self.most_models:
                 return
             file.unlink()
             held -= facts.st_size
+            count -= 1
 
 
 def _name(model: ModelId, variant: Variant) -> str:

@@ -36,7 +36,7 @@ def find_interface(asked: str | None, peer: str) -> str:
         return next(name for name in present if name in LOOPBACKS)
     own = own_address_towards(peer)
     for name in present:
-        if _address_of(name) == own:
+        if address_of(name) == own:
             return name
     raise NoSuchInterfaceError(
         f"{SETTING}: no interface has {own}, from which {peer} is reached; name one of {', '.join(present)}"
@@ -56,7 +56,7 @@ def own_address_towards(peer: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def _address_of(interface: str) -> str:
+def address_of(interface: str) -> str:
     """Its IPv4 address; "" if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket, suppress(OSError):
         asked = struct.pack("256s", interface.encode()[:15])

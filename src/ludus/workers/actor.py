@@ -121,15 +121,15 @@ class Actor:
         inference: Inference,
         pools: tuple[SlotPool, ...],
         trajectories: TrajectoryClient,
-        hand_over_after: int | None,
+        hand_over_after: int | Mapping[str, int] | None,
         seed: int,
         learner_goes_first: Callable[[], bool] = lambda: True,
         slots: Sequence[range] | None = None,
         watch: Callable[[GameBatch, Seating], None] | None = None,
     ) -> None:
-        """`learner_goes_first` is asked after a hand-over: if so, the actor waits and chooses again with newer weights.
-        `slots`: per kind, the trajectory slots of this actor; None: all. `watch` sees the tables after every reset
-        and step."""
+        """`hand_over_after`: decisions, the same for all players or by player. `learner_goes_first` is asked after a
+        hand-over: if so, the actor waits and chooses again with newer weights. `slots`: per kind, the trajectory
+        slots of this actor; None: all. `watch` sees the tables after every reset and step."""
         self.name = name
         self._game = game
         self._inference = inference

@@ -15,7 +15,7 @@ from ludus.data.records import ModelId
 from ludus.data.specs import ArraySpec
 from ludus.data.trajectory import SlotPool, TrajectoryLayout
 from ludus.data.trees import Array, IntArray
-from ludus.models.policy import Policy, load_weights
+from ludus.models.policy import Policy, load_weights, with_own_memory
 from ludus.models.tensors import on_device, to_host
 from ludus.workers.player_cache import WeightStore
 from ludus.workers.worker import IDLE, Progress
@@ -35,12 +35,13 @@ class BufferWorker:
         players: Sequence[str],
         what: Sequence[Recomputed],
         *,
-        build: Callable[[], tuple[Policy, ...]],
+        build: Callable[[str], tuple[Policy, ...]],
         weights: WeightStore,
         device: torch.device,
         wake: Callable[[], None],
     ) -> None:
-        """`players` in the order of their numbers in requests; `wake` wakes the learner."""
+        """`players` in the order of their numbers in requests; `build`: the policies of a player, without its weights;
+        `wake` wakes the learner."""
         self._requests = requests
         self._pools = pools
         self._players = players
@@ -82,8 +83,9 @@ class BufferWorker:
                 return len(slots)
             slots, batch = slots[wanted], batch.columns(wanted)
         player = self._players[number % self._requests.num_players]
-        model, policies = self._newest(player)
-        teacher = self._newest(teacher_of(player))[1][kind] if TEACHER in self._what else None
+        model, policies = self._newest(player, player)
+        teacher = self._newest(teacher_of(player), player)[1][kind] if TEACHER in self._what else None
+        batch = with_own_memory(batch, policies[kind].state_arrays, pool.layout.state)
         tensors = batch.map(lambda array: on_device(array, self._device))
         columns = to_host(recomputed_columns(self._what, policies[kind], teacher, tensors))
         for name, array in columns.items():
@@ -92,11 +94,12 @@ class BufferWorker:
         self._requests.answered[kind][slots] = number  # last, so that the learner reads complete columns
         return len(slots)
 
-    def _newest(self, name: str) -> tuple[ModelId, tuple[Policy, ...]]:
+    def _newest(self, name: str, player: str) -> tuple[ModelId, tuple[Policy, ...]]:
+        """The newest weights of a player or its teacher, called `name`."""
         model, policies = self._held.get(name, (None, ()))
         if model is None or model != self._weights.newest(name):
             model, weights = self._weights.fetch(name)
-            policies = policies or self._build()
+            policies = policies or self._build(player)
             load_weights(policies, weights)
             self._held[name] = model, policies
         return model, policies

@@ -18,6 +18,8 @@ _INTERVALS = {
     "[0, inf]": ("max_lag", "recompute_lag"),
 }
 """Ranges of `LearnerConfig`."""
+OF_THE_RUN = ("schedule", "buffer_worker", "device", "ranks")
+"""Settings of `LearnerConfig` that a role cannot have its own values of: all players share what they are about."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,9 +18,11 @@ from ludus.data.records import (
     MatchLeased,
     MatchVoid,
     ModelId,
+    PlayerAbsent,
     PlayerAdded,
     PlayerRemoved,
     PlayerReset,
+    PlayerReturned,
     Result,
     RunStarted,
     ScoreMeasured,
@@ -30,7 +32,7 @@ from ludus.data.records import (
 from ludus.data.trees import Tree
 from ludus.league.league import League
 from ludus.league.matches import MatchConflictError, check_result
-from ludus.league.players import BY_HAND, FINAL, POPULATION
+from ludus.league.players import BY_HAND, FINAL, POPULATION, Player
 from ludus.league.promotion import Snapshot
 from ludus.league.rules import EvaluationConfig
 from ludus.league.takeovers import Takeover, due_takeovers, is_frozen_now, reset_for
@@ -38,6 +40,24 @@ from ludus.store.ledger import Ledger
 from ludus.store.model_pool import ModelPool, ModelPoolError
 from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress
+
+
+def unreadable_models(league: League, models: ModelPool) -> dict[str, str]:
+    """Frozen players whose weights cannot be read, and why."""
+    found = {}
+    for player in (*league.candidates.frozen(), *league.absent):
+        try:
+            _fetch(league.players[player], models)
+        except ModelPoolError as error:
+            found[player] = str(error)
+    return found
+
+
+def _fetch(player: Player, models: ModelPool) -> tuple[ModelId, Tree]:
+    if player.model is None:
+        raise ValueError(f"player {player.id!r} ({player.role}) has no frozen weights")
+    model = ModelId.parse(player.model)
+    return model, models.fetch(model, player.weights)
 
 
 class Controller:
@@ -68,26 +88,26 @@ class Controller:
         self._next_match_id = ledger.next_match_id()
         self.episodes = EpisodeStatistics()
 
-    def start(self, start: int, reason: str = "restart") -> list[PlayerRemoved]:
-        """Start a run, or start it again, which voids open matches. Returns the players removed for damaged weights."""
+    def start(self, start: int, reason: str = "restart") -> list[PlayerAbsent | PlayerReturned]:
+        """Start a run, or start it again, which voids open matches. Returns frozen players that have become absent
+        because their weights cannot be read, and those that have returned."""
         if start:
             self._ledger.void_open(reason)
             self.follow_ledger()
         self._commit([RunStarted(start)])
         self._commit(self.league.initial_events())
-        return self.remove_damaged()
+        return self.check_frozen()
 
-    def remove_damaged(self) -> list[PlayerRemoved]:
-        """Remove frozen players whose weights cannot be read. The league continues without them."""
-        removed = []
-        for player in self.league.candidates.frozen():
-            try:
-                self.fetch_frozen(player)
-            except ModelPoolError as error:
-                removed.append(PlayerRemoved(player, f"damaged_model: {error}"))
-        self._commit(removed)
+    def check_frozen(self) -> list[PlayerAbsent | PlayerReturned]:
+        """Read the weights of all frozen players. Those whose weights cannot be read are absent until they can."""
+        unreadable, absent = unreadable_models(self.league, self._models), self.league.absent
+        events: list[PlayerAbsent | PlayerReturned] = [
+            *(PlayerAbsent(player, why) for player, why in unreadable.items() if player not in absent),
+            *(PlayerReturned(player) for player in absent if player not in unreadable),
+        ]
+        self._commit(events)
         self._evaluations.move_best(self.league, self.league.standings)
-        return removed
+        return events
 
     def repeat_resets(self, after: int) -> None:
         """Repeat the resets after event `after`, at which the learner's checkpoint was made."""
@@ -149,11 +169,7 @@ class Controller:
         self._commit([MatchVoid(match_id, reason)])
 
     def fetch_frozen(self, player: str) -> tuple[ModelId, Tree]:
-        entry = self.league.players[player]
-        if entry.model is None:
-            raise ValueError(f"player {player!r} ({entry.role}) has no frozen weights")
-        model = ModelId.parse(entry.model)
-        return model, self._models.fetch(model, entry.weights)
+        return _fetch(self.league.players[player], self._models)
 
     def step(self) -> Progress:
         """Record the learners' progress, which it consumes as counters; freeze and reset players that are due."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
+from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray, Tree, take
 from ludus.games.game import Bot
 from ludus.models.network_policy import NetworkPolicy, stack_policies
-from ludus.models.policy import Acted, Policy, replace_weights, weights_of
+from ludus.models.policy import Acted, Policy, memory_columns, replace_weights, weights_of
 from ludus.workers.player_cache import Players, SeatedPlayer
 
 
@@ -88,10 +89,14 @@ class Inference(Protocol):
 class InlineInference:
     """An `Inference` from players in memory."""
 
-    def __init__(self, players: Players, draws: Sequence[int]) -> None:
-        """`draws`: per kind of seat, the uniform numbers that one row uses up."""
+    def __init__(
+        self, players: Players, draws: Sequence[int], memory: Sequence[Mapping[str, ArraySpec]] | None = None
+    ) -> None:
+        """Per kind of seat, `draws`: the uniform numbers that one row has, and `memory`: the columns of its state if
+        the networks of players differ (`joint_memory`)."""
         self._players = players
         self._draws = draws
+        self._memory = memory
         self._stacks: dict[tuple[int, str], PolicyStack] = {}
 
     def bot(self, player: str) -> Bot | None:
@@ -136,15 +141,7 @@ class InlineInference:
         here: slice | IntArray = slice(group.start, group.stop)
         if asked > count:
             here = _filled(group, asked)
-        acted = _act_on_finite(
-            seated.policies[rows.kind],
-            take(rows.observation, here),
-            take(rows.legal, here),
-            take(rows.state, here),
-            rows.uniforms[here],
-            greedy=seated.greedy,
-            want_value=group.want_value,
-        )
+        acted = self._act(seated.policies[rows.kind], rows, here, greedy=seated.greedy, want_value=group.want_value)
         if asked > count:
             acted = _of_rows(acted, slice(count))
         return InferenceResult(acted=acted, version=np.full(count, seated.step, np.int64))
@@ -159,17 +156,25 @@ class InlineInference:
         filled = np.full((stack.size, longest), groups[0].start)
         for index, group in zip(indices, groups, strict=True):
             filled[index] = _filled(group, longest)
-        acted = _act_on_finite(
-            stack.policy,
-            take(rows.observation, filled),
-            take(rows.legal, filled),
-            take(rows.state, filled),
-            rows.uniforms[filled],
-            greedy=seated[0].greedy,
-            want_value=False,
-        )
+        acted = self._act(stack.policy, rows, filled, greedy=seated[0].greedy, want_value=False)
         at = (np.repeat(indices, counts), np.concatenate([np.arange(count) for count in counts]))
         return InferenceResult(acted=_of_rows(acted, at), version=np.repeat([one.step for one in seated], counts))
+
+    def _act(self, policy: Policy, rows: ActingRows, here: slice | IntArray, **how: bool) -> Acted:
+        """Decide on these rows, which may be shared with players of other networks."""
+        state, uniforms = take(rows.state, here), rows.uniforms[here]
+        if uniforms.shape[-1] > policy.num_draws:
+            uniforms = np.ascontiguousarray(uniforms[..., : policy.num_draws])
+        joint = None if self._memory is None else self._memory[rows.kind]
+        if joint is not None and joint != policy.state_arrays:
+            columns = memory_columns(policy.state_arrays, joint)
+            state = {name: state[column] for name, column in columns.items()}
+        acted = _act_on_finite(policy, take(rows.observation, here), take(rows.legal, here), state, uniforms, **how)
+        if joint is not None and joint != policy.state_arrays:
+            leading = acted.value.shape
+            after = {column: np.zeros((*leading, *spec.shape), spec.dtype) for column, spec in joint.items()}
+            acted = replace(acted, state=after | {columns[name]: array for name, array in acted.state.items()})
+        return acted
 
 
 class PolicyStack:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ from ludus.data.batch import Batch
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
 from ludus.data.trajectory import SlotPool
 from ludus.data.trees import Array, IntArray, Tree, under
+from ludus.models.policy import with_own_memory
 from ludus.store.model_pool import ModelPool
+from ludus.store.model_storage import ModelCache
 from ludus.workers.buffer import Buffer, statistics_of
 from ludus.workers.buffer_worker import teacher_of
 from ludus.workers.config import LearnerConfig
@@ -25,8 +28,8 @@ from ludus.workers.stacked_training import groups, update_stacked
 from ludus.workers.trained_player import TrainedPlayer
 from ludus.workers.worker import IDLE, Progress
 
-Configured = Callable[[Settings], tuple[Algorithm, LearnerConfig, int]]
-"""Returns the algorithm, the learner's config and the budget of the experiment with changed settings."""
+Configured = Callable[[str, Settings], tuple[Algorithm, LearnerConfig, int]]
+"""Returns a player's algorithm and learner's config, and the budget of the experiment, with changed settings."""
 
 
 class Learner:
@@ -40,7 +43,7 @@ class Learner:
         buffers: Mapping[str, Buffer],
         pools: tuple[SlotPool, ...],
         weights: WeightStore,
-        models: ModelPool,
+        models: ModelPool | ModelCache,
         budget: int,
         configured: Configured,
         spent: int = 0,
@@ -63,6 +66,8 @@ class Learner:
         self._initial = {player: trained.weights() for player, trained in players.items()}
         self.present: NDArray[np.bool_] | None = None
         """By place of an actor: whether it is taken; None: all are."""
+        self.own_actors: NDArray[np.bool_] | Literal[True] = True
+        """By place: whether its actor plays for this rank."""
         self._ranks = ranks
         self.others: OtherRanks | None = None
         """Of rank 0: the other ranks."""
@@ -83,10 +88,10 @@ class Learner:
     def step(self) -> Progress:
         """Train every player that has a batch, once, publish its new weights, and free the slots. It is idle if no
         batch is ready; `Actor.step` unblocks it."""
-        status = self.buffer_status()
-        if self.others is not None:
-            status = joined([status, *self.others.statuses()])
-        parts = {player: self._part(player, status) for player in self._ready(status)}
+        statuses = [self.buffer_status(), *(self.others.statuses() if self.others is not None else ())]
+        status = joined(statuses)
+        all_known = len(statuses) == self._ranks.count
+        parts = {player: self._part(player, status) for player in self._ready(status, all_known)}
         if parts and self.others is not None:
             self.others.order(Train(parts))
         return self.train(parts)
@@ -119,10 +124,11 @@ class Learner:
         return BufferStatus(
             decisions={player: buffer.ready for player, buffer in self.buffers.items()},
             held_up={player: buffer.held_up().tolist() for player, buffer in self.buffers.items()},
+            present=[] if self.present is None else (self.present & self.own_actors).tolist(),
             preparing=[player for player, buffer in self.buffers.items() if buffer.is_preparing],
         )
 
-    def _ready(self, status: BufferStatus) -> list[str]:
+    def _ready(self, status: BufferStatus, all_known: bool) -> list[str]:
         """The players to train now: those with a full batch in the asynchronous schedule; otherwise, once every actor
         waits, those that the actors wait for. With several players, actors may wait for different ones."""
         found = [
@@ -136,7 +142,7 @@ class Learner:
             del held_up[player]
         if found:
             return found + self._overtaken(found, held_up)
-        if not (waiting.all() if self.present is None else waiting[self.present].all()):
+        if not all_known or not (waiting[status.present] if status.present else waiting).all():
             return []
         return [player for player, actors in held_up.items() if actors.any()]
 
@@ -204,7 +210,7 @@ class Learner:
                 refused[kind] = taken.slots[~finite]
                 left_out.refused += int(taken.decisions[~finite].sum())
             if batch is not None:
-                batches[kind] = batch
+                batches[kind] = self._with_memory_of(trained, kind, batch)
                 is_new = taken.is_new[finite]
                 used = batch.valid if is_new.all() else batch.valid[:, is_new]
                 left_out.stale += int(taken.decisions[finite][is_new].sum() - used.sum())
@@ -218,17 +224,24 @@ class Learner:
         trained.stale += sum(stale for stale, _, _, _ in told)
         trained.refused += sum(refused for _, refused, _, _ in told)
         kinds = {kind for _, _, _, held in told for kind in held}
-        elsewhere = {kind: nothing_of(self._pools[kind]) for kind in sorted(kinds - batches.keys())}
+        elsewhere = {
+            kind: self._with_memory_of(trained, kind, nothing_of(self._pools[kind]))
+            for kind in sorted(kinds - batches.keys())
+        }
         return sum(dropped for _, _, dropped, _ in told), elsewhere
 
+    def _with_memory_of(self, trained: TrainedPlayer, kind: int, batch: Batch) -> Batch:
+        return with_own_memory(batch, trained.policies[kind].state_arrays, self._pools[kind].layout.state)
+
     def publish(self, player: str) -> None:
-        if self._ranks.rank == 0:
+        """Publish the weights to the actors of this node, on which one rank does so for all."""
+        if self._ranks.local_rank == 0:
             trained = self.players[player]
             self._weights.publish(trained.model, trained.weights())
 
     def publish_teachers(self) -> None:
         """Publish the teachers, which never change, for the buffer worker."""
-        if self._ranks.rank == 0:
+        if self._ranks.local_rank == 0:
             for player, trained in self.players.items():
                 self._weights.publish(ModelId(teacher_of(player), 0, 0), trained.teacher_weights())
 
@@ -244,12 +257,14 @@ class Learner:
         return LearnerProgress(player, trained.incarnation, trained.step, trained.decisions)
 
     def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
+        assert isinstance(self._models, ModelPool)  # rank 0 sees the run folder
         put_into_pool(self._models, self.players[player], parent)
         return self.report(player)
 
     def start_from(self, player: str, model: ModelId, value_only: int = 0) -> None:
         """Start a player from a model of the pool, and train only its value for `value_only` decisions."""
-        self.players[player].begin_from(self._models.fetch(model), value_only)
+        with _naming(player, model):
+            self.players[player].begin_from(self._models.fetch(model), value_only)
 
     def reset(self, event: PlayerReset) -> None:
         """Restart a player from the model that the event names, or from its initial weights."""
@@ -257,11 +272,12 @@ class Learner:
         if event.model is not None:
             weights = self._models.fetch(ModelId.parse(event.model))
         self.buffers[event.player].clear()
-        self.players[event.player].reset(weights, event.incarnation, event.value_only)
+        with _naming(event.player, event.model):
+            self.players[event.player].reset(weights, event.incarnation, event.value_only)
         self.publish(event.player)
 
     def configure(self, player: str, settings: Settings) -> None:
-        algorithm, config, self._budget = self._configured(settings)
+        algorithm, config, self._budget = self._configured(player, settings)
         self.players[player].configure(algorithm, config)
 
     def close(self) -> None:
@@ -299,6 +315,15 @@ class Learner:
     def load_buffers(self, facts: Mapping[str, Any]) -> None:
         for player, buffer in self.buffers.items():
             buffer.load(facts[player])
+
+
+@contextmanager
+def _naming(player: str, model: ModelId | str | None) -> Iterator[None]:
+    """Say whose network a model does not fit: roles may have their own."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{player!r} cannot start from model {model}: {error}") from error
 
 
 def put_into_pool(models: ModelPool, trained: TrainedPlayer, parent: ModelId | None) -> None:

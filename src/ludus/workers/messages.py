@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import msgspec
 
 from ludus.data.records import LearnerProgress, Match, PlayerReset, Result, Settings
 from ludus.system.machine import installed_version
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Increased when messages or the layout of shared memory change."""
 
 
@@ -28,10 +29,13 @@ class ReportResult(Request, frozen=True, tag="report"):
 
 
 class VoidMatch(Request, frozen=True, tag="void_match"):
-    """A table of the match was lost, so that it ends without a result. Answered when that is on disk."""
+    """The match ends without a result: a table of it was lost, or a model of it could not be had. Answered when that
+    is on disk."""
 
     match_id: int
     reason: str
+    kind: str = "game_lost"
+    """game_lost or models_unreachable."""
 
 
 class FindFrozen(Request, frozen=True, tag="find_frozen"):
@@ -43,7 +47,7 @@ class Failed(Request, frozen=True, tag="failed"):
 
     reason: str
     kind: str = "worker_crash"
-    """env_crash, worker_crash, damaged_model or disk."""
+    """env_crash, worker_crash, damaged_model, models_unreachable or disk."""
 
 
 class Stopping(Request, frozen=True, tag="stopping"):
@@ -113,6 +117,8 @@ class MatchFound(Reply, frozen=True, tag="match"):
 class FrozenFound(Reply, frozen=True, tag="frozen"):
     model: str
     variant: str
+    role: str | None = None
+    """The role of the player that was trained to it; None: the model comes from outside."""
 
 
 class Published(Reply, frozen=True, tag="published"):
@@ -137,6 +143,7 @@ class HostedPlayer(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     """Its number among all learning players that ever joined, from which its seed follows."""
+    role: str
     start: str | None
     """The model that it starts from; None: fresh weights."""
     value_only: int = 0
@@ -167,8 +174,10 @@ class Launch(msgspec.Struct, frozen=True):
     parent: int
     rendezvous: str = ""
     """Address at which the ranks of the learner find each other, if there are several."""
-    rank_fds: tuple[int, ...] = ()
-    """Of rank 0: sockets to the other ranks; else the socket to rank 0."""
+    roles: dict[str, Any] = {}
+    """By role, encoded: its model, algorithm and learner as they are now, if it has its own."""
+    models: str = ""
+    """The address of the run's models, if the worker does not see the run folder."""
     code: str = CODE
 
 

@@ -152,12 +152,13 @@ class PlayerCache(Players):
 
     def __init__(
         self,
-        build: Callable[[], tuple[Policy, ...]],
+        build: Callable[[ModelId, Tree], tuple[Policy, ...]],
         weights: WeightStore,
         frozen: FrozenModels,
         bots: Mapping[str, Bot],
         capacity: int,
     ) -> None:
+        """`build`: the policies for a model and its weights, which are loaded afterwards."""
         self._build = build
         self._weights = weights
         self._frozen = frozen
@@ -191,7 +192,7 @@ class PlayerCache(Players):
         else:
             learns = self._weights.newest(player) is not None
             model, weights = self._weights.fetch(player) if learns else self._frozen.fetch_frozen(player)
-            seated = SeatedPlayer(policies=self._build(), model=model, pinned=not learns)
+            seated = SeatedPlayer(policies=self._build(model, weights), model=model, pinned=not learns)
             load_weights(seated.policies, weights)
             if learns:
                 self._learning[player] = seated
@@ -234,3 +235,13 @@ def resolve_player(league: League, pool: ModelPool, text: str) -> tuple[ModelId,
     model = pool.resolve(text)
     pinned = [one.weights for one in league.players.values() if one.frozen and one.model == str(model)]
     return model, pinned[-1] if pinned else "live"
+
+
+def played_weights(league: League, pool: ModelPool, player: str, learning: Variant) -> Variant | None:
+    """The weights that a player is loaded with; learning players use `learning`. None for a bot."""
+    entry = league.players.get(player)
+    if is_model_name(player):
+        return resolve_player(league, pool, player)[1]
+    if entry is None or entry.scripted:
+        return None
+    return learning if entry.learning else entry.weights

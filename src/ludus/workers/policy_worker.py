@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ludus.data.records import ModelId
+from ludus.data.specs import ArraySpec, SeatKind
 from ludus.data.trees import Array, Tree, allocate, put
-from ludus.models.policy import Acted, Policy
-from ludus.store.model_pool import ModelPoolError
+from ludus.models.policy import Acted
+from ludus.store.model_pool import ModelPoolError, ModelsUnreachable
 from ludus.workers.inference import ActingRows, Group, Inference, InferenceResult
 from ludus.workers.worker import IDLE, Progress
 
@@ -23,11 +24,19 @@ COUNTERS = ("batches", "requests", "rows", "wait_s")
 NewArray = Callable[[tuple[int, ...], Any], Array]
 
 
+class RowLayout(NamedTuple):
+    """What the rows of one kind of seat have, whichever network decides on them."""
+
+    kind: SeatKind
+    state_arrays: Mapping[str, ArraySpec]
+    num_draws: int
+
+
 class InferenceFailed(RuntimeError):  # noqa: N818
     """The policy worker failed on the rows of this actor."""
 
 
-FAILURES: tuple[type[Exception], ...] = (InferenceFailed, ModelPoolError)
+FAILURES: tuple[type[Exception], ...] = (InferenceFailed, ModelPoolError, ModelsUnreachable)
 """Errors that an actor is told of: unreadable weights are not the fault of its rows."""
 
 
@@ -38,7 +47,7 @@ class PolicyWorker:
         self,
         inference: Inference,
         areas: Sequence[RequestArea],
-        policies: Sequence[Policy],
+        layouts: Sequence[RowLayout],
         *,
         delay_s: float,
         wake: Callable[[int], None],
@@ -46,7 +55,7 @@ class PolicyWorker:
         new: NewArray = np.zeros,
         name: str = "policy-worker",
     ) -> None:
-        """`policies`, one per kind of seat, give the shapes; `new` allocates arrays for the rows of all actors."""
+        """`layouts`: one per kind of seat; `new` allocates arrays for the rows of all actors."""
         self.name = name
         self._inference = inference
         self._areas = areas
@@ -56,8 +65,8 @@ class PolicyWorker:
         self._expected: set[int] = set()
         """Actors of the last batch. One that misses a batch is not waited for until it asks again."""
         self._joint = [
-            _new_rows(kind, policy, sum(len(area.kinds[kind].asked.uniforms) for area in areas), new)
-            for kind, policy in enumerate(policies)
+            _new_rows(kind, layout, sum(len(area.kinds[kind].asked.uniforms) for area in areas), new)
+            for kind, layout in enumerate(layouts)
         ]
 
     def patience(self, now: float) -> float | None:
@@ -167,11 +176,11 @@ def _joined(asked: Sequence[tuple[KindArea, tuple[Group, ...]]], joint: ActingRo
 class RequestArea:
     """The shared memory of one actor and the policy worker."""
 
-    def __init__(self, policies: Sequence[Policy], capacities: Sequence[int], new: NewArray) -> None:
-        """By kind of seat: its policy, and the most rows of one request."""
+    def __init__(self, layouts: Sequence[RowLayout], capacities: Sequence[int], new: NewArray) -> None:
+        """By kind of seat: its rows, and the most of one request."""
         self.kinds = tuple(
-            KindArea(kind, policy, capacity, new)
-            for kind, (policy, capacity) in enumerate(zip(policies, capacities, strict=True))
+            KindArea(kind, layout, capacity, new)
+            for kind, (layout, capacity) in enumerate(zip(layouts, capacities, strict=True))
         )
         self._asked = new((1,), np.int64)
         """Number of requests."""
@@ -207,7 +216,8 @@ class RequestArea:
 
     def done(self, failure: Exception | None = None) -> None:
         """Mark the request as answered or failed, after the answer is written."""
-        self._failure[0] = 0 if failure is None else 1 + isinstance(failure, ModelPoolError)
+        fits = [number for number, kind in enumerate(FAILURES) if isinstance(failure, kind)]
+        self._failure[0] = 0 if failure is None else 1 + max(fits, default=0)
         if failure is not None:
             self._error[0] = f"{type(failure).__name__}: {failure}".encode()[:ERROR_BYTES]
         self._answered[0] = self._asked[0]
@@ -216,15 +226,15 @@ class RequestArea:
 class KindArea:
     """The rows of one actor and one kind of seat, their players, and the answer."""
 
-    def __init__(self, kind: int, policy: Policy, capacity: int, new: NewArray) -> None:
-        self.asked = _new_rows(kind, policy, capacity, new)
-        heads, numbers = policy.kind.action, np.dtype(np.float32)
+    def __init__(self, kind: int, layout: RowLayout, capacity: int, new: NewArray) -> None:
+        self.asked = _new_rows(kind, layout, capacity, new)
+        heads, numbers = layout.kind.action, np.dtype(np.float32)
         self.answered = InferenceResult(
             acted=Acted(
                 action=allocate(heads.arrays, (capacity,), new),
                 log_prob=new((capacity, len(heads.heads)), numbers),
                 value=new((capacity,), numbers),
-                state=allocate(policy.state_arrays, (capacity,), new),
+                state=allocate(layout.state_arrays, (capacity,), new),
             ),
             version=new((capacity,), np.dtype(np.int64)),
         )
@@ -271,15 +281,15 @@ class KindArea:
         return [(incarnation, step) for incarnation, step in self._models[:num_groups].tolist()]
 
 
-def _new_rows(kind: int, policy: Policy, capacity: int, new: NewArray) -> ActingRows:
+def _new_rows(kind: int, layout: RowLayout, capacity: int, new: NewArray) -> ActingRows:
     """Arrays for the inputs of decisions of one kind of seat."""
     return ActingRows(
         kind=kind,
         groups=(),
-        observation=allocate(policy.kind.observation.arrays, (capacity,), new),
-        legal=allocate(policy.kind.legal_arrays, (capacity,), new),
-        state=allocate(policy.state_arrays, (capacity,), new),
-        uniforms=new((capacity, policy.num_draws), np.dtype(np.float32)),
+        observation=allocate(layout.kind.observation.arrays, (capacity,), new),
+        legal=allocate(layout.kind.legal_arrays, (capacity,), new),
+        state=allocate(layout.state_arrays, (capacity,), new),
+        uniforms=new((capacity, layout.num_draws), np.dtype(np.float32)),
     )
 
 

@@ -39,6 +39,8 @@ class Ranks(Protocol):
 
     rank: int
     count: int
+    local_rank: int
+    """Number of this rank among those of its node."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all ranks, in place."""
@@ -46,16 +48,23 @@ class Ranks(Protocol):
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank: numbers, text, and lists and dicts of them."""
 
+    def share(self, content: bytes) -> bytes:
+        """The content that rank 0 has, in all ranks."""
+
 
 class _Alone:
     rank = 0
     count = 1
+    local_rank = 0
 
     def sum(self, tensor: Tensor) -> Tensor:
         return tensor
 
     def gather(self, value: Any) -> list[Any]:
         return [value]
+
+    def share(self, content: bytes) -> bytes:
+        return content
 
 
 ALONE: Ranks = _Alone()
@@ -76,7 +85,7 @@ class Rendezvous:
 
 
 class ConnectedRanks:
-    """Ranks that reduce through NCCL if each has its own GPU, and through gloo otherwise."""
+    """Ranks, on one node or several, that reduce through NCCL if each has its own GPU, and through gloo otherwise."""
 
     def __init__(
         self,
@@ -86,9 +95,11 @@ class ConnectedRanks:
         *,
         patience_s: float,
         interface: str | None = None,
-        gpu_each: bool = False,
+        node: str = "",
+        find_gpu: Callable[[int], str | None] = lambda _: None,
     ) -> None:
-        """`address` is that of the `Rendezvous`; without `interface` (a name), the one that leads there is used."""
+        """`address` is that of the `Rendezvous`; without `interface` (a name), the one that leads there is used. `node`
+        names where this rank runs; `find_gpu`: the name of the GPU of the rank with this number on its node, if any."""
         self.rank = rank
         self.count = count
         host, _, port = address.rpartition(":")
@@ -98,17 +109,22 @@ class ConnectedRanks:
         limit = timedelta(seconds=patience_s)
         self._nccl: Any = None
 
-        def connect() -> None:
+        def connect() -> Any:
             store = _distributed.TCPStore(host, int(port), is_master=False, timeout=limit)
             named = _distributed.PrefixStore("gloo", store)
             self._gloo = _distributed.ProcessGroupGloo(named, rank, count, timeout=limit)
-            if gpu_each:
-                options = _distributed.ProcessGroupNCCL.Options()
-                options._timeout = limit
-                named = _distributed.PrefixStore("nccl", store)
-                self._nccl = _distributed.ProcessGroupNCCL(named, rank, count, options)
+            return store
 
-        _together(connect)
+        def connect_gpus() -> None:
+            options = _distributed.ProcessGroupNCCL.Options()
+            options._timeout = limit
+            self._nccl = _distributed.ProcessGroupNCCL(_distributed.PrefixStore("nccl", store), rank, count, options)
+
+        store = _together(connect)
+        self.local_rank = self.gather(node)[:rank].count(node)
+        gpus = self.gather(find_gpu(self.local_rank))
+        if None not in gpus and len({*gpus}) == count:
+            _together(connect_gpus)
 
     def sum(self, tensor: Tensor) -> Tensor:
         if tensor.device.type == "cpu":
@@ -131,6 +147,13 @@ class ConnectedRanks:
             for head, rest, length in zip(heads, rests, lengths, strict=True)
         ]
 
+    def share(self, content: bytes) -> bytes:
+        size = self.gather(len(content))[0]
+        shared = torch.zeros(size, dtype=torch.uint8)
+        if self.rank == 0 and size:
+            shared.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        return self.sum(shared).numpy().tobytes()
+
     def _gather(self, content: bytes, size: int) -> list[bytes]:
         own = torch.frombuffer(bytearray(content.ljust(size, b"\0")), dtype=torch.uint8)
         found = [torch.empty_like(own) for _ in range(self.count)]
@@ -138,10 +161,10 @@ class ConnectedRanks:
         return [one.numpy().tobytes() for one in found]
 
 
-def _together(work: Callable[[], Any]) -> None:
+def _together(work: Callable[[], Any]) -> Any:
     """Run a collective operation. Raises `RankLost` if another rank is gone."""
     try:
-        work()
+        return work()
     except RuntimeError as error:
         raise RankLost(f"another rank of the learner is gone or silent: {error}") from error
 
@@ -164,6 +187,8 @@ class BufferStatus(msgspec.Struct, frozen=True):
     """By player."""
     held_up: dict[str, list[bool]]
     """By player and actor: whether the actor waits for the learner."""
+    present: list[bool] = []
+    """By actor: whether it plays for this rank; empty: all do."""
     preparing: list[str] = []
     """Players with trajectories at the buffer worker."""
     orders: int = 0
@@ -217,6 +242,7 @@ def joined(statuses: Sequence[BufferStatus]) -> BufferStatus:
             player: [any(actor) for actor in zip(*(one.held_up[player] for one in statuses), strict=True)]
             for player in first.held_up
         },
+        present=[any(actor) for actor in zip(*(one.present for one in statuses), strict=True)],
         preparing=[player for player in first.decisions if any(player in one.preparing for one in statuses)],
     )
 

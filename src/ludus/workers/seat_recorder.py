@@ -240,9 +240,14 @@ class SeatRecorder:
                 writer.flush(streams[changed], {})  # between episodes nothing is open: no memory is needed
                 writer.owner[streams[changed]] = owners[changed]
 
-    def hand_over(self, after: int, memory: SeatMemory, view: TableView) -> bool:
+    def hand_over(self, after: int | Mapping[str, int], memory: SeatMemory, view: TableView) -> bool:
         """Hand over all trajectories of every player with at least `after` decisions. Returns whether there was one."""
-        due = [owner for owner, count in self._collected.items() if count >= after]
+        players = self._seating.player_ids
+        due = [
+            owner
+            for owner, count in self._collected.items()
+            if count >= (after if isinstance(after, int) else after[players[owner]])
+        ]
         for owner in due:
             for kind, writer in enumerate(self.writers):
                 streams = np.nonzero(writer.owner == owner)[0]
@@ -251,7 +256,7 @@ class SeatRecorder:
                 state = memory.before_decision(kind, tables, self._column_of_seat[seats], to_act)
                 writer.flush(streams, state)
             self._collected[owner] = 0
-            self._trajectories.complete(self._seating.player_ids[owner])
+            self._trajectories.complete(players[owner])
         return bool(due)
 
     def _handing_over(self, kind: int) -> Callable[[int, IntArray], None]:

@@ -125,8 +125,8 @@ class _Interface:
 
     def _frame(self, game: str) -> Any:
         frame = self.frames[game]
-        organs = [SimpleNamespace(**organ) for organ in frame["organ_list"]]
-        return SimpleNamespace(frame_no=frame["frame_no"], gameover=frame["gameover"], organ_list=organs, sgame_id=game)
+        lists = {name: [SimpleNamespace(**one) for one in frame[name]] for name in ("organ_list", "hero_list")}
+        return SimpleNamespace(frame_no=frame["frame_no"], gameover=frame["gameover"], sgame_id=game, **lists)
 
     def heroes(self, camps: Any) -> Any:
         raise NotImplementedError
@@ -165,8 +165,18 @@ class Interface1v1(_Interface):
         return [action for (action,) in hero[6:12]]
 
 
+def _by_head(flags: list[int]) -> list[list[int]]:
+    ends = [sum(HEADS_3V3[: place + 1]) for place in range(len(HEADS_3V3))]
+    return [flags[end - size : end] for size, end in zip(HEADS_3V3, ends, strict=True)]
+
+
 class Interface3v3(_Interface):
     continues, heads = ReturnCode.PARSE_CONTINUE, HEADS_3V3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: set[str] = set()
+        """Games whose result has been processed: only then the library tells what was legal."""
 
     def Reset(self, games: list[str]) -> None:
         for game in games:
@@ -182,12 +192,13 @@ class Interface3v3(_Interface):
         return ReturnCode.FEATURE_PROCESS_SEND_CACHED, len(self.answers) - 1
 
     def GetGameData(self, game: str) -> Any:
-        heroes = [
-            SimpleNamespace(feature=hero["observation"], reward=hero["reward"]) for hero in self.frames[game]["heroes"]
-        ]
-        return SimpleNamespace(frame_state=self._frame(game), feature_process=heroes)
+        shown = self.frames[game]["heroes"]
+        heroes = [SimpleNamespace(feature=hero["observation"], reward=hero["reward"]) for hero in shown]
+        results = [SimpleNamespace(legal_action=_by_head(hero["legal"])) for hero in shown if game in self.results]
+        return SimpleNamespace(frame_state=self._frame(game), feature_process=heroes, result_process=results)
 
     def ResultProcess(self, camps: Any, game: str) -> tuple[int, int]:
+        self.results.add(game)
         super().ResultProcess(camps, game)
         return ReturnCode.PROCESS_ACTION_SUCCESS, len(self.answers) - 1
 

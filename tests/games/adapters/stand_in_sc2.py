@@ -40,7 +40,8 @@ def install(folder: Path, **plan: Any) -> Path:
 
 def change_plan(folder: Path, **plan: Any) -> None:
     """`ends_at`, `result` of player 1; `crash_at`, `hang_at`, `refuse`: what goes wrong, and when; `strange`:
-    how many actions that make no sense a replay has."""
+    how many actions that make no sense a replay has; `units`: raw units, each from a game step `since` on; `effects`;
+    `upgrades`; `abilities` of units by type."""
     (folder / "plan.json").write_text(json.dumps(plan))
 
 
@@ -131,6 +132,19 @@ class StandIn:
             shapes["feature_minimap"] = (0, layer.minimap_resolution.y, layer.minimap_resolution.x)
         builder = self.dummy.Builder(shapes).game_loop(self.loop).player_common(player_id=self.player)
         answer.CopyFrom(builder.score(self.loop // 16).build())
+        raw = answer.observation.raw_data
+        for facts in self.plan.get("units", ()):
+            if facts.get("since", 0) <= self.loop:
+                unit = raw.units.add(**{name: facts[name] for name in ("tag", "unit_type", "alliance")})
+                unit.pos.x, unit.pos.y = facts["at"]
+                unit.attack_upgrade_level = facts.get("attack", 0)
+                for ability in facts.get("orders", ()):
+                    unit.orders.add(ability_id=ability)
+                unit.buff_ids.extend(facts.get("buffs", ()))
+        for facts in self.plan.get("effects", ()):
+            effect = raw.effects.add(effect_id=facts["effect_id"], alliance=facts["alliance"], radius=2.0)
+            effect.pos.add(x=facts["at"][0], y=facts["at"][1])
+        raw.player.upgrade_ids.extend(self.plan.get("upgrades", ()))
         for action in self.actions_at.get(self.loop, ()):
             answer.actions.add().CopyFrom(action)
         if self.loop >= self.plan.get("ends_at", 1 << 30):
@@ -139,6 +153,14 @@ class StandIn:
             for number in (1, 2):
                 result = self.messages.Victory if won == (number == self.player) else self.messages.Defeat
                 answer.player_result.add(player_id=number, result=result)
+
+    def on_query(self, asked: Any, answer: Any) -> None:
+        types = {facts["tag"]: str(facts["unit_type"]) for facts in self.plan.get("units", ())}
+        self.note("query", tags=[one.unit_tag for one in asked.abilities])
+        for one in asked.abilities:
+            found = answer.abilities.add(unit_tag=one.unit_tag)
+            for ability in self.plan.get("abilities", {}).get(types[one.unit_tag], ()):
+                found.abilities.add(ability_id=ability)
 
     actions_at: dict[int, list[Any]] = {}  # noqa: RUF012
 

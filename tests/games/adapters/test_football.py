@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ludus.games.adapters.football import MINIMAP, BuiltinBot, Football, SideView, picture
+from ludus.games.adapters.football import MINIMAP, NUM_STATE, BuiltinBot, Football, SideView, picture
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
 from ludus.games.environments import environment_python
@@ -35,6 +35,13 @@ def match(turned: bool) -> dict[str, Any]:
         f"{own}_agent_sticky_actions": [lasting],
         f"{other}_agent_controlled_player": [],
         f"{other}_agent_sticky_actions": [],
+        f"{own}_team_tired_factor": np.array([0.0, 0.25]),
+        f"{own}_team_yellow_card": np.array([False, True]),
+        f"{own}_team_active": np.array([True, True]),
+        f"{other}_team_tired_factor": np.array([0.5]),
+        f"{other}_team_yellow_card": np.array([False]),
+        f"{other}_team_active": np.array([True]),
+        "score": [1, 3] if turned else [3, 1],
     }
 
 
@@ -53,6 +60,24 @@ def test_the_numbers_stand_where_the_library_has_them() -> None:
     np.testing.assert_array_equal(row[94:97], [0, 1, 0])
     assert row[97:108].argmax() == 1
     assert row[108:].argmax() == 2
+
+
+def test_a_critic_sees_what_the_seats_do_not() -> None:
+    state = SideView(match(False), left=True).state(0.5)
+    assert state.shape == (NUM_STATE,)
+    np.testing.assert_array_equal(state, SideView(match(True), left=False).state(0.5))
+    np.testing.assert_array_equal(state[:97], SideView(match(False), left=True).simple(0)[:97])
+    assert state[97:108].argmax() == 1  # the player with the ball
+    own, other = state[115:-2].reshape(2, 11, 14)
+    np.testing.assert_allclose(own[1, :4], [0.25, 1.0, 1.0, 1.0])
+    assert np.flatnonzero(own[1, 4:]).tolist() == [1, 8]
+    np.testing.assert_allclose(other[0, :4], [0.5, 0.0, 1.0, 0.0])
+    assert not own[2:].any()
+    assert not other[1:].any()
+    np.testing.assert_allclose(state[-2:], [2.0, 0.5])  # two goals ahead, half the time left
+    behind = SideView(match(False), left=False).state(0.5)
+    assert behind[-2] == -2.0
+    np.testing.assert_array_equal(behind[115:-2].reshape(2, 11, 14)[1, :, :4], own[:, :4])
 
 
 def test_the_map_marks_the_players_and_the_ball() -> None:
@@ -89,7 +114,7 @@ def test_the_builtin_bot_marks_its_seat() -> None:
     [
         ("academy_3_vs_1_with_keeper", {"left": 3, "checkpoints": True}),
         ("academy_empty_goal", {"view": "extracted"}),
-        ("5_vs_5", {"left": 4, "right": 4, "builtin_bot": True, "max_length": 40}),
+        ("5_vs_5", {"left": 4, "right": 4, "builtin_bot": True, "critic_state": True, "max_length": 40}),
         ("11_vs_11_stochastic", {"left": 0, "right": 11, "max_length": 20}),
     ],
 )

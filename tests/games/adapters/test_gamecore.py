@@ -16,9 +16,13 @@ from stand_in_hok import install
 
 from ludus.games.adapters.gamecore import Gamecore
 from ludus.games.adapters.gamecore_client import CampAddress, GamecoreClient, Hero
+from ludus.games.adapters.gamecore_stand_in import num_features
+from ludus.games.bots import RandomBot, act_among
 from ludus.games.catalog import resolve
 from ludus.games.check import check_game
-from ludus.games.game import allocate_actions
+from ludus.games.game import NeedsMore, allocate_actions
+from ludus.games.remote.matches import ServerMatches
+from ludus.games.remote.messages import Camp, MatchConfig
 from ludus.games.seat_rows import GameError
 
 
@@ -30,8 +34,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def start(mode: Any = "1v1", *, options: Any = None, **plan: int) -> tuple[StandInServer, Gamecore]:
         running.append(StandInServer(**plan))
-        given = {"server": running[-1].address, "python": sys.executable, "max_frames": 60, **(options or {})}
-        return running[-1], Gamecore(mode=mode, **given)
+        given = {"server": running[-1].address, "python": sys.executable, "max_frames": 60, "common_ai_bot": False}
+        return running[-1], Gamecore(mode=mode, **(given | (options or {})))
 
     yield start
     for one in running:
@@ -58,6 +62,123 @@ def test_keeps_the_promises_of_a_game(server: Any, mode: str) -> None:
     _, source = server(mode, features=12, options={"observation_size": 12, "max_frames": 12})
     report = check_game(source, episodes=1, tables=1, max_steps=20, bot_seconds=0.2)
     assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("mode", ["1v1", "3v3"])
+def test_the_stand_in_keeps_the_promises_of_a_game(mode: Any) -> None:
+    source = Gamecore(mode=mode, server="stand_in", max_frames=90, full_critic=True)
+    assert isinstance(source, NeedsMore)
+    assert source.missing(4) == []
+    report = check_game(source, episodes=3, tables=4, max_steps=60, bot_seconds=0.5)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("mode", ["1v1", "3v3"])
+def test_a_battle_is_the_same_in_memory_and_through_server_simulator_and_bridge(server: Any, mode: Any) -> None:
+    """Features, masks, rewards, score and what the critic sees; 3v3 masks come from a result that is never sent."""
+    own = {"max_frames": 45, "full_critic": True, "observation_size": num_features(mode)}
+    line_ups = {"heroes": ((112,), ("111:80108",)) if mode == "1v1" else ((157, 174, 167), (110, 111, 112))}
+    _, source = server(mode, seed=5, options=own | line_ups)
+    memory = Gamecore(mode=mode, server="stand_in", common_ai_bot=False, **own, **line_ups).tables(1)
+    rng = np.random.default_rng(1)
+    with closing(source.tables(1)) as wire:
+        for tables in (memory, wire):
+            tables.reset(np.array([0]), np.array([5], np.uint64))
+        seats, size = np.arange(source.spec.num_seats), source.heroes_a_camp
+        earned = np.zeros((2, source.spec.num_seats))
+        while not memory.view.over[0]:
+            chosen = RandomBot().act(memory, np.zeros(len(seats), np.int64), seats, rng)
+            actions = ({head: rows[None] for head, rows in chosen.items()},)
+            for camp in range(2):
+                acting = seats[camp * size : (camp + 1) * size]
+                assert np.flatnonzero(wire.view.to_act[0]).tolist() == acting.tolist()
+                for part in ("observation", "legal"):
+                    for name, array in getattr(memory.view, part)[0].items():
+                        shown = getattr(wire.view, part)[0][name][0, acting]
+                        late = source.num_features * size if name == "critic.camps" and camp == 0 else None
+                        # The first camp of a frame has not seen the other one's features of that frame yet.
+                        np.testing.assert_allclose(shown[..., :late], array[0, acting][..., :late], 1e-5, err_msg=name)
+                wire.step(actions)
+                earned[1] += wire.view.reward[0]
+            memory.step(actions)
+            earned[0] += memory.view.reward[0]
+        assert wire.view.over[0]
+        np.testing.assert_allclose(earned[1], earned[0], 1e-4, 1e-5)
+        assert wire.view.score[0].tolist() == memory.view.score[0].tolist()
+
+
+@pytest.mark.parametrize("camp", [0, 1])
+def test_common_ai_is_a_bot_that_can_have_either_camp(server: Any, camp: int) -> None:
+    game, source = server(options={"common_ai_bot": True})
+    assert set(source.bots()) == {"random", "common_ai"}
+    with closing(source.tables(1)) as tables:
+        tables.reset(np.array([0]), np.array([1], np.uint64))
+        assert tables.view.to_act[0].tolist() == [True, True]
+        assert np.flatnonzero(tables.view.legal[0]["button"][0, camp]).tolist() == [0]
+        assert not game.asked
+        actions = allocate_actions(tables.spec, 1)
+        act_among(source.bots()["common_ai"], tables, np.arange(2) == camp, np.random.default_rng(0), actions)
+        tables.step(actions)
+        actions[0]["button"][0] = 2
+        while not tables.view.over[0]:
+            assert tables.view.to_act[0].tolist() == [camp == 1, camp == 0]
+            tables.step(actions)
+        assert tables.view.score[0, camp] == 1.0
+    (asked,) = [content for call, content in game.asked if call == "newGame"]
+    infos = [hero["request_info"] for hero in asked["simulator_config"]["hero_conf"]]
+    assert [info == {} for info in infos] == [camp == 0, camp == 1]
+
+
+def test_common_ai_has_a_whole_camp_and_on_a_server_only_one(server: Any) -> None:
+    rng = np.random.default_rng(0)
+    for mode, seats, message in (("3v3", [0], "plays a whole camp"), ("1v1", [0, 1], "cannot have both camps")):
+        _, source = server(mode, options={"common_ai_bot": True})
+        with closing(source.tables(1)) as tables:
+            tables.reset(np.array([0]), np.array([1], np.uint64))
+            actions = allocate_actions(tables.spec, 1)
+            among = np.isin(np.arange(source.spec.num_seats), seats)
+            act_among(source.bots()["common_ai"], tables, among, rng, actions)
+            with pytest.raises(GameError, match=message):
+                tables.step(actions)
+
+
+@pytest.mark.parametrize("mode", ["1v1", "3v3"])
+def test_the_stand_ins_own_player_beats_a_random_one_and_has_no_better_camp(mode: Any) -> None:
+    source = Gamecore(mode=mode, server="stand_in", max_frames=1_200)
+    bots, tables, rng = source.bots(), source.tables(16), np.random.default_rng(0)
+    for camps, expected in ((("common_ai", "random"), 1), (("random", "common_ai"), -1), (("common_ai",) * 2, 0)):
+        tables.reset(np.arange(16), np.arange(16, dtype=np.uint64))
+        actions = allocate_actions(tables.spec, 16)
+        while not tables.view.over.all():
+            for camp, name in enumerate(camps):
+                act_among(bots[name], tables, np.asarray(source.spec.teams) == camp, rng, actions)
+            tables.step(actions)
+        assert abs(tables.view.score[:, 0].mean() - expected) < 0.4
+
+
+def test_heroes_and_skills_are_given_per_camp(server: Any) -> None:
+    game, source = server(options={"heroes": ((112,), ("190:80115",))})
+    assert source.line_ups == ((Hero(hero_id=112),), (Hero(hero_id=190, skill_id=80115),))
+    played(source, ATTACK, 2)
+    (_, asked), *_ = [one for one in game.asked if one[0] == "newGame"]
+    given = [
+        {name: value for name, value in hero.items() if name != "request_info"}
+        for hero in asked["simulator_config"]["hero_conf"]
+    ]
+    assert given == [{"hero_id": 112}, {"hero_id": 190, "skill_id": 80115}]
+    with pytest.raises(GameError, match=r"a hero is NUMBER or NUMBER:SKILL, .* got 'mulan'"):
+        Gamecore(mode="1v1", heroes=(("mulan",), (1,)))
+    with pytest.raises(GameError, match="observation_size must be at least 90 with the stand-in, got 12"):
+        Gamecore(mode="1v1", server="stand_in", observation_size=12)
+
+
+def test_a_match_on_a_game_server_names_the_heroes_of_each_camp() -> None:
+    matches = ServerMatches(lambda _, options: resolve("gamecore:1v1", **options), most_at_once=1)
+    camps = (Camp(bot="random", heroes=(174,)), Camp(bot="common_ai", heroes=("157:80108",)))
+    matches.start("one", MatchConfig(camps=camps, options={"server": "stand_in", "max_frames": 600}))
+    result = matches.table("one").wait(30.0)
+    assert result.state == "finished", result
+    assert result.scores in (((-1.0, 1.0),), ((0.0, 0.0),))
 
 
 def test_the_camp_whose_crystal_falls_has_lost(server: Any) -> None:

@@ -105,6 +105,34 @@ def test_chance_is_drawn_by_its_probabilities() -> None:
     assert all(900 < count < 1_100 for count in cards.values())
 
 
+def test_critics_see_what_all_seats_see_also_at_a_truncation_and_in_trees() -> None:
+    source = OpenSpiel(name="leduc_poker(players=3)", critic_state=True, max_length=3)
+    (kind,) = source.spec.kinds
+    size = source.spec.kinds[0].observation.arrays["information"].shape[0]
+    assert kind.observation.critic == {"state": Vector(size=3 * size)}
+    batch = source.tables(2)
+    batch.reset(np.arange(2), np.array([3, 4], np.uint64))
+    seen, whole = (batch.view.observation[0][name] for name in ("information", "critic.state"))
+    while not batch.view.truncated.all():
+        for table, seat in zip(*np.nonzero(batch.view.to_act), strict=True):
+            np.testing.assert_array_equal(whole[table, seat].reshape(3, size)[seat], seen[table, seat])
+            assert not np.array_equal(*whole[table, seat].reshape(3, size)[:2])  # two seats, two cards
+        actions = allocate_actions(batch.spec, 2)
+        actions[0]["move"][:] = batch.view.legal[0]["move"].argmax(-1)
+        batch.step(actions)
+    for table in range(2):
+        np.testing.assert_array_equal(whole[table, 0].reshape(3, size), seen[table])
+    root = OpenSpiel(name="kuhn_poker", critic_state=True).tree()
+    assert root is not None
+    dealt = root.child(0).child(2).observation()
+    assert dealt["critic.state"].reshape(2, -1)[:, 2:5].argmax(-1).tolist() == [0, 2]
+
+
+def test_critics_of_a_game_without_secrets_have_nothing_more_to_see() -> None:
+    with pytest.raises(ValueError, match="critic_state: connect_four has no hidden information"):
+        _ = OpenSpiel(name="connect_four", critic_state=True).spec
+
+
 def test_rewards_between_moves_add_up_to_the_returns() -> None:
     batch = OpenSpiel(name="laser_tag(horizon=200)").tables(1)
     assert isinstance(batch, OpenSpielTables)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -41,10 +41,11 @@ HERE = str(Path(__file__).resolve())
         PettingZoo(env_name="classic.rps_v2", api="aec"),
         PettingZoo(env_name="butterfly.knights_archers_zombies_v11", options={"max_cycles": 25}),
         PettingZoo(env_name="mpe2.simple_tag_v3"),
-        PettingZoo(env_name="mpe2.simple_tag_v3", api="aec", options={"max_cycles": 5}),
-        PettingZoo(env_name="mpe2.simple_adversary_v3"),
+        PettingZoo(env_name="mpe2.simple_tag_v3", api="aec", options={"max_cycles": 5}, critic_state=True),
+        PettingZoo(env_name="mpe2.simple_adversary_v3", critic_state=True),
         PettingZoo(env_name="mpe2.simple_push_v3", options={"continuous_actions": True}, bins=3),
-        PettingZoo(env_name="mpe2.simple_crypto_v3"),
+        PettingZoo(env_name="mpe2.simple_crypto_v3", critic_state=True, critic_observations=True),
+        PettingZoo(env_name="classic.leduc_holdem_v4", critic_observations=True, max_length=3),
         PettingZoo(env_name="mpe2.simple_speaker_listener_v4"),
         PettingZoo(env_name="mpe2.simple_world_comm_v3", max_length=10),
     ],
@@ -161,6 +162,80 @@ def test_tag_plays_as_the_environment_does() -> None:
     np.testing.assert_array_equal(batch.view.observation[1]["observation"][1, 0], observations["agent_0"])
 
 
+@pytest.mark.parametrize("api", ["parallel", "aec"])
+def test_critics_see_the_state_of_the_environment_also_at_a_truncation(api: Literal["parallel", "aec"]) -> None:
+    source = PettingZoo(env_name="mpe2.simple_adversary_v3", api=api, options={"max_cycles": 3}, critic_state=True)
+    batch, env = source.tables(1), make_env("mpe2.simple_adversary_v3", api, {"max_cycles": 3})
+    spec, view, rng = batch.spec, batch.view, np.random.default_rng(0)
+    assert [kind.observation.critic for kind in spec.kinds] == [{"state": Vector(size=28)}] * 2
+    assert [kind.observation.common for kind in spec.kinds] == [("state",)] * 2
+    batch.reset(np.arange(1), np.array([7], np.uint64))
+    env.reset(seed=7)
+    while not view.truncated[0]:
+        acting = np.flatnonzero(view.to_act[0]).tolist()
+        shown = [view.observation[spec.seats[seat]]["critic.state"][0, spec.column_of_seat[seat]] for seat in acting]
+        np.testing.assert_array_equal(shown, [env.state()] * len(acting))
+        actions = _random(batch, rng)
+        moves = {seat: int(actions[spec.seats[seat]]["move"][0, spec.column_of_seat[seat]]) for seat in acting}
+        batch.step(actions)
+        env.step(
+            {env.possible_agents[seat]: move for seat, move in moves.items()} if api == "parallel" else moves[acting[0]]
+        )
+    last = np.concatenate([tree["critic.state"][0] for tree in view.observation])
+    np.testing.assert_array_equal(last, [env.state()] * 3)  # the state that was cut off, not the next episode's
+
+
+@pytest.mark.parametrize("api", ["parallel", "aec"])
+def test_critics_see_what_the_other_agents_see_alike_ones_first(api: Literal["parallel", "aec"]) -> None:
+    source = PettingZoo(env_name="mpe2.simple_adversary_v3", api=api, critic_observations=True)
+    batch, env = source.tables(1), make_env("mpe2.simple_adversary_v3", api, {})
+    assert [kind.name for kind in batch.spec.kinds] == ["adversary", "agent"]
+    assert batch.spec.kinds[1].observation.critic == {"other1": Vector(size=10), "other2": Vector(size=8)}
+    batch.reset(np.arange(1), np.array([7], np.uint64))
+    env.reset(seed=7)
+    while batch.spec.num_seats > 1 and not batch.view.to_act[0, 2]:
+        batch.step(allocate_actions(batch.spec, 1))
+        env.step(0)
+    seen = {agent: (env.unwrapped if api == "aec" else env.aec_env.unwrapped).observe(agent) for agent in env.agents}
+    agent = {name: array[0, 1] for name, array in batch.view.observation[1].items()}  # agent_1
+    np.testing.assert_array_equal(agent["critic.other1"], seen["agent_0"])
+    np.testing.assert_array_equal(agent["critic.other2"], seen["adversary_0"])
+    if api == "parallel":
+        adversary = {name: array[0, 0] for name, array in batch.view.observation[0].items()}
+        np.testing.assert_array_equal(adversary["critic.other1"], seen["agent_0"])
+        np.testing.assert_array_equal(batch.view.observation[1]["critic.other1"][0, 0], seen["agent_1"])
+
+
+def test_critics_see_nothing_of_agents_that_have_left() -> None:
+    batch = resolve(f"pettingzoo:{HERE}:Lodgers", options={"cut": True}, critic_observations=True).tables(1)
+    batch.reset(np.arange(1), np.zeros(1, np.uint64))
+    shown = []
+    for time in range(6):
+        host = {name: array[0, 0].tolist() for name, array in batch.view.observation[0].items()}
+        shown.append((host["critic.other1"], host["critic.other2"]))
+        actions = allocate_actions(batch.spec, 1)
+        actions[0]["move"][:] = time % 4
+        batch.step(actions)
+    assert shown[0] == ([0, 2], [0, 0])
+    assert shown[2] == ([2, 3], [2, 3])
+    assert shown[5] == ([0, 0], [0, 0])
+    guests = batch.view.observation[1]
+    assert guests["observation"][0, :, 0].tolist() == [3, 4]
+    assert guests["critic.other2"][0].tolist() == [[6, 0]] * 2  # what the host sees at the end
+
+
+def test_critics_see_the_last_state_also_of_seats_whose_agents_left_before() -> None:
+    batch = resolve(f"pettingzoo:{HERE}:Lodgers", options={"cut": True}, critic_state=True).tables(1)
+    batch.reset(np.arange(1), np.zeros(1, np.uint64))
+    for time in range(6):
+        actions = allocate_actions(batch.spec, 1)
+        actions[0]["move"][:] = time % 4
+        batch.step(actions)
+    assert batch.view.truncated[0]
+    assert batch.view.observation[1]["observation"][0, :, 0].tolist() == [3, 4]
+    assert batch.view.observation[1]["critic.state"][0].tolist() == [[6, 0]] * 2
+
+
 def test_kinds_teams_and_limits() -> None:
     tag = PettingZoo(env_name="mpe2.simple_tag_v3").spec
     assert [kind.name for kind in tag.kinds] == ["adversary", "agent"]
@@ -227,6 +302,11 @@ def test_a_source_travels_to_another_process() -> None:
         ("classic.rps_v2", {"teams": (("player_0",),)}, "agent 'player_1' is in none of the teams"),
         ("classic.connect_four_v3", {"api": "parallel"}, "has real turns"),
         ("butterfly.pistonball_v6", {}, "agent piston_0: continuous actions are not supported as they are"),
+        (
+            "classic.leduc_holdem_v4",
+            {"critic_state": True},
+            "critic_state: classic.leduc_holdem_v4 cannot tell its state",
+        ),
         (f"{HERE}:not_an_environment", {}, "expected a PettingZoo AECEnv or ParallelEnv"),
     ],
 )
@@ -287,6 +367,9 @@ class Lodgers(ParallelEnv[str, Any, Any]):
 
     def _info(self) -> dict[str, Any]:
         return {}
+
+    def state(self) -> Any:
+        return np.array([self.time, len(self.agents)], np.float32)
 
 
 class MaskedLodgers(Lodgers):

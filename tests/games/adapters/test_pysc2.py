@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,16 @@ RAW_WITH_DELAYS = PySC2(
     minimap=0,
     mock=True,
 )
+PUBLISHED = PySC2(
+    map_name="Simple64",
+    interface="raw",
+    inputs="published",
+    opponent_view=True,
+    max_units=16,
+    max_delay=8,
+    raw_resolution=32,
+    **SMALL,
+)
 LOBBY = PySC2(map_name="Simple64", **SMALL)
 
 
@@ -41,8 +52,8 @@ def first_seed() -> Any:
 @needs_pysc2
 @pytest.mark.parametrize(
     "source",
-    [MINI_GAME, AGAINST_COMPUTER, TWO_SEATS, RAW_WITH_DELAYS],
-    ids=["mini-game", "against the computer", "two seats", "raw"],
+    [MINI_GAME, AGAINST_COMPUTER, TWO_SEATS, RAW_WITH_DELAYS, replace(PUBLISHED, builtin_bots=False)],
+    ids=["mini-game", "against the computer", "two seats", "raw", "published"],
 )
 def test_keeps_the_promises_of_a_game(source: PySC2) -> None:
     from ludus.games.check import check_game
@@ -95,6 +106,39 @@ def test_a_built_in_bot_takes_its_seat_in_the_lobby_and_never_acts_again(seat: i
 
 
 @needs_pysc2
+@pytest.mark.parametrize("computer", [False, True])
+def test_a_critic_sees_the_other_seat_unless_a_computer_plays_it(computer: bool) -> None:
+    batch = PUBLISHED.tables(1)
+    batch.reset(*first_seed())
+    actions = allocate_actions(PUBLISHED.spec, 1)
+    if computer:
+        bot = PUBLISHED.bots()["builtin_zerg_hard"]
+        for head, value in bot.act(batch, np.array([0]), np.array([1]), np.random.default_rng(0)).items():
+            actions[0][head][0, 1] = value[0]
+    batch.step(actions)
+    actions = allocate_actions(PUBLISHED.spec, 1)
+    actions[0]["delay"][0] = [2, 2]
+    actions[0]["function"][0, 1] = 1
+    batch.step(actions)
+    view = {name: array[0] for name, array in batch.view.observation[0].items()}
+    kind = PUBLISHED.spec.kinds[0]
+    assert set(kind.observation.critic) == {*kind.observation.parts, "scores"}
+    others = [name for name in view if name.startswith("critic.") and name != "critic.scores"]
+    assert len(others) > 14
+    for name in others:
+        expected = np.zeros_like(view[name][0]) if computer else view[name.removeprefix("critic.")][1]
+        np.testing.assert_array_equal(view[name][0], expected, err_msg=name)
+    scores = view["critic.scores"][0].reshape(2, -1)
+    assert scores[0].any()
+    assert scores[1].any() == (not computer)
+    assert view["last_action"][0].argmax() == 0
+    assert view["last_delay"][0].sum() == 1
+    if not computer:
+        assert view["critic.last_action"][0].argmax() == 1
+    batch.close()
+
+
+@needs_pysc2
 def test_two_built_in_bots_cannot_play_each_other() -> None:
     batch = LOBBY.tables(1)
     batch.reset(*first_seed())
@@ -127,6 +171,7 @@ def test_seats_decide_when_their_delay_has_run_out() -> None:
     [
         ({"map_name": "MoveToBeakon"}, "no map 'MoveToBeakon'; did you mean 'MoveToBeacon'"),
         ({"map_name": "MoveToBeacon", "opponent": Computer()}, "is for one player"),
+        ({"map_name": "Simple64", "opponent": Computer(), "opponent_view": True}, "opponent_view needs a second seat"),
         ({"map_name": "Simple64", "races": ("zerg", "zerg", "zerg")}, "3 races for 2 seats"),
         ({"map_name": "Simple64", "functions": ("select_larva",)}, "builtin_bots=false"),
     ],
@@ -142,6 +187,8 @@ def test_mistakes_that_need_pysc2_to_be_seen(options: dict[str, Any], message: s
         ({"races": ("human",)}, "races must be of terran, zerg, protoss, random, got human"),
         ({"interface": "rgb"}, "interface must be features or raw, got 'rgb'"),
         ({"interface": "raw"}, "set max_units"),
+        ({"inputs": "all"}, "inputs must be basic or published, got 'all'"),
+        ({"inputs": "published"}, "inputs='published' needs interface='raw', got 'features'"),
         ({"screen": 0}, "needs a screen and a minimap"),
         ({"step_mul": 0}, "step_mul must be at least 1, got 0"),
     ],

@@ -11,8 +11,8 @@ pytest.importorskip("pysc2")
 
 from ludus.data.specs import Choice, Point, Pointer
 from ludus.games.adapters.pysc2 import PySC2
+from ludus.games.adapters.pysc2_actions import FUNCTION, FunctionCodec, UnknownFunctionError
 from ludus.games.adapters.pysc2_library import actions, features, messages, mock_sc2_env, sc2_env
-from ludus.games.adapters.pysc2_observations import FUNCTION, FunctionCodec, UnknownFunctionError
 from ludus.games.adapters.pysc2_tables import interface_options
 from ludus.games.seat_rows import GameError
 

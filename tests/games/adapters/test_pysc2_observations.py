@@ -11,10 +11,13 @@ pytest.importorskip("pysc2")
 
 from ludus.data.specs import Entities
 from ludus.data.trees import Array, allocate
-from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y, PySC2
-from ludus.games.adapters.pysc2_library import features
+from ludus.games.adapters.pysc2 import EFFECT_X, EFFECT_Y, UNIT_X, UNIT_Y, PySC2
+from ludus.games.adapters.pysc2_actions import FunctionCodec
+from ludus.games.adapters.pysc2_history import History
+from ludus.games.adapters.pysc2_library import actions, buffs, features, units as unit_types, upgrades
 from ludus.games.adapters.pysc2_observations import (
     NUM_TYPES,
+    UNIT_CATEGORIES,
     UNIT_TYPES,
     Layers,
     ObservationCodec,
@@ -138,3 +141,69 @@ def test_rows_behind_the_last_unit_are_zero() -> None:
     assert rows["units_length"] == 1
     assert not rows["units"][1:].any()
     assert rows["scalars"][-8:].tolist() == [1, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_the_published_inputs() -> None:
+    source = PySC2(
+        map_name="Simple64",
+        interface="raw",
+        inputs="published",
+        screen=0,
+        minimap=0,
+        max_units=4,
+        max_delay=16,
+        raw_resolution=40,
+    )
+    kind, codec, functions = source.spec.kinds[0], ObservationCodec(source), FunctionCodec(source)
+    rows, history = allocate(kind.observation.arrays, ()), History.alone(functions)
+    marine, zealot = int(unit_types.Terran.Marine), int(unit_types.Protoss.Zealot)
+    found = units((marine, 1), (marine, 1), (zealot, 4))
+    stop = actions.RAW_FUNCTIONS.Stop_quick
+    found[0, [Unit.order_length, Unit.order_id_0, Unit.order_progress_1]] = 1, int(stop.id), 50
+    found[0, [Unit.buff_id_1, Unit.addon_unit_type]] = int(buffs.Buffs.Stimpack), int(unit_types.Terran.TechLab)
+    found[2, Unit.shield_upgrade_level] = 1
+    observation = {
+        "player": np.arange(11),
+        "game_loop": np.array([16 * 300]),
+        "home_race_requested": [1],
+        "away_race_requested": [4],
+        "upgrades": [int(upgrades.Upgrades.Stimpack)],
+        "raw_units": found,
+        "raw_effects": np.array([[1, 4, 2, 2, 10, 30]]),
+        "score_cumulative": np.arange(13),
+    }
+    queued = next(place for place, one in enumerate(functions.functions) if one.name == "Attack_pt")
+    history.decide(dict.fromkeys(kind.action.heads, 0) | {"function": queued, "queued": 1}, 16 * 300 - 3)
+    history.see(observation, 40)
+    seen = codec.write(rows, observation, history)
+    legal = allocate(kind.legal_arrays, ())
+    functions.write_legal(legal, observation, seen.alliance, {int(stop.ability_id)})
+    codec.write_available(rows, legal)
+    np.testing.assert_allclose(rows["statistics"], np.log1p(np.arange(1, 11)))
+    assert rows["home_race"].tolist() == [True, False, False, False]
+    assert rows["away_race"].tolist() == [False, False, True, False]  # asked for random, and showed a zealot
+    assert rows["time"][0] == 0.5
+    np.testing.assert_allclose(rows["time"][[1, 33]], [np.sin(4800), np.cos(4800)], atol=1e-4)
+    assert rows["upgrades"].sum() == rows["enemy_upgrades"].sum() == 1
+    assert not (rows["upgrades"] & rows["enemy_upgrades"]).any()
+    place = UNIT_TYPES.index(marine) + 1
+    assert rows["unit_counts"][place] == pytest.approx(2**0.5)
+    assert np.count_nonzero(rows["unit_counts"]) == 1
+    assert [rows[name].nonzero()[0].tolist() for name in ("last_action", "last_delay", "last_queued")] == [
+        [queued], [3], [2],
+    ]  # fmt: skip
+    names = [functions.functions[place].name for place in rows["available_actions"].nonzero()[0]]
+    assert {"no_op", "raw_move_camera", "Stop_quick"} <= set(names)
+    assert len(names) < 6
+    first = rows["units"][0]
+    categories = first[-len(UNIT_CATEGORIES) :].astype(int).tolist()
+    assert (categories < np.array(UNIT_CATEGORIES)).all()
+    assert categories[:4] == [int(stop.id), 0, 0, 0]
+    assert categories[4] == 0
+    assert categories[5] > 0
+    assert UNIT_TYPES[categories[6] - 1] == int(unit_types.Terran.TechLab)
+    assert first[-len(UNIT_CATEGORIES) - 3] == 0.5
+    assert rows["effects_length"] == 1
+    effect = rows["effects"][0]
+    assert (effect[0], effect[EFFECT_X], effect[EFFECT_Y]) == (1, 0.25, 0.75)
+    assert effect[1:5].tolist() == [0, 0, 0, 1]

@@ -19,8 +19,11 @@ pytest.importorskip("pysc2")
 from stand_in_sc2 import asked, change_plan, install
 
 from ludus.games.adapters.pysc2 import Computer, PySC2
+from ludus.games.adapters.pysc2_actions import FunctionCodec
+from ludus.games.adapters.pysc2_history import BUILD_ORDER, NUM_FACTS, NUM_TYPES, UNIT_TYPES
 from ludus.games.game import GameBatch, allocate_actions
 from ludus.games.seat_rows import GameError
+from ludus.games.strategies import WithStrategies
 
 pytestmark = pytest.mark.slow  # PySC2 waits a second between two attempts to reach a process
 
@@ -197,6 +200,84 @@ def test_two_agents_have_a_process_each(game: Path) -> None:
         play(source, batch)
         assert sorted(batch.view.score[0].tolist()) == [-1.0, 1.0]
         assert len(running(game)) == 2
+
+
+PUBLISHED: dict[str, Any] = {"interface": "raw", "inputs": "published", "max_units": 16, "raw_resolution": 64, **SMALL}
+MARINE, BARRACKS, SCV, ZERGLING = 48, 21, 45, 105
+TRAIN_MARINE, STOP, STIM_MARINE = 560, 3665, 380
+
+
+def a_base(**more: Any) -> dict[str, Any]:
+    """A plan in which the player has a barracks, two SCVs, later a depot and a marine, and sees a zergling."""
+    units = [
+        {"tag": 1, "unit_type": BARRACKS, "alliance": 1, "at": (10, 10)},
+        {"tag": 2, "unit_type": SCV, "alliance": 1, "at": (12, 10)},
+        {"tag": 3, "unit_type": SCV, "alliance": 1, "at": (13, 10)},
+        {"tag": 4, "unit_type": ZERGLING, "alliance": 4, "at": (40, 40), "attack": 1},
+        {"tag": 5, "unit_type": 19, "alliance": 1, "at": (32, 48), "since": 12},
+        {"tag": 6, "unit_type": MARINE, "alliance": 1, "at": (11, 10), "since": 20},
+    ]
+    abilities = {BARRACKS: [TRAIN_MARINE], SCV: [STOP], MARINE: [STIM_MARINE]}
+    return {"units": units, "abilities": {str(kind): found for kind, found in abilities.items()}, **more}
+
+
+def test_functions_are_those_that_the_units_of_a_seat_can_perform(game: Path) -> None:
+    change_plan(game, ends_at=48, **a_base())
+    source = PySC2(map_name="Simple64", opponent=Computer(), **PUBLISHED)
+    names = [function.name for function in FunctionCodec(source).functions]
+
+    def legal() -> set[str]:
+        return {names[place] for place in batch.view.legal[0]["function"][0, 0].nonzero()[0]}
+
+    with closing(source.tables(1)) as batch:
+        reset(batch)
+        always = {"no_op", "raw_move_camera"}
+        assert legal() == {*always, "Train_Marine_quick", "Stop_quick"}
+        np.testing.assert_array_equal(batch.view.observation[0]["available_actions"], batch.view.legal[0]["function"])
+        actions = allocate_actions(source.spec, 1)
+        for _ in range(3):
+            batch.step(actions)
+        # The marine's own ability stands for the general one, which is what may be chosen.
+        assert legal() == {*always, "Train_Marine_quick", "Stop_quick", "Effect_Stim_quick"}
+        assert batch.view.observation[0]["enemy_upgrades"][0, 0].sum() == 1
+    assert asked(game, "query")[0]["tags"] == [1, 2]  # one unit of each kind is asked for
+
+
+def test_rewards_for_following_a_strategy_in_the_game(game: Path, tmp_path: Path) -> None:
+    change_plan(game, ends_at=48, **a_base(upgrades=[15]))
+    source = PySC2(map_name="Simple64", opponent=Computer(), **PUBLISHED)
+    depot, marine = (UNIT_TYPES.index(kind) + 1 for kind in (19, MARINE))
+    order = np.full((1, BUILD_ORDER), -1, np.int16)
+    order[0, :2] = depot, marine
+    place = np.full_like(order, -1)
+    place[0, :2] = (64 - 48) * 2 * 128 + 32 * 2, (64 - 10) * 2 * 128 + 11 * 2 + 3
+    built = np.zeros((1, NUM_FACTS), np.bool_)
+    built[0, [depot, marine, -1]] = True
+    np.savez(tmp_path / "z.npz", build_order=order, built=built, build_place=place)
+    wrapped = WithStrategies(
+        game=source,
+        strategies=str(tmp_path / "z.npz"),
+        types=NUM_TYPES,
+        groups=source.strategy_groups,
+        separate=True,
+        shown=1.0,
+        active=1.0,
+    )
+    assert wrapped.spec.kinds[0].rewards == ("build_order", "built_units", "effects", "upgrades")
+    with closing(wrapped.tables(1)) as batch:
+        reset(batch)
+        assert batch.view.observation[0]["z_build_order_length"][0, 0] == 2
+        actions = allocate_actions(wrapped.spec, 1)
+        gained = []
+        for _ in range(3):
+            batch.step(actions)
+            gained.append(batch.view.rewards[0][0, 0].tolist())
+    built_units = 1 / NUM_TYPES
+    # The depot stands two steps later and the marine three, three cells from its place.
+    np.testing.assert_allclose([row[1] for row in gained], [0, built_units, built_units], atol=1e-6)
+    misplaced = -0.8 * 3**2 / 5**2 / BUILD_ORDER
+    np.testing.assert_allclose([row[0] for row in gained], [0, 0, misplaced], atol=1e-6)
+    assert all(row[2] == 0 for row in gained)
 
 
 PLAYS_ON = """

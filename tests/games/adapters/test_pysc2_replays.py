@@ -16,8 +16,11 @@ from stand_in_sc2 import asked, change_plan, install
 
 from ludus.data.replay import DecodedReplay, EpisodeFilter, EpisodeSource, NoOp, column_specs
 from ludus.games.adapters.pysc2 import PySC2
+from ludus.games.adapters.pysc2_history import NUM_TYPES, UNIT_TYPES
 from ludus.games.adapters.pysc2_replays import DamagedReplayError, read_header
 from ludus.games.seat_rows import GameError
+from ludus.games.strategies import Strategies, WithStrategies
+from ludus.replays.cloning_plan import windows_by_kind
 from ludus.replays.conversion import convert
 from ludus.replays.dataset import ReplayDataset
 from ludus.replays.dataset_writer import write_dataset
@@ -184,3 +187,53 @@ def test_replays_become_a_dataset(game: Path, replay: Path, tmp_path: Path) -> N
     assert dataset.actions("function").tolist() == [0, ATTACK]
     batch = dataset.windows(np.random.default_rng(0), 4, 8)
     assert batch.action["screen"].max() == 7 * 16 + 5
+
+
+@pytest.mark.slow
+def test_strategies_of_replays_are_what_their_players_built(game: Path, replay: Path, tmp_path: Path) -> None:
+    depot, marine = 19, 48
+    units = [
+        {"tag": 1, "unit_type": 18, "alliance": 1, "at": (10, 10)},
+        {"tag": 2, "unit_type": depot, "alliance": 1, "at": (32, 48), "since": 12},
+        {"tag": 3, "unit_type": marine, "alliance": 1, "at": (11, 10), "since": 40},
+    ]
+    change_plan(game, ends_at=65, acts_at=33, units=units, abilities={"18": [524]}, upgrades=[15])
+    source = PySC2(
+        map_name="Simple64",
+        interface="raw",
+        inputs="published",
+        opponent_view=True,
+        max_units=16,
+        raw_resolution=64,
+        screen=16,
+        minimap=16,
+        time_limit_s=30,
+    )
+    episodes = source.replay_episodes({replay.name: replay}, None)
+    folder = tmp_path / "dataset"
+    with write_dataset(
+        folder, game=episodes.game, kind=episodes.kind, strategy=episodes.strategy, settings={}
+    ) as writer:
+        convert(episodes, writer, EpisodeFilter(outcome="win"))
+    dataset = ReplayDataset.open(folder)
+    codes = [UNIT_TYPES.index(kind) + 1 for kind in (depot, marine)]
+    known = Strategies.read(str(folder / "strategies.npz"))
+    assert known.build_order[0, :3].tolist() == [*codes, -1]
+    assert known.build_place is not None
+    assert known.build_place[0, :3].tolist() == [(64 - 48) * 2 * 128 + 64, (64 - 10) * 2 * 128 + 22, -1]
+    assert np.flatnonzero(known.built[0, :NUM_TYPES]).tolist() == sorted(codes)
+    assert known.built[0, NUM_TYPES:].sum() == 1  # the upgrade
+    game_with = WithStrategies(
+        game=source,
+        strategies=str(folder / "strategies.npz"),
+        types=NUM_TYPES,
+        groups=source.strategy_groups,
+        separate=True,
+    )
+    batch = windows_by_kind(game_with, game_with.spec, dataset, 4)[0].draw(np.random.default_rng(0), 64)
+    shown = batch.observation["z"][0, :, 0] > 0
+    assert shown.any()
+    assert (batch.observation["z_build_order_length"][0] == np.where(shown, 2, 0)).all()
+    assert batch.observation["available_actions"].sum(-1).max() == 3  # no_op, the camera and what a building can do
+    assert not batch.observation["critic.units"].any()  # a replay shows one player at a time
+    assert batch.observation["critic.scores"].any()

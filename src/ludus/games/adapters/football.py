@@ -12,8 +12,20 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import ActionSpec, Choice, GameSpec, Head, ObservationSpec, Part, Planes, SeatKind, Vector, When
-from ludus.data.trees import IntArray, Tree
+from ludus.data.specs import (
+    CRITIC_PREFIX,
+    ActionSpec,
+    Choice,
+    GameSpec,
+    Head,
+    ObservationSpec,
+    Part,
+    Planes,
+    SeatKind,
+    Vector,
+    When,
+)
+from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Bot, GameBatch, Observation, Seat, Turn
 from ludus.games.lift import LiftedBatch
@@ -23,6 +35,11 @@ from ludus.games.tables import GameDefaults
 NUM_SIMPLE = 115
 NUM_OWN = 11
 """Flags of the ten sticky actions (eight directions, sprint, dribble), and the time left."""
+_PLAYERS = 11
+_STATE_OF_PLAYER = 4 + 10
+"""Tired, booked, on the pitch, controlled by a seat, and its sticky actions."""
+NUM_STATE = NUM_SIMPLE + 2 * _PLAYERS * _STATE_OF_PLAYER + 2
+"""For critics: `simple115v2` with the ball's player in place of the seat's own, all players, lead and time left."""
 MINIMAP = (4, 72, 96)
 """Planes (own team, other team, ball, the seat's player), rows and columns."""
 _PLACES = 22
@@ -75,6 +92,9 @@ class Football(GameDefaults):
     """Offer the game's own player as the bot `builtin`. This adds a second head, which never counts."""
     max_length: int | None = None
     """Steps after which an episode ends; default: the scenario's own limit."""
+    critic_state: bool = False
+    """Show critics (`model.central_critic`) the whole match as its side sees it: also the score, tired and booked
+    players, which players have seats, and what they keep doing."""
 
     def __post_init__(self) -> None:
         for side, number in (("left", self.left), ("right", self.right)):
@@ -97,7 +117,8 @@ class Football(GameDefaults):
         pitch: Part = Vector(size=NUM_SIMPLE)
         if self.view == "extracted":
             pitch = Planes(channels=channels, height=height, width=width, dtype="uint8")
-        observation = ObservationSpec(parts={"pitch": pitch, "own": Vector(size=NUM_OWN)})
+        critic: dict[str, Part] = {"state": Vector(size=NUM_STATE)} if self.critic_state else {}
+        observation = ObservationSpec(parts={"pitch": pitch, "own": Vector(size=NUM_OWN)}, critic=critic)
         both = bool(self.left and self.right)
         return GameSpec(
             name=f"football:{self.scenario}",
@@ -183,14 +204,17 @@ class FootballTable:
     def _place(self, seat: Seat) -> int:
         return seat if self._is_left(seat) else seat - self._source.left
 
-    def _observations(self) -> dict[Seat, Observation]:
+    def _observations(self) -> Mapping[Seat, Observation]:
         # Observations show the time left, so its end is an end by the rules.
         time_left = 1.0 - self._steps / self.spec.max_length
-        shown: dict[Seat, Observation] = {}
+        shown: dict[Seat, dict[str, Array]] = {}
         for seat in range(self.spec.num_seats):
             view, place = self._views[self._is_left(seat)], self._place(seat)
             pitch = view.simple(place) if self._source.view == "simple115v2" else view.minimap(place)
             shown[seat] = {"pitch": pitch, "own": view.own(place, time_left)}
+        if self._source.critic_state:
+            state = {left: {f"{CRITIC_PREFIX}state": view.state(time_left)} for left, view in self._views.items()}
+            shown = {seat: {**seen, **state[self._is_left(seat)]} for seat, seen in shown.items()}
         return shown
 
     def _chosen(self, seat: Seat, action: Any) -> Any:
@@ -238,9 +262,11 @@ class SideView:
         self.controlled: list[int] = seen[f"{own}_agent_controlled_player"]
         """Per seat of this side, its player; -1: none at the moment."""
         self._sticky = seen[f"{own}_agent_sticky_actions"]
+        self._seen = seen
+        self._sides = (own, other)
 
-    def simple(self, seat: int) -> NDArray[np.float32]:
-        """The library's `simple115v2`."""
+    def simple(self, seat: int | None) -> NDArray[np.float32]:
+        """The library's `simple115v2`; None: without the mark of a seat's player."""
         row = np.zeros(NUM_SIMPLE, np.float32)
         for index, places in enumerate(self._players):
             part = row[index * _PLACES : (index + 1) * _PLACES]
@@ -249,7 +275,7 @@ class SideView:
         row[88:91] = self.ball
         row[91:94] = self._ball_direction
         row[94 + (self.owner + 1)] = 1.0
-        if self.controlled[seat] >= 0:
+        if seat is not None and self.controlled[seat] >= 0:
             row[97 + self.controlled[seat]] = 1.0
         row[108 + self._mode] = 1.0
         return row
@@ -270,6 +296,29 @@ class SideView:
     def own(self, seat: int, time_left: float) -> NDArray[np.float32]:
         sticky = np.asarray(self._sticky[seat], np.float32)
         return np.append(sticky if self._left else sticky[_OPPOSITE_STICKY], np.float32(time_left))
+
+    def state(self, time_left: float) -> NDArray[np.float32]:
+        """The whole match, this side first, with no seat in the middle of it."""
+        seen = self._seen
+        owning = np.zeros(_PLAYERS, np.float32)
+        if self.owner >= 0:
+            owning[self.owning_player] = 1.0
+        simple = self.simple(None)
+        parts = [simple[:97], owning, simple[108:]]
+        for side in self._sides:
+            players = np.zeros((_PLAYERS, _STATE_OF_PLAYER), np.float32)
+            for column, name in enumerate(("tired_factor", "yellow_card", "active")):
+                values = seen[f"{side}_team_{name}"]
+                players[: len(values), column] = values
+            sticky = np.asarray(seen[f"{side}_agent_sticky_actions"], np.float32).reshape(-1, 10)
+            for player, lasting in zip(seen[f"{side}_agent_controlled_player"], sticky, strict=True):
+                if player >= 0:
+                    players[player, 3] = 1.0
+                    players[player, 4:] = lasting if self._left else lasting[_OPPOSITE_STICKY]
+            parts.append(players.reshape(-1))
+        left, right = seen["score"]
+        parts.append(np.array([left - right if self._left else right - left, time_left], np.float32))
+        return np.concatenate(parts)
 
 
 def picture(side: SideView, seat: int | None) -> NDArray[np.uint8]:

@@ -3,16 +3,18 @@
 The library is for Python 3.7 to 3.9 and owns the connection of the simulators, so this file runs in a Python of its
 own: `python3.9 gamecore_bridge.py 1v1`. Requests and answers are lines of JSON:
 
-    {"type": "open", "addresses": ["tcp://0.0.0.0:35300", "tcp://0.0.0.0:35301"], "eval": false}
+    {"type": "open", "addresses": ["tcp://0.0.0.0:35300", "tcp://0.0.0.0:35301"], "eval": false, "masks": true}
         {"open": true}
     {"type": "next"}
-        {"camp": 0, "frame": 12, "over": false, "heroes": [...], "lost_camp": null}
+        {"camp": 0, "frame": 12, "over": false, "heroes": [...], "lost_camp": null, "state": [[...], [...]]}
     {"type": "act", "actions": [[2, 7, 9, 0, 0, 0]]}
         {"acted": true}
 
 `next` returns the next frame in which a camp has to decide, or its last one. A hero is {"observation": [...],
-"legal": [...], "reward": 0.1}; `lost_camp` is the camp (1 or 2) whose crystal has fallen. `act` is for the camp of
-that frame. Every camp receives every frame, camp 0 first, and must answer before the next frame.
+"legal": [...], "reward": 0.1}, where 3v3 without "masks" leaves out "legal"; `camp` is a place in "addresses";
+`lost_camp` is the camp (1 or 2) whose crystal has fallen; `state` has, for each camp, the health of its towers and of
+its crystal, then money, kills, deaths and damage to heroes of every hero. `act` is for the camp of that frame. Every
+camp receives every frame, camp 0 first, and must answer before the next frame.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import os
 import sys
 from typing import Any
 
-CRYSTAL = 24
-"""Type of the organ that decides the game."""
+TOWER, CRYSTAL = 21, 24
+"""Types of organs; the crystal decides the game."""
 HEADS_1V1 = (12, 16, 16, 16, 16, 8)
 HEADS_3V3 = (13, 25, 42, 42, 39)
 FLOOR = 1e-4
@@ -70,7 +72,7 @@ class Camps1v1(Camps):
         self.library.Init(os.path.join(os.path.dirname(hok.hok1v1.__file__), "config.dat"))
         self.first: dict[str, int] = {}
 
-    def open(self, addresses: list[str], eval_mode: bool) -> None:
+    def open(self, addresses: list[str], eval_mode: bool, masks: bool) -> None:
         self.library.Reset(eval_mode, list(self.games.values()))
         self.first = {}
         self.listen(addresses)
@@ -128,8 +130,10 @@ class Camps3v3(Camps):
         super().__init__(lib3v3.Interface(), lib3v3.ReturnCode)
         self.library.Init(interface_default_config)
         update_reward_config(self.library, None)
+        self.masks = True
 
-    def open(self, addresses: list[str], eval_mode: bool) -> None:
+    def open(self, addresses: list[str], eval_mode: bool, masks: bool) -> None:
+        self.masks = masks
         self.library.Reset(list(self.games.values()))
         self.library.SetEvalMode(eval_mode)
         self.listen(addresses)
@@ -146,12 +150,26 @@ class Camps3v3(Camps):
             {"observation": [float(one) for one in hero.feature], "reward": float(hero.reward)}
             for hero in data.feature_process
         ]
-        if code == int(self.codes.FEATURE_PROCESS_SUCCESS) or data.frame_state.gameover:
+        decides = code == int(self.codes.FEATURE_PROCESS_SUCCESS)
+        if decides and self.masks and not data.frame_state.gameover:
+            for hero, legal in zip(heroes, self.legal(game, len(heroes))):  # noqa: B905 - not in Python 3.9
+                hero["legal"] = legal
+        if decides or data.frame_state.gameover:
             return described(data.frame_state, heroes)
         if code != int(self.codes.FEATURE_PROCESS_SEND_CACHED):
             raise RuntimeError(f"FeatureProcess answered {code}")
         self.library.SendResp(address, game, answer)
         return None
+
+    def legal(self, game: str, heroes: int) -> list[list[int]]:
+        """What is legal, head after head. The library tells it with the result of an action, so it gets one that is
+        never sent: every option with the same probability."""
+        even = tuple((1.0 / size,) * size for size in HEADS_3V3)
+        code, _ = self.library.ResultProcess((((*even, (0.0,)),) * heroes,), game)
+        if code != int(self.codes.PROCESS_ACTION_SUCCESS):
+            raise RuntimeError(f"ResultProcess answered {code}; the option masks=false does without it")
+        results = self.library.GetGameData(game).result_process
+        return [[int(flag) for head in hero.legal_action for flag in head] for hero in results]
 
     def act(self, address: str, actions: list[list[int]]) -> None:
         heroes = []
@@ -175,7 +193,17 @@ def described(frame: Any, heroes: list[dict[str, Any]]) -> dict[str, Any]:
         "over": bool(frame.gameover),
         "heroes": heroes,
         "lost_camp": int(fallen[0]) if fallen else None,
+        "state": [camp_state(frame, camp) for camp in (1, 2)],
     }
+
+
+def camp_state(frame: Any, camp: int) -> list[float]:
+    organs = [organ for organ in frame.organ_list if organ.camp == camp]
+    numbers = [float(sum(max(organ.hp, 0) for organ in organs if organ.type == kind)) for kind in (TOWER, CRYSTAL)]
+    for hero in frame.hero_list:
+        if hero.camp == camp:
+            numbers += [float(one) for one in (hero.moneyCnt, hero.killCnt, hero.deadCnt, hero.totalHurtToHero)]
+    return numbers
 
 
 class Bridge:
@@ -189,7 +217,7 @@ class Bridge:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["type"] == "open":
             self.addresses, self.turn = request["addresses"], 0
-            self.camps.open(self.addresses, request["eval"])
+            self.camps.open(self.addresses, request["eval"], request["masks"])
             return {"open": True}
         if request["type"] == "act":
             self.camps.act(self.addresses[self.deciding], request["actions"])

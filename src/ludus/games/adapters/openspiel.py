@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from open_spiel.python.observation import INFO_STATE_OBS_TYPE, make_observation
 
 from ludus.data.game_tree import CHANCE, OVER, TreeState
-from ludus.data.specs import ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
+from ludus.data.specs import CRITIC_PREFIX, ActionSpec, Choice, GameSpec, ObservationSpec, Part, Planes, Vector
 from ludus.data.trees import IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.game import Actions, Bot, GameBatch
@@ -27,6 +27,9 @@ from ludus.games.tables import ArrayTables
 MOST_ACTIONS = 2**15
 MOST_NUMBERS = 2**20
 """Largest observation: four megabytes for every seat of every table."""
+
+STATE = f"{CRITIC_PREFIX}state"
+"""The array that only critics see."""
 
 PARTNERS = ("bridge", "euchre", "spades", "tiny_bridge_4p")
 """Games whose seats win and lose in pairs; OpenSpiel does not say so."""
@@ -50,6 +53,9 @@ class OpenSpiel:
     every seat for itself."""
     max_length: int | None = None
     """Steps after which an episode is cut off; default: the game's own limit. A lower limit excludes the tree."""
+    critic_state: bool = False
+    """Show critics (`model.central_critic`) what all seats see together, in the order of the seats; for games of hidden
+    information."""
     largest_tree: int = 300_000
     """Most histories of a game tree that is offered for exact computations."""
 
@@ -60,7 +66,7 @@ class OpenSpiel:
         return GameSpec.symmetric(
             name=self.name,
             num_seats=game.num_players(),
-            observation=ObservationSpec(parts={self._seen.name: self._seen.part}),
+            observation=self._seen.spec,
             action=ActionSpec(heads={"move": Choice(num=game.num_distinct_actions())}),
             max_length=min(limits),
             teams=self._teams(),
@@ -123,8 +129,10 @@ class OpenSpiel:
             other = next((name for name, there in has.items() if there), None)
             hint = f"; use observation={other!r}" if other else ", so that a network has nothing to look at"
             raise ValueError(f"{self.name} has no {wanted} tensor{hint}")
-        seen = TensorReader(self._game, wanted)
-        if seen.size > MOST_NUMBERS:
+        if self.critic_state and kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION:
+            raise ValueError(f"critic_state: {self.name} has no hidden information, so every seat sees the whole state")
+        seen = TensorReader(self._game, wanted, self.critic_state)
+        if seen.size * (1 + self.critic_state * self._game.num_players()) > MOST_NUMBERS:
             raise ValueError(f"{self.name}: an observation of {seen.size:,} numbers is too large")
         return seen
 
@@ -146,7 +154,7 @@ class OpenSpielTables(ArrayTables):
     def __init__(self, spec: GameSpec, seen: TensorReader, num_tables: int, *, searchable: bool) -> None:
         super().__init__(spec, num_tables)
         self._game = seen.game
-        self._seen = TensorReader(seen.game, seen.name)  # with a tensor of its own
+        self._seen = TensorReader(seen.game, seen.name, seen.with_state)  # with a tensor of its own
         self._tensor = self._seen.tensor.reshape(seen.shape)
         self._pays_late = seen.game.get_type().reward_model == pyspiel.GameType.RewardModel.TERMINAL
         self._states: list[Any] = [None] * num_tables
@@ -157,6 +165,7 @@ class OpenSpielTables(ArrayTables):
         seats, tables = range(spec.num_seats), range(num_tables)
         observation, legal = self.view.observation[0][seen.name], self.view.legal[0]["move"]
         self._shown = [[observation[table, seat] for seat in seats] for table in tables]
+        self._state_shown = self.view.observation[0].get(STATE)
         self._legal = [[legal[table, seat] for seat in seats] for table in tables]
         if searchable:
             self.tree_state = self._tree_state  # with this, and only then, it is a `HasTrees`
@@ -211,6 +220,8 @@ class OpenSpielTables(ArrayTables):
         while player == _CHANCE:
             state.apply_action(_drawn(state.chance_outcomes(), self._random[table].random()))
             player = state.current_player()
+        if self._state_shown is not None and not state.is_terminal():
+            self._state_shown[table] = self._seen.state(state)
         if player >= 0:
             self._show(table, state, player)
         elif player == _SIMULTANEOUS:
@@ -296,10 +307,12 @@ class OpenSpielState:
 class TensorReader:
     """Reads observations of a game. OpenSpiel writes the tensor in place."""
 
-    def __init__(self, game: Any, name: Literal["information", "observation"]) -> None:
+    def __init__(self, game: Any, name: Literal["information", "observation"], with_state: bool = False) -> None:
         kind = game.get_type()
         self.game = game
         self.name = name
+        self.with_state = with_state
+        """Critics see the tensors of all seats."""
         if name == "information":
             observer = make_observation(game, INFO_STATE_OBS_TYPE)
             shape = game.information_state_tensor_shape()
@@ -316,17 +329,32 @@ class TensorReader:
         self.keyed_by_history = not hides
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TensorReader, (self.game, self.name)
+        return TensorReader, (self.game, self.name, self.with_state)
 
     @property
-    def part(self) -> Part:
-        if len(self.shape) == 3:
-            return Planes(channels=self.shape[0], height=self.shape[1], width=self.shape[2])
-        return Vector(size=self.size)
+    def spec(self) -> ObservationSpec:
+        first, *plane = self.shape
+        seats = self.game.num_players()
+        own: Part = Vector(size=first)
+        whole: Part = Vector(size=seats * first)
+        if plane:
+            own = Planes(channels=first, height=plane[0], width=plane[1])
+            whole = replace(own, channels=seats * first)
+        critic = {STATE.removeprefix(CRITIC_PREFIX): whole} if self.with_state else {}
+        return ObservationSpec(parts={self.name: own}, critic=critic, common=tuple(critic))
 
     def of(self, state: Any, seat: int) -> Tree:
         self.look(state, seat)
-        return {self.name: self.tensor.reshape(self.shape).copy()}
+        own = {self.name: self.tensor.reshape(self.shape).copy()}
+        return own | {STATE: self.state(state)} if self.with_state else own
+
+    def state(self, state: Any) -> NDArray[np.float32]:
+        """The tensors of all seats, one after the other; whatever is hidden from one seat is in that of another."""
+        rows = []
+        for seat in range(self.game.num_players()):
+            self.look(state, seat)
+            rows.append(self.tensor.reshape(self.shape).copy())
+        return np.concatenate(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

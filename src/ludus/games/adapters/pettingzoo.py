@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import ActionSpec, GameSpec, ObservationSpec, SeatKind
-from ludus.data.trees import Array, IntArray
+from ludus.data.specs import CRITIC_PREFIX, ActionSpec, GameSpec, ObservationSpec, SeatKind
+from ludus.data.trees import Array, IntArray, Tree, allocate
 from ludus.games.adapters.gymnasium_spaces import ActionCodec, Leaf, observation_leaves, observation_spec
 from ludus.games.adapters.pettingzoo_library import (
     HIDDEN_INFORMATION,
@@ -26,6 +26,7 @@ from ludus.games.adapters.pettingzoo_library import (
     group_name,
     make_env,
     quiet,
+    state_space,
     team_of_each,
 )
 from ludus.games.game import Action, Actions, GameBatch, Observation, Seat, TableView, Turn
@@ -35,6 +36,9 @@ from ludus.games.tables import ArrayTables, GameDefaults
 
 MASK = "action_mask"
 """Key of the mask of legal moves, in the observation or in the info."""
+
+MOST_STATE = 2**20
+"""Largest state that critics are shown: four megabytes for every seat of every table."""
 
 NOBODY = -1
 ALL = slice(None)
@@ -60,11 +64,17 @@ class PettingZoo(GameDefaults):
     """Whether the teams' totals add up to zero; default: as known for the game, else no."""
     max_length: int | None = None
     """Steps after which an episode is cut off; default: the environment's own `max_cycles`."""
+    critic_state: bool = False
+    """Show the environment's `state()` to critics (`model.central_critic`). Off by default: reading it takes time, and
+    in some environments it is a large picture."""
+    critic_observations: bool = False
+    """Show critics the observations of all other agents: first those of the same kind from the next seat on, so that
+    critics of alike agents see alike, then the others in order; zeros for agents that are not there."""
 
     @cached_property
     def spec(self) -> GameSpec:
         env = self._make()
-        kinds, kind_of_seat = _kinds(self._forms(env))
+        kinds, kind_of_seat = _kinds(self._agents(env))
         zero_sum = base_name(self.env_name) in ZERO_SUM if self.zero_sum is None else self.zero_sum
         spec = GameSpec(
             name=self.env_name,
@@ -80,7 +90,7 @@ class PettingZoo(GameDefaults):
 
     def tables(self, num_tables: int) -> GameBatch:
         envs = [self._make() for _ in range(num_tables)]
-        agents = Agents(self._forms(envs[0]))
+        agents = self._agents(envs[0])
         if isinstance(envs[0], ParallelEnv):
             return LiftedBatch(self.spec, [ParallelTable(self.spec, env, agents) for env in envs])
         return TurnTables(self.spec, envs, agents)
@@ -97,8 +107,8 @@ class PettingZoo(GameDefaults):
         close_env(env)
         return {"render_mode": "rgb_array"} if able else {}
 
-    def _forms(self, env: Any) -> dict[str, AgentForm]:
-        """The form of each agent. Only a reset shows whether masks come in the info."""
+    def _agents(self, env: Any) -> Agents:
+        """The agents with their forms. Only a reset shows whether masks come in the info."""
         with quiet():
             started = env.reset(seed=0)
             infos = started[1] if isinstance(env, ParallelEnv) else env.infos
@@ -110,7 +120,8 @@ class PettingZoo(GameDefaults):
                 alike = (form for form, known in made if known == spaces)
                 forms[agent] = next(alike, None) or AgentForm.of(env, agent, in_info, self.bins)
                 made.append((forms[agent], spaces))
-            return forms
+            state = _state_leaves(env, self.env_name) if self.critic_state else ()
+            return Agents(forms, state, others=self.critic_observations)
 
     def _limit(self, env: Any) -> int:
         own = getattr(env.unwrapped, "max_cycles", None)
@@ -120,9 +131,10 @@ class PettingZoo(GameDefaults):
         return min(limits, default=DEFAULT_MAX_LENGTH)
 
 
-def _kinds(forms: Mapping[str, AgentForm]) -> tuple[tuple[SeatKind, ...], tuple[int, ...]]:
+def _kinds(all_agents: Agents) -> tuple[tuple[SeatKind, ...], tuple[int, ...]]:
     """One kind for all agents of the same specs, and the kind of each agent."""
-    agents, shapes = list(forms), [(form.observation_spec, form.action_spec) for form in forms.values()]
+    agents, forms = all_agents.names, all_agents.forms
+    shapes = [(all_agents.observation_spec(seat), form.action_spec) for seat, form in enumerate(forms)]
     alike = [shapes.index(shape) for shape in shapes]
     first = sorted(set(alike))
     names = ["player"] if len(first) == 1 else [group_name(agents[place]) for place in first]
@@ -133,6 +145,19 @@ def _kinds(forms: Mapping[str, AgentForm]) -> tuple[tuple[SeatKind, ...], tuple[
         for name, place in zip(names, first, strict=True)
     ]
     return tuple(kinds), tuple(first.index(place) for place in alike)
+
+
+def _state_leaves(env: Any, name: str) -> tuple[Leaf, ...]:
+    """The parts of the environment's state, for critics."""
+    leaves = observation_leaves(state_space(env, name))
+    size = sum(array.size for leaf in leaves for array in _nothing(leaf).values())
+    if size > MOST_STATE:
+        raise GameError(f"critic_state: the state of {name} has {size:,} numbers; the limit is {MOST_STATE:,}")
+    return tuple(replace(leaf, name="_".join(("state", *map(str, leaf.path)))) for leaf in leaves)
+
+
+def _nothing(leaf: Leaf) -> Tree:
+    return allocate(leaf.part.arrays(leaf.name), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,13 +214,79 @@ class AgentForm:
         return self.codec.decode({name: np.array([[number]]) for name, number in chosen.items()})[0]
 
 
-class Agents:
-    """The agents of an environment: names, forms and seats."""
+def _named(form: AgentForm, observation: Observation) -> dict[str, Array]:
+    return dict(observation) if isinstance(observation, Mapping) else {form.leaves[0].name: observation}
 
-    def __init__(self, forms: Mapping[str, AgentForm]) -> None:
+
+class Agents:
+    """The agents of an environment: names, forms, seats, and what their critics see of the environment."""
+
+    def __init__(self, forms: Mapping[str, AgentForm], state: tuple[Leaf, ...] = (), *, others: bool = False) -> None:
         self.names = tuple(forms)
         self.forms = tuple(forms.values())
         self.seats = {name: seat for seat, name in enumerate(forms)}
+        self.with_critic = bool(state) or others
+        self._state = state
+        self._others = [self._in_turn(seat) if others else () for seat in range(len(forms))]
+        """Per seat, the others whose observations its critic sees."""
+
+    def _in_turn(self, seat: Seat) -> tuple[Seat, ...]:
+        """All other seats: those of the same form from the next one on, then the others in order."""
+        number = len(self.forms)
+        following = [(seat + step) % number for step in range(1, number)]
+        alike = [other for other in following if self.forms[other] is self.forms[seat]]
+        return (*alike, *sorted(set(following) - set(alike)))
+
+    def observation_spec(self, seat: Seat) -> ObservationSpec:
+        own = self.forms[seat].observation_spec
+        state = {leaf.name: leaf.part for leaf in self._state}
+        others = {name: leaf.part for name, leaf, _ in self._parts_of_others(seat)}
+        return replace(own, critic={**state, **others}, common=tuple(state))
+
+    def observe_all(self, env: Any, observations: Mapping[str, Any]) -> dict[str, Observation]:
+        """The observations of these agents in arrays, with what critics see of the environment as it is now."""
+        own = {agent: self.observe(agent, observation) for agent, observation in observations.items()}
+        return own if not self.with_critic else self._with_critic(env, own, own)
+
+    def observe_one(self, env: Any, agent: str, observation: Any) -> Observation:
+        """The same for the agent whose turn it is."""
+        own = {agent: self.observe(agent, observation)}
+        if not self.with_critic:
+            return own[agent]
+        there = env.agents if any(self._others) else ()
+        present = {other: self.observe(other, env.observe(other)) for other in there}
+        return self._with_critic(env, own, present)[agent]
+
+    def at_end(self, env: Any, left: Mapping[Seat, Observation], last: Mapping[str, Any]) -> dict[Seat, Observation]:
+        """The last observations of agents that have left before; their critics see the end of the episode."""
+        if not self.with_critic or not left:
+            return dict(left)
+        present = {agent: self.observe(agent, observation) for agent, observation in last.items()}
+        own = {self.names[seat]: observation for seat, observation in left.items()}
+        return {self.seats[agent]: seen for agent, seen in self._with_critic(env, own, present).items()}
+
+    def _with_critic(
+        self, env: Any, own: Mapping[str, Observation], present: Mapping[str, Observation]
+    ) -> dict[str, Observation]:
+        """`own` with the state, and with the observations of the agents that are present."""
+        raw = env.state() if self._state else None  # once for all agents
+        state = {CRITIC_PREFIX + leaf.name: leaf.read(raw) for leaf in self._state}
+        seen: dict[str, Observation] = {}
+        for agent, observation in own.items():
+            parts = _named(self.forms[self.seat(agent)], observation)
+            for name, leaf, other in self._parts_of_others(self.seat(agent)):
+                there = present.get(self.names[other])
+                shown = _nothing(leaf) if there is None else _named(self.forms[other], there)
+                parts[CRITIC_PREFIX + name] = shown[leaf.name]
+            seen[agent] = {**parts, **state}
+        return seen
+
+    def _parts_of_others(self, seat: Seat) -> Iterator[tuple[str, Leaf, Seat]]:
+        """The name of each part that the critic of a seat sees of another one: `other1`, or `other1_NAME`."""
+        for number, other in enumerate(self._others[seat], start=1):
+            leaves = self.forms[other].leaves
+            for leaf in leaves:
+                yield f"other{number}" if len(leaves) == 1 else f"other{number}_{leaf.name}", leaf, other
 
     def seat(self, agent: str) -> int:
         try:
@@ -206,10 +297,6 @@ class Agents:
 
     def observe(self, agent: str, observation: Any) -> Observation:
         return self.forms[self.seat(agent)].observe(observation)
-
-    def keep(self, agent: str, observation: Any) -> Observation:
-        """A copy of the last observation of an agent, for tables that are cut off later."""
-        return deepcopy(self.observe(agent, observation))
 
 
 class ParallelTable:
@@ -229,7 +316,8 @@ class ParallelTable:
         self._steps = 0
         self._left = {}
         observations, infos = self._env.reset(seed=small(seed))
-        return self._turn(observations, infos, {}, self._env.agents)
+        seen = self._agents.observe_all(self._env, observations)
+        return self._turn(observations, seen, infos, {}, self._env.agents)
 
     def step(self, actions: Mapping[int, Action]) -> Turn:
         agents = self._agents
@@ -239,13 +327,14 @@ class ParallelTable:
         # Some environments keep truncated agents in their list.
         here = [agent for agent in self._env.agents if not (terminations.get(agent) or truncations.get(agent))]
         reward = {agents.seat(agent): paid for agent, paid in rewards.items()}
+        seen = agents.observe_all(self._env, observations)
         for agent in observations.keys() - set(here):
-            self._left[agents.seat(agent)] = agents.keep(agent, observations[agent])
+            self._left[agents.seat(agent)] = deepcopy(seen[agent])
         if not here:
             if any(cut and not terminations.get(agent) for agent, cut in truncations.items()):
-                return Turn(observations=self._left, reward=reward, truncated=True)
+                return Turn(observations=self._at_end(observations), reward=reward, truncated=True)
             return Turn(observations={}, reward=reward, over=True)
-        return self._turn(observations, infos, reward, here)
+        return self._turn(observations, seen, infos, reward, here)
 
     def close(self) -> None:
         close_env(self._env)
@@ -253,9 +342,15 @@ class ParallelTable:
     def _render(self, seat: int | None) -> NDArray[np.uint8]:
         return np.asarray(self._env.render(), np.uint8)
 
+    def _at_end(self, observations: Mapping[str, Any]) -> dict[Seat, Observation]:
+        """Last observations of the agents that have left; critics of those that left before see the end, too."""
+        before = {seat: seen for seat, seen in self._left.items() if self._agents.names[seat] not in observations}
+        return {**self._left, **self._agents.at_end(self._env, before, observations)}
+
     def _turn(
         self,
         observations: Mapping[str, Any],
+        observed: Mapping[str, Observation],
         infos: Mapping[str, Mapping[str, Any]],
         reward: Mapping[int, float],
         here: Iterable[str],
@@ -265,12 +360,12 @@ class ParallelTable:
         for agent in here:
             seat = self._agents.seat(agent)
             form, observation = self._agents.forms[seat], observations[agent]
-            seen[seat] = form.observe(observation)
+            seen[seat] = observed[agent]
             mask = form.mask(observation, infos.get(agent, {})) if form.masked else None
             if mask is not None:
                 legal[seat] = mask
         if self._steps >= self.spec.max_length:
-            return Turn(observations={**self._left, **seen}, reward=reward, truncated=True)
+            return Turn(observations={**self._at_end(observations), **seen}, reward=reward, truncated=True)
         return Turn(observations=seen, legal=legal, reward=reward)
 
 
@@ -375,7 +470,9 @@ class TurnTables(ArrayTables):
             views, notes = seen, infos
             if rows is not ALL:
                 views, notes = [seen[row] for row in rows], [infos[row] for row in rows]
-            if not group.write(tables[rows], self._column_of_seat[seats[rows]], views, notes):
+            # What critics see is written row by row.
+            columns = self._column_of_seat[seats[rows]]
+            if self._agents.with_critic or not group.write(tables[rows], columns, views, notes):
                 self._write_each(group.form, tables[rows], seats[rows], views, notes)
         self._seat[tables] = seats
         self.view.to_act[tables, seats] = True
@@ -386,7 +483,7 @@ class TurnTables(ArrayTables):
         """Write row by row, so that an error names its table and seat."""
         for table, seat, observation, info in zip(tables, seats, seen, infos, strict=True):
             row = self._rows[table][seat]
-            row.write_observation(form.observe(observation))
+            row.write_observation(self._agents.observe_one(self._envs[table], self._agents.names[seat], observation))
             row.write_legal(form.mask(observation, info) if form.masked else None)
 
     def _by_group(self, seats: IntArray) -> Iterator[tuple[_Group, Any]]:
@@ -411,7 +508,8 @@ class TurnTables(ArrayTables):
                 return False
             observation, paid, *_ = env.last()
             self._pay(table, agent, paid)
-            self._left[table][self._agents.seat(agent)] = self._agents.keep(agent, observation)
+            seen = self._agents.observe_one(env, agent, observation)
+            self._left[table][self._agents.seat(agent)] = deepcopy(seen)
             env.step(None)
             agent = env.agent_selection
         return True
@@ -422,9 +520,10 @@ class TurnTables(ArrayTables):
             if agent in env.agents or self._agents.seat(agent) not in self._left[table]:
                 self._pay(table, agent, paid)  # the others were paid when they left
         if cut:
-            here = {self._agents.seat(agent): agent for agent in env.agents}
-            seen = {seat: self._agents.observe(agent, env.observe(agent)) for seat, agent in here.items()}
-            for seat, observation in {**self._left[table], **seen}.items():
+            last = {agent: env.observe(agent) for agent in env.agents}
+            seen = self._agents.at_end(env, self._left[table], last)
+            seen |= {self._agents.seat(agent): one for agent, one in self._agents.observe_all(env, last).items()}
+            for seat, observation in seen.items():
                 self._rows[table][seat].write_observation(observation)
         total = self._total[table]
         view.score[table] = [sum(total[seat] for seat in seats) / len(seats) for seats in spec.seats_of_team]

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+import numpy as np
+
 from ludus.data.addresses import load_address
 from ludus.games.seat_rows import GameError, nearest
 from ludus.system.machine import install_command
@@ -26,6 +28,7 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 
 try:
+    from gymnasium.spaces import Box
     from pettingzoo.utils.conversions import (
         aec_to_parallel,
         aec_to_parallel_wrapper,
@@ -39,7 +42,7 @@ except ModuleNotFoundError as error:  # reached by a recipe; addresses are refus
         f"{error.name!r} is not installed; {install_command('pettingzoo')} adds it", name=error.name
     ) from None
 
-__all__ = ["ParallelEnv", "close_env", "make_env", "quiet"]
+__all__ = ["ParallelEnv", "close_env", "make_env", "quiet", "state_space"]
 
 Api = Literal["auto", "aec", "parallel"]
 
@@ -80,6 +83,16 @@ def make_env(name: str, api: Api, options: Mapping[str, Any]) -> Any:
                 raise ValueError(f"{name} has real turns, so it cannot be played in parallel; use api='aec'")
             env = aec_to_parallel(env)
         return _bare(env)
+
+
+def state_space(env: Any, name: str) -> Any:
+    """The space of `state()` of an environment that has been reset."""
+    try:
+        state = np.asarray(env.state())
+    except (AttributeError, NotImplementedError) as error:
+        raise GameError(f"critic_state: {name} cannot tell its state(): {error or type(error).__name__}") from None
+    space = getattr(env, "state_space", None)
+    return Box(-np.inf, np.inf, state.shape, state.dtype.type) if space is None else space
 
 
 def close_env(env: Any) -> None:

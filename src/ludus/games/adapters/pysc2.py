@@ -33,11 +33,13 @@ Build = Literal["random", "rush", "timing", "power", "macro", "air"]
 INSTALL = install_command("sc2")
 
 Interface = Literal["features", "raw"]
+Inputs = Literal["basic", "published"]
 
 UNMARKED = {"function", "delay", "unit_tags"}
 """Heads that cannot mark a computer player, because they count for no-op or pick several units."""
 UNIT_X, UNIT_Y = 7, 8
-"""Columns of the list of units with their position, as shares of the side of the map or screen."""
+EFFECT_X, EFFECT_Y = 5, 6
+"""Columns of the lists of units and effects with their position, as shares of the side of the map or screen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +123,11 @@ class PySC2(GameDefaults):
         "height_map", "visibility_map", "creep", "camera", "player_relative", "selected", "alerts", "pathable",
         "buildable",
     )  # fmt: skip
+    inputs: Inputs = "basic"
+    """What a seat sees besides layers: some scalars and units, or all that AlphaStar's publication names, with the raw
+    interface only."""
+    opponent_view: bool = False
+    """Show critics the other seat's observation and both scores, in games for two."""
     max_units: int = 0
     """Rows of the list of units, those on the screen or, with the raw interface, all; 0: no list."""
     max_selected: int = 16
@@ -163,6 +170,10 @@ class PySC2(GameDefaults):
             raise GameError("the interface 'features' needs a screen and a minimap; give both a size")
         if bool(self.screen) != bool(self.minimap):
             raise GameError(f"screen is {self.screen} and minimap {self.minimap}: give both a size, or neither")
+        if self.inputs not in get_args(Inputs):
+            raise GameError(f"inputs must be {' or '.join(get_args(Inputs))}, got {self.inputs!r}")
+        if self.inputs == "published" and self.interface != "raw":
+            raise GameError(f"inputs='published' needs interface='raw', got {self.interface!r}")
         if self.interface == "raw" and not self.max_units:
             raise GameError("the interface 'raw' names units in a list: set max_units, such as 256")
 
@@ -174,6 +185,11 @@ class PySC2(GameDefaults):
     def tables(self, num_tables: int) -> GameBatch:
         tables: GameBatch = _part("pysc2_tables").SC2Tables(self, num_tables)
         return tables
+
+    @property
+    def strategy_groups(self) -> dict[str, int]:
+        """The groups of facts of a strategy, for `WithStrategies.groups`: units, effects and upgrades."""
+        return dict(_part("pysc2_history").FACTS)
 
     def bots(self) -> Mapping[str, Bot]:
         bots: dict[str, Bot] = {"random": RandomBot()}

@@ -45,9 +45,19 @@ def _importable() -> Iterator[None]:
 with _importable():
     from pysc2 import maps, run_configs
     from pysc2.env import mock_sc2_env, sc2_env
-    from pysc2.lib import actions, features, protocol, remote_controller, sc_process, static_data
+    from pysc2.lib import (
+        actions,
+        buffs,
+        features,
+        protocol,
+        remote_controller,
+        sc_process,
+        static_data,
+        units,
+        upgrades,
+    )  # fmt: skip
     from pysc2.run_configs import platforms
-    from s2clientprotocol import sc2api_pb2 as messages
+    from s2clientprotocol import query_pb2 as queries, sc2api_pb2 as messages
 
 # PySC2 reads its settings from the command line, which belongs to another program here.
 if not flags.FLAGS.is_parsed():
@@ -56,8 +66,8 @@ if not flags.FLAGS.is_parsed():
 logging.set_verbosity(logging.FATAL)
 
 __all__ = [
-    "actions", "features", "flags", "messages", "mock_sc2_env", "protocol", "remote_controller", "run_configs",
-    "sc2_env", "sc_process", "static_data",
+    "actions", "buffs", "features", "flags", "messages", "mock_sc2_env", "protocol", "queries", "remote_controller",
+    "run_configs", "sc2_env", "sc_process", "static_data", "units", "upgrades",
 ]  # fmt: skip
 
 OUTPUT = "output.txt"

@@ -1,4 +1,4 @@
-"""Codecs between PySC2 and our specs: `ObservationCodec` (layers, scalars, units) and `FunctionCodec` (actions)."""
+"""PySC2's observations as the parts of our specs: layers, scalars, units, effects, and what a seat remembers."""
 
 from __future__ import annotations
 
@@ -9,44 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ludus.data.specs import ActionSpec, Choice, Entities, Head, Part, Planes, Point, Pointer, Vector, When, length_name
-from ludus.data.trees import Array
+from ludus.data.specs import CRITIC_PREFIX, Entities, Part, Planes, Vector, length_name
+from ludus.data.trees import Array, Tree
 from ludus.games.adapters.pysc2 import PySC2
+from ludus.games.adapters.pysc2_actions import FUNCTION, OWN, UNITS, FunctionCodec, Unit
+from ludus.games.adapters.pysc2_history import NUM_TYPES, UNIT_TYPES, UPGRADES, History, type_codes
 from ludus.games.adapters.pysc2_library import actions, features, find_map, static_data
 from ludus.games.seat_rows import GameError, nearest
 
 FEW = 8
 """A category with at most this many values has a plane per value, else a plane per bit."""
 
-VOCABULARIES = {"unit_type": sorted(static_data.UNIT_TYPES), "buffs": sorted(static_data.BUFFS)}
+VOCABULARIES = {"unit_type": UNIT_TYPES, "buffs": sorted(static_data.BUFFS)}
 """Layers with sparse numbers -> the known numbers in order."""
-
-FUNCTION, DELAY, UNITS = "function", "delay", "units"
-NO_OP = 0
-"""The option of the head `function`, and PySC2's number."""
-
-_COUNTED = {
-    "select_unit_id": ("multi_select",),
-    "build_queue_id": ("build_queue", "production_queue"),
-    "unload_id": ("cargo",),
-}
-"""Arguments that name a row of a list on the screen -> the lists; only existing rows are legal."""
-_ORDER = (
-    "queued", "control_group_act", "control_group_id", "select_point_act", "select_add", "select_worker",
-    "select_unit_act", "select_unit_id", "build_queue_id", "unload_id", "screen", "screen2", "minimap", "unit_tags",
-    "target_unit_tag", "world",
-)  # fmt: skip
-"""Arguments in the order in which they are decided."""
-
-OWN = 1
-"""PySC2's alliance of a seat's own units."""
-
-Unit = features.FeatureUnit
-
-UNIT_TYPES = VOCABULARIES["unit_type"]
-NUM_TYPES = len(UNIT_TYPES) + 1
-"""Type 0 is for types that PySC2 does not know."""
-UPGRADES = sorted(static_data.UPGRADES)
 
 _SHARES = {
     "health_ratio": 255, "shield_ratio": 255, "energy_ratio": 255, "health": 500, "shield": 500, "energy": 200,
@@ -66,11 +41,32 @@ _CLOAKS = np.array([1, 2])
 UNIT_FEATURES = 1 + len(_ALLIANCES) + len(_CLOAKS) + 2 + len(_SHARES)
 """The type, the alliance, the cloak, x, y, and the shares."""
 
+_ORDERS = [Unit.order_id_0, Unit.order_id_1, Unit.order_id_2, Unit.order_id_3]
+_BUFFS = [Unit.buff_id_0, Unit.buff_id_1]
+_FURTHER_SHARES = {"order_progress_1": 100, "buff_duration_remain": 500, "buff_duration_max": 500}
+_NUM_ORDERS = 1 + max(actions.RAW_ABILITY_ID_TO_FUNC_ID.values())
+_BUFF_CODES = np.array(VOCABULARIES["buffs"])
+UNIT_CATEGORIES = (_NUM_ORDERS,) * len(_ORDERS) + (len(_BUFF_CODES) + 1,) * len(_BUFFS) + (NUM_TYPES,)
+"""Number of values of each order (a raw function), each buff, and the add-on of a unit."""
+
+EFFECTS = "effects"
+MAX_EFFECTS = 32
+_NUM_EFFECTS = len(features.Effects)
+_EFFECT_FEATURES = 1 + len(_ALLIANCES) + 3
+"""The type, the alliance, x, y and the radius."""
+
+MAX_DELAY = 128
+"""Longest delay since the last decision that is told apart, if decisions do not choose theirs."""
+_TIME_WAVES = 32
+"""Pairs of waves of the encoding of the time, with periods up to 10,000 game steps."""
+
 _RACES = np.arange(1, 5)
 _LOOPS = 16 * 600
 """Ten minutes of the game's own time."""
 SCALARS = len(features.Player) - 1 + 1 + 2 * len(_RACES)
 """The player's numbers (logarithms), the time, and both sides' races."""
+
+Effect = features.EffectPos
 
 _RANK = np.array([4, 0, 2, 3, 1])
 """By alliance: priority of units when there are too many."""
@@ -94,18 +90,40 @@ class ObservationCodec:
             if size and chosen:
                 layers = self._layers[name] = Layers(known, chosen, f"the {name}")
                 self.parts[name] = Planes(channels=len(layers.names), height=size, width=size, dtype="uint8")
-        self.parts["scalars"] = Vector(size=SCALARS)
-        if self._upgrades:
-            self.parts["upgrades"] = Vector(size=len(UPGRADES), dtype="bool")
+        self._published = source.inputs == "published"
+        if self._published:
+            self.parts |= _published_vectors(len(FunctionCodec(source).functions), source.max_delay or MAX_DELAY)
+        else:
+            self.parts["scalars"] = Vector(size=SCALARS)
+            if self._upgrades:
+                self.parts["upgrades"] = Vector(size=len(UPGRADES), dtype="bool")
         if source.max_units:
-            self.parts[UNITS] = Entities(maximum=source.max_units, features=UNIT_FEATURES, types=NUM_TYPES)
+            further = len(_FURTHER_SHARES) + len(UNIT_CATEGORIES) if self._published else 0
+            self.parts[UNITS] = Entities(
+                maximum=source.max_units,
+                features=UNIT_FEATURES + further,
+                types=NUM_TYPES,
+                categories=UNIT_CATEGORIES if self._published else (),
+            )
+        if self._published:
+            self.parts[EFFECTS] = Entities(maximum=MAX_EFFECTS, features=_EFFECT_FEATURES, types=_NUM_EFFECTS)
+        self.critic: dict[str, Part] = {}
+        """What only a critic sees: the other seat's observation, and both seats' scores."""
+        if source.opponent_view:
+            self.critic = {**self.parts, SCORES: Vector(size=2 * len(features.ScoreCumulative))}
 
-    def write(self, rows: Mapping[str, Array], observation: Any) -> SeenUnits:
+    def write(self, rows: Mapping[str, Array], observation: Any, history: History | None = None) -> SeenUnits:
+        """Write all parts but the available actions and the critic's. Published inputs need a `history`."""
         for name, layers in self._layers.items():
             layers.write(observation[f"feature_{name}"], rows[name])
-        rows["scalars"][:] = scalars(observation)
-        if self._upgrades:
-            rows["upgrades"][:] = np.isin(UPGRADES, observation["upgrades"])
+        if self._published:
+            assert history is not None
+            _write_published(rows, observation, history)
+            write_effects(rows, observation["raw_effects"], self._place_scale)
+        else:
+            rows["scalars"][:] = scalars(observation)
+            if self._upgrades:
+                rows["upgrades"][:] = np.isin(UPGRADES, observation["upgrades"])
         if not self._max_units:
             return NOTHING_SEEN
         units = np.asarray(observation[self._units], np.int64).reshape(-1, len(Unit))
@@ -115,6 +133,78 @@ class ObservationCodec:
         rows[UNITS][:] = 0
         write_units(rows[UNITS][: len(units)], units, self._place_scale)
         return seen
+
+    def write_available(self, rows: Mapping[str, Array], legal: Mapping[str, Array]) -> None:
+        """Show the legal functions as the available actions, where inputs are the published ones."""
+        if self._published:
+            rows["available_actions"][:] = legal[FUNCTION]
+
+    def write_critic(self, rows: Mapping[str, Array], observation: Any, other: tuple[Tree, Any] | None) -> None:
+        """Show the critic the `other` seat's rows and observation; None: nobody else can be observed."""
+        if not self.critic:
+            return
+        for name, array in rows.items():
+            if name.startswith(CRITIC_PREFIX):
+                array[...] = 0 if other is None else other[0].get(name.removeprefix(CRITIC_PREFIX), 0)
+        scores = [observation["score_cumulative"]]
+        scores += [np.zeros_like(scores[0]) if other is None else other[1]["score_cumulative"]]
+        rows[CRITIC_PREFIX + SCORES][:] = np.log1p(np.maximum(np.concatenate(scores), 0))
+
+
+SCORES = "scores"
+
+
+def _published_vectors(functions: int, delays: int) -> dict[str, Part]:
+    """The vectors of AlphaStar's publication, except for the strategy."""
+    return {
+        "statistics": Vector(size=len(features.Player) - 1),
+        "home_race": Vector(size=len(_RACES), dtype="bool"),
+        "away_race": Vector(size=len(_RACES), dtype="bool"),
+        "time": Vector(size=1 + 2 * _TIME_WAVES),
+        "upgrades": Vector(size=len(UPGRADES), dtype="bool"),
+        "enemy_upgrades": Vector(size=len(UPGRADES), dtype="bool"),
+        "unit_counts": Vector(size=NUM_TYPES),
+        "available_actions": Vector(size=functions, dtype="bool"),
+        "last_action": Vector(size=functions, dtype="bool"),
+        "last_delay": Vector(size=delays, dtype="bool"),
+        "last_queued": Vector(size=3, dtype="bool"),
+    }
+
+
+def _write_published(rows: Mapping[str, Array], observation: Any, history: History) -> None:
+    game_loop = int(np.asarray(observation["game_loop"])[0])
+    home, away = (int(observation[f"{side}_race_requested"][0]) for side in ("home", "away"))
+    rows["statistics"][:] = np.log1p(np.maximum(np.asarray(observation["player"])[1:], 0))
+    rows["home_race"][:] = home == _RACES
+    rows["away_race"][:] = (history.enemy_race or away) == _RACES  # who plays random shows the race with its units
+    angle = game_loop / 10_000.0 ** (np.arange(_TIME_WAVES) / _TIME_WAVES)
+    rows["time"][:] = np.concatenate(([game_loop / _LOOPS], np.sin(angle), np.cos(angle)))
+    rows["upgrades"][:] = np.isin(UPGRADES, observation["upgrades"])
+    rows["enemy_upgrades"][:] = history.enemy_upgrades
+    units = np.asarray(observation["raw_units"], np.int64).reshape(-1, len(Unit))
+    own = type_codes(units[units[:, Unit.alliance] == OWN, Unit.unit_type])
+    rows["unit_counts"][:] = np.sqrt(np.bincount(own, minlength=NUM_TYPES))
+    for name in ("last_action", "last_delay", "last_queued"):
+        rows[name][:] = False
+    if history.last_option is not None:
+        rows["last_action"][history.last_option] = True
+        rows["last_delay"][min(history.delay(game_loop), len(rows["last_delay"]) - 1)] = True
+        rows["last_queued"][history.last_queued] = True
+
+
+def write_effects(rows: Mapping[str, Array], effects: Any, place_scale: int) -> None:
+    """Write PySC2's [effects, columns] into the list of effects, up to `MAX_EFFECTS`."""
+    found = np.asarray(effects, np.int64).reshape(-1, len(Effect))[:MAX_EFFECTS]
+    kinds = found[:, Effect.effect]
+    rows[EFFECTS][:] = 0
+    rows[length_name(EFFECTS)][...] = len(found)
+    columns = (
+        np.where(kinds < _NUM_EFFECTS, kinds, 0)[:, None],
+        found[:, Effect.alliance, None] == _ALLIANCES,
+        found[:, [Effect.x, Effect.y]] / place_scale,
+        found[:, Effect.radius, None] / _SHARES["radius"],
+    )
+    rows[EFFECTS][: len(found)] = np.concatenate(columns, 1)
 
 
 class SeenUnits(NamedTuple):
@@ -150,17 +240,25 @@ def scalars(observation: Any) -> NDArray[np.float32]:
 
 
 def write_units(rows: Array, units: Array, place_scale: int) -> None:
-    """Write PySC2's [units, columns] into [units, UNIT_FEATURES]."""
-    types = np.searchsorted(UNIT_TYPES, units[:, Unit.unit_type])
-    types = np.minimum(types, len(UNIT_TYPES) - 1)
-    known = np.array(UNIT_TYPES)[types] == units[:, Unit.unit_type]
-    rows[:, 0] = np.where(known, types + 1, 0)
+    """Write PySC2's [units, columns] into [units, UNIT_FEATURES], or with more shares and `UNIT_CATEGORIES`."""
+    rows[:, 0] = type_codes(units[:, Unit.unit_type])
     column = 1
     for values, categories in ((units[:, Unit.alliance], _ALLIANCES), (units[:, Unit.cloak], _CLOAKS)):
         rows[:, column : column + len(categories)] = values[:, None] == categories
         column += len(categories)
     rows[:, column : column + 2] = units[:, [Unit.x, Unit.y]] / place_scale
-    rows[:, column + 2 :] = units[:, _COLUMNS] / _LARGEST
+    rows[:, column + 2 : UNIT_FEATURES] = units[:, _COLUMNS] / _LARGEST
+    if rows.shape[1] == UNIT_FEATURES:
+        return
+    further = np.array([int(Unit[name]) for name in _FURTHER_SHARES])
+    buffs = np.minimum(np.searchsorted(_BUFF_CODES, units[:, _BUFFS]), len(_BUFF_CODES) - 1)
+    columns = (
+        units[:, further] / [*_FURTHER_SHARES.values()],
+        np.clip(units[:, _ORDERS], 0, _NUM_ORDERS - 1),
+        np.where(_BUFF_CODES[buffs] == units[:, _BUFFS], buffs + 1, 0),
+        type_codes(units[:, Unit.addon_unit_type])[:, None],
+    )
+    rows[:, UNIT_FEATURES:] = np.concatenate(columns, 1)
 
 
 class Layers:
@@ -215,129 +313,3 @@ class _Encoder:
             planes[:] = (layer == np.arange(1, self._scale)[:, None, None]) * np.uint8(255)
         else:
             planes[:] = (layer >> np.arange(self._bits)[:, None, None] & 1) * np.uint8(255)
-
-
-class FunctionCodec:
-    """Converts the actions of a seat to PySC2's function calls and back."""
-
-    def __init__(self, source: PySC2) -> None:
-        self.raw = source.interface == "raw"
-        self._table = actions.RAW_FUNCTIONS if self.raw else actions.FUNCTIONS
-        self.functions = _choose(self._table, source.functions, source.specific_functions)
-        """Functions by option of the head `function`."""
-        self.option_of = {int(function.id): option for option, function in enumerate(self.functions)}
-        self._sizes = {"screen": source.screen, "minimap": source.minimap, "world": source.raw_resolution}
-        self._sizes["screen2"] = source.screen
-        """Length of the sides of what an argument points at."""
-        self._picks = source.max_selected
-        heads: dict[str, Head] = {FUNCTION: Choice(num=len(self.functions))}
-        if source.max_delay:
-            heads[DELAY] = Choice(num=source.max_delay, masked=False)
-        types = actions.RAW_TYPES if self.raw else actions.TYPES
-        arguments = [{argument.name for argument in function.args} for function in self.functions]
-        self._takes: dict[str, list[int]] = {}
-        """Argument -> the options of the functions that take it."""
-        for name in _ORDER:
-            options = [option for option, taken in enumerate(arguments) if name in taken]
-            if options:
-                self._takes[name] = options
-                heads[name] = self._head(getattr(types, name), When(head=FUNCTION, values=tuple(options)))
-        self.spec = ActionSpec(heads=heads)
-
-    def _head(self, argument: Any, when: When) -> Head:
-        if argument.name in self._sizes:
-            size = self._sizes[argument.name]
-            return Point(height=size, width=size, when=when)
-        if argument.name == "unit_tags":
-            return Pointer(into=UNITS, picks=self._picks, when=when)
-        if argument.name == "target_unit_tag":
-            return Pointer(into=UNITS, when=when)
-        return Choice(num=argument.sizes[0], when=when, masked=argument.name in _COUNTED)
-
-    def blank(self) -> dict[str, Any]:
-        """The action that does nothing; heads that do not count are 0, or -1 throughout."""
-        arrays = self.spec.arrays
-        return {name: [-1] * array.shape[0] if array.shape else 0 for name, array in arrays.items()}
-
-    def decode(self, action: Mapping[str, Any], unit_of_row: Sequence[int] | Array = ()) -> Any:
-        """PySC2's call. `unit_of_row`: for raw actions, PySC2's index of the unit in each row of `units`."""
-        function = self.functions[int(action[FUNCTION])]
-        arguments = []
-        for argument in function.args:
-            value = action[argument.name]
-            if argument.name in self._sizes:
-                y, x = divmod(int(value), self._sizes[argument.name])
-                arguments.append([x, y])
-            elif argument.name == "unit_tags":
-                arguments.append([int(unit_of_row[row]) for row in np.atleast_1d(value) if row >= 0])
-            elif argument.name == "target_unit_tag":
-                arguments.append([int(unit_of_row[int(value)])])
-            else:
-                arguments.append([int(value)])
-        return actions.FunctionCall(function.id, arguments)
-
-    def encode(self, call: Any, row_of_unit: Mapping[int, int] | None = None) -> dict[str, Any]:
-        """Our action for a PySC2 call, with delay 0; units beyond the number of picks are left out."""
-        function = int(call.function)
-        if function not in self.option_of:
-            raise UnknownFunctionError(f"{self._table[function].name} is not among the functions of this game")
-        action = self.blank()
-        action[FUNCTION] = self.option_of[function]
-        rows = row_of_unit or {}
-        for argument, values in zip(self.functions[action[FUNCTION]].args, call.arguments, strict=True):
-            name = argument.name
-            if name in self._sizes:
-                size = self._sizes[name]
-                x, y = (min(max(int(value), 0), size - 1) for value in values)
-                action[name] = y * size + x
-            elif name in ("unit_tags", "target_unit_tag"):
-                places = [rows[int(unit)] for unit in values if int(unit) in rows]
-                if not places:
-                    raise UnknownFunctionError(f"none of the units of its {name} is among those seen")
-                if name == "target_unit_tag" or self._picks == 1:
-                    action[name] = places[0]
-                else:
-                    places = list(dict.fromkeys(places))[: self._picks]
-                    action[name] = places + [-1] * (self._picks - len(places))
-            else:
-                action[name] = int(values[0])
-        return action
-
-    def write_legal(self, legal: Mapping[str, NDArray[np.bool_]], observation: Any, alliance: Array) -> None:
-        """Write the masks of one seat. `alliance`: PySC2's number for each row of `units`, 1 for its own."""
-        function = legal[FUNCTION]
-        if self.raw:
-            function[:] = True
-            for name, rows in (("unit_tags", alliance == OWN), ("target_unit_tag", alliance > 0)):
-                if name in self._takes:
-                    legal[name][:] = False
-                    legal[name][: len(rows)] = rows
-                    if not rows.any():
-                        function[self._takes[name]] = False
-            return
-        function[:] = False
-        options = [self.option_of.get(int(number), NO_OP) for number in observation["available_actions"]]
-        function[options] = True
-        function[NO_OP] = True
-        for name, lists in _COUNTED.items():
-            if name in self._takes:
-                count = max(len(observation[listed]) for listed in lists)
-                legal[name][:] = np.arange(len(legal[name])) < count
-                if not count:
-                    function[self._takes[name]] = False
-
-
-def _choose(table: Any, names: Sequence[str], specific: bool) -> list[Any]:
-    """The functions by option: `no_op` and the named ones, or all; `specific` includes special cases of general
-    functions, such as the cancelling of one certain building."""
-    if not names:
-        return [function for function in table if specific or not function.general_id]
-    known = {function.name: function for function in table}
-    for name in names:
-        if name not in known:
-            raise GameError(f"StarCraft II has no function {name!r}{nearest(name, known, cutoff=0.0)}")
-    return [table[NO_OP], *(known[name] for name in dict.fromkeys(names) if int(known[name].id) != NO_OP)]
-
-
-class UnknownFunctionError(ValueError):
-    """A called function is not among the chosen ones, or an argument has no place in our heads."""

@@ -32,6 +32,15 @@ from ludus.data.replay import (
 from ludus.data.specs import SeatKind
 from ludus.data.trees import Tree, allocate, under
 from ludus.games.adapters.pysc2 import PySC2
+from ludus.games.adapters.pysc2_actions import (
+    DELAY,
+    FUNCTION,
+    NO_OP,
+    FunctionCodec,
+    UnknownFunctionError,
+    query_abilities,
+)
+from ludus.games.adapters.pysc2_history import BUILD_ORDER, NUM_FACTS, History
 from ludus.games.adapters.pysc2_library import (
     closing_on_error,
     features,
@@ -41,15 +50,8 @@ from ludus.games.adapters.pysc2_library import (
     run_configs,
     sc2_env,
 )
-from ludus.games.adapters.pysc2_observations import (
-    DELAY,
-    FUNCTION,
-    NO_OP,
-    FunctionCodec,
-    ObservationCodec,
-    UnknownFunctionError,
-)
-from ludus.games.adapters.pysc2_tables import LOST, interface_options
+from ludus.games.adapters.pysc2_observations import ObservationCodec
+from ludus.games.adapters.pysc2_tables import LOST, has_strategies, interface_options
 
 _RACES = {"Terr": "terran", "Zerg": "zerg", "Prot": "protoss"}
 _OUTCOMES: dict[str, Outcome] = {"Win": "win", "Loss": "loss", "Tie": "draw", "Undecided": "draw"}
@@ -109,9 +111,6 @@ def _player(facts: dict[str, Any]) -> ReplayPlayer:
 class SC2Replays:
     """An `EpisodeSource` from .SC2Replay files of games between two players."""
 
-    strategy = None
-    """Build orders are not known."""
-
     def __init__(self, source: PySC2, files: Mapping[str, Path], no_op: NoOp | None = None) -> None:
         self._source = source
         self._codecs = FunctionCodec(source), ObservationCodec(source)
@@ -119,6 +118,8 @@ class SC2Replays:
         self._no_op = no_op
         self.game = source.spec.name
         self.kind: SeatKind = source.spec.kinds[0]
+        self.strategy = (BUILD_ORDER, NUM_FACTS, True) if has_strategies(source) else None
+        """Build orders are known with the raw interface, which shows all units of a player."""
         self._versions: Mapping[str, Any] | None = None
         self._process: Any = None
         self._playing = ""
@@ -213,9 +214,10 @@ class SC2Replays:
             request.map_data = run_configs.get(version=self._playing).map_data(info.local_map_path)
         controller.start_replay(request)
         shown = features.features_from_game_info(controller.game_info(), agent_interface_format=interface)
-        stream = _Stream(self.kind, *self._codecs, shown, left_out)
+        stream = _Stream(self._source, self.kind, *self._codecs, shown, left_out)
         stream.watch(controller, self._source.step_mul, self._source.max_delay)
-        return stream.episode(facts, self._no_op, timed=self._source.spec.timed)
+        episode = stream.episode(facts, self._no_op, timed=self._source.spec.timed)
+        return episode if self.strategy is None else replace(episode, **stream.history.strategy)
 
     def _controller(self, version: str) -> Any:
         """PySC2's `RemoteController` of a process of this version."""
@@ -232,9 +234,19 @@ class _Stream:
     """One player's decisions: observations and the actions that followed."""
 
     def __init__(
-        self, kind: SeatKind, actions: FunctionCodec, observations: ObservationCodec, shown: Any, left_out: Counter[str]
+        self,
+        source: PySC2,
+        kind: SeatKind,
+        actions: FunctionCodec,
+        observations: ObservationCodec,
+        shown: Any,
+        left_out: Counter[str],
     ) -> None:
+        self._source = source
         self._kind = kind
+        self.history = History.alone(actions)
+        self._abilities: set[int] | None = None
+        """Abilities of the player's units; None: unknown."""
         self._actions = actions
         self._observations = observations
         self._shown = shown
@@ -252,24 +264,32 @@ class _Stream:
             after = controller.observe()
             now = before.observation.game_loop
             if after.actions or not max_delay or not self._clock or now - self._clock[-1] >= max_delay:
-                self._decide(before, after.actions)
+                self._decide(before, after.actions, None if after.player_result else controller)
             if after.observation.game_loop <= now and not after.player_result:
                 raise ValueError(f"it stands still at game step {now}")
             self._end, before = after.observation.game_loop, after
 
-    def _decide(self, response: Any, acted: Sequence[Any]) -> None:
+    def _decide(self, response: Any, acted: Sequence[Any], controller: Any) -> None:
+        """`controller` of the game, which is a step ahead of the response; None: it has ended."""
         row = allocate(column_specs(self._kind), ())
         response.ClearField("actions")  # PySC2 would translate these too, and fail for unknown ones
         observation = self._shown.transform_obs(response)
-        seen = self._observations.write(under("observation.", row), observation)
-        legal = under("legal.", row)
-        self._actions.write_legal(legal, observation, seen.alliance)
+        rows, legal = under("observation.", row), under("legal.", row)
+        if self._actions.raw:
+            self.history.see(observation, self._source.raw_resolution)
+        if self._source.inputs == "published" and controller is not None:
+            self._abilities = query_abilities(controller, observation["raw_units"])
+        seen = self._observations.write(rows, observation, self.history)
+        self._actions.write_legal(legal, observation, seen.alliance, self._abilities)
+        self._observations.write_critic(rows, observation, None)  # a replay shows one player at a time
         action = self._action(acted, observation, seen.row_of_unit)
+        self.history.decide(action, response.observation.game_loop)
         for head, value in action.items():
             row[f"action.{head}"][...] = value
             # The player's action was legal, even if the last observation was too early to show it.
             if head in legal and self._counts(head, action):
                 legal[head][[one for one in np.atleast_1d(value) if one >= 0]] = True
+        self._observations.write_available(rows, legal)
         self._rows.append(row)
         self._clock.append(response.observation.game_loop)
 

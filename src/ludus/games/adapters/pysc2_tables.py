@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from ludus.data.specs import GameSpec, ObservationSpec
 from ludus.data.trees import IntArray, Tree, take
 from ludus.games.adapters.pysc2 import UNMARKED, Computer, PySC2, computer_on_seat
+from ludus.games.adapters.pysc2_actions import DELAY, FUNCTION, NO_OP, FunctionCodec, query_abilities
+from ludus.games.adapters.pysc2_history import BUILD_ORDER, NUM_FACTS, History
 from ludus.games.adapters.pysc2_library import (
     actions as pysc2_actions,
     closing_on_error,
@@ -30,15 +32,8 @@ from ludus.games.adapters.pysc2_library import (
     sc2_env,
     sc_process,
 )
-from ludus.games.adapters.pysc2_observations import (
-    DELAY,
-    FUNCTION,
-    NO_OP,
-    NOTHING_SEEN,
-    FunctionCodec,
-    ObservationCodec,
-)
-from ludus.games.game import Actions, TableView
+from ludus.games.adapters.pysc2_observations import NOTHING_SEEN, ObservationCodec
+from ludus.games.game import Actions, StrategyView, TableView
 from ludus.games.seat_rows import GameError
 from ludus.games.tables import ArrayTables
 
@@ -77,11 +72,14 @@ def spec_of(source: PySC2) -> GameSpec:
     actions = FunctionCodec(source)
     if has_lobby(source) and set(actions.spec.heads) <= UNMARKED:
         raise GameError("built-in bots need a function that takes an argument; or set builtin_bots=false")
+    if source.opponent_view and seats == 1:
+        raise GameError("opponent_view needs a second seat: the computer's view cannot be observed")
     loops = game_steps(source)
+    observations = ObservationCodec(source)
     return GameSpec.symmetric(
         name=f"pysc2:{source.map_name}",
         num_seats=seats,
-        observation=ObservationSpec(parts=ObservationCodec(source).parts),
+        observation=ObservationSpec(parts=observations.parts, critic=observations.critic),
         action=actions.spec,
         max_length=(loops if source.max_delay else -(-loops // source.step_mul)) + 2,
         zero_sum=seats == 2,
@@ -137,10 +135,25 @@ def interface_options(source: PySC2) -> dict[str, Any]:
 class SC2Tables(ArrayTables):
     """Tables whose games run in threads of their own."""
 
+    strategy: StrategyView
+    """Only with the raw interface, which shows all units of a seat, and not in mini-games."""
+
     def __init__(self, source: PySC2, num_tables: int) -> None:
         super().__init__(source.spec, num_tables)
-        codecs = FunctionCodec(source), ObservationCodec(source)
-        self._tables = [_Table(source, *codecs, self.view, table) for table in range(num_tables)]
+        functions = FunctionCodec(source)
+        codecs = functions, ObservationCodec(source)
+        seats = (num_tables, source.spec.num_seats)
+        built = StrategyView(
+            build_order=np.full((*seats, BUILD_ORDER), -1, np.int16),
+            built=np.zeros((*seats, NUM_FACTS), np.bool_),
+            build_place=np.full((*seats, BUILD_ORDER), -1, np.int16),
+        )
+        if has_strategies(source):
+            self.strategy = built
+        self._tables = [
+            _Table(source, *codecs, self.view, table, _histories(functions, built, table))
+            for table in range(num_tables)
+        ]
         # Threads mostly wait for their games. They are kept, since a game ends with the thread that started it.
         self._threads = ThreadPoolExecutor(num_tables, thread_name_prefix="starcraft")
         self._closed = False
@@ -181,11 +194,29 @@ class SC2Tables(ArrayTables):
                 raise error
 
 
+def has_strategies(source: PySC2) -> bool:
+    """Whether it is known what a seat has built."""
+    return source.interface == "raw" and bool(find_map(source.map_name).players != 1)
+
+
+def _histories(functions: FunctionCodec, strategy: StrategyView, table: int) -> list[History]:
+    """The histories of a table's seats."""
+    assert strategy.build_place is not None
+    rows = zip(strategy.build_order[table], strategy.build_place[table], strategy.built[table], strict=True)
+    return [History(functions, *arrays) for arrays in rows]
+
+
 class _Table:
     """One table: its game, and its rows of the view."""
 
     def __init__(
-        self, source: PySC2, actions: FunctionCodec, observations: ObservationCodec, view: TableView, table: int
+        self,
+        source: PySC2,
+        actions: FunctionCodec,
+        observations: ObservationCodec,
+        view: TableView,
+        table: int,
+        histories: Sequence[History],
     ) -> None:
         num_seats = source.spec.num_seats
         self._source = source
@@ -197,6 +228,7 @@ class _Table:
         self._rows = [take(view.observation[0], (table, seat, ...)) for seat in self._seats]
         self._legal = [take(view.legal[0], (table, seat, ...)) for seat in self._seats]
         self._seen = [NOTHING_SEEN] * num_seats
+        self._histories = histories
         self._computers: list[Computer | None] = [None] * num_seats
         self._due = np.zeros(num_seats, np.int64)
         """Game time of each seat's next decision."""
@@ -211,6 +243,8 @@ class _Table:
         self._loop = 0
         self._computers = [None] * len(self._seats)
         self._in_lobby = has_lobby(self._source)
+        for history in self._histories:
+            history.begin()
         if self._in_lobby:
             self._show_lobby()
         else:
@@ -250,6 +284,7 @@ class _Table:
                 continue
             action = take(actions, seat)
             calls.append(self._actions.decode(action, self._seen[seat].unit_of_row))
+            self._histories[seat].decide(action, self._loop)
             delay = int(action[DELAY]) + 1 if DELAY in action else self._source.step_mul
             self._due[seat] = self._loop + delay
         until = min(self._due[seat] for seat in self._agents)
@@ -279,13 +314,22 @@ class _Table:
         return [seat for seat in self._seats if self._computers[seat] is None]
 
     def _show(self, steps: Sequence[Any]) -> None:
-        for seat, step in zip(self._agents, steps, strict=True):
-            seen = self._observations.write(self._rows[seat], step.observation)
-            self._actions.write_legal(self._legal[seat], step.observation, seen.alliance)
+        agents = dict(zip(self._agents, steps, strict=True))
+        for (seat, step), abilities in zip(agents.items(), self.session.abilities, strict=True):
+            rows, legal, history = self._rows[seat], self._legal[seat], self._histories[seat]
+            if self._actions.raw:
+                history.see(step.observation, self._source.raw_resolution)
+            seen = self._observations.write(rows, step.observation, history)
+            self._actions.write_legal(legal, step.observation, seen.alliance, abilities)
+            self._observations.write_available(rows, legal)
             if seen.dropped and not self.dropped_units:
                 _log.warning("table %d: %d units have no row in the list; max_units", self._table, seen.dropped)
             self.dropped_units += seen.dropped
             self._seen[seat] = seen
+        for seat, step in agents.items():
+            other = 1 - seat
+            seen_there = (self._rows[other], agents[other].observation) if other in agents else None
+            self._observations.write_critic(self._rows[seat], step.observation, seen_there)
         if self.session.counts_steps:
             self._loop = int(steps[0].observation["game_loop"][0])
         self._view.clock[self._table] = self._loop
@@ -328,6 +372,8 @@ class Session:
         self.lost = 0
         self.counts_steps = not source.mock
         """Whether observations contain the game time."""
+        self.abilities: list[set[int] | None] = []
+        """By agent, the abilities of its units in the last observation; None: not asked for."""
 
     def begin(self, seed: int, races: list[str], computers: list[Computer | None]) -> Any:
         """Start an episode and return the agents' first timesteps; a computer of None is an agent of that race."""
@@ -358,9 +404,14 @@ class Session:
             self._env = self._start(seed, players)
             self._num_agents, self._episodes = num_agents, 0
         self._episodes += 1
-        if self._source.mock:
-            return self._env.reset()
-        return self._env.begin(seed, players)
+        return self._asked(self._env.reset() if self._source.mock else self._env.begin(seed, players))
+
+    def _asked(self, steps: Any) -> Any:
+        """The same timesteps, after the game was asked for abilities if seats see which actions are available."""
+        self.abilities = [None] * len(steps)
+        if self._source.inputs == "published" and not self._source.mock and not steps[0].last():
+            self.abilities = self._env.abilities([step.observation["raw_units"] for step in steps])
+        return steps
 
     def _start(self, seed: int, players: list[Any]) -> Any:
         source = self._source
@@ -392,7 +443,7 @@ class Session:
     def step(self, calls: list[Any], game_steps: int) -> Any:
         """The agents' next timesteps. After `GameLostError` the next `begin` starts another process."""
         try:
-            return self._env.step(calls, game_steps)
+            return self._asked(self._env.step(calls, game_steps))
         except (*LOST, ValueError) as error:
             if isinstance(error, ValueError) and "didn't advance" not in str(error):
                 raise
@@ -433,6 +484,12 @@ class SeededEnv(sc2_env.SC2Env):  # type: ignore[misc]
         """Start an episode; the number of agents among the players must stay the same."""
         self._random_seed, self._players = seed, players
         return self.reset()
+
+    def abilities(self, units: Sequence[Any]) -> list[set[int] | None]:
+        """By agent, the abilities of its units."""
+        asked = zip(self._controllers, units, strict=True)
+        found: list[set[int] | None] = self._parallel.run((query_abilities, *one) for one in asked)
+        return found
 
     def _restart(self) -> None:
         # PySC2 restarts a mini-game without recreating it, and then takes no seed.

@@ -242,7 +242,7 @@ class HostedTables:
             spec=spec_to_json(source.spec),
             bots=tuple(self._bots),
             has_pictures=isinstance(batch, HasPicture),
-            strategy=None if strategy is None else (strategy.build_order.shape[-1], strategy.built.shape[-1]),
+            strategy=None if strategy is None else strategy.sizes,
         )
         self._watch = GarbageWatch(source.spec, batch.view)
         self._columns = np.array(source.spec.column_of_seat)
@@ -261,6 +261,8 @@ class HostedTables:
             strategy = self._batch.strategy
             self._copies.append((shared.strategy.build_order, strategy.build_order))
             self._copies.append((shared.strategy.built, strategy.built))
+            if shared.strategy.build_place is not None and strategy.build_place is not None:
+                self._copies.append((shared.strategy.build_place, strategy.build_place))
 
     def run(self, trainer: HostConnection) -> None:
         batch, shared = self._batch, self._shared

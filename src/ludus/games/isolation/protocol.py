@@ -47,7 +47,7 @@ class SharedTables:
 
     @classmethod
     def allocate(
-        cls, spec: GameSpec, num_tables: int, strategy: tuple[int, int] | None, new: NewArray = np.zeros
+        cls, spec: GameSpec, num_tables: int, strategy: tuple[int, int, bool] | None, new: NewArray = np.zeros
     ) -> SharedTables:
         """Both sides allocate in the same order from the same memory, and so see the same arrays."""
         seats = (num_tables, spec.num_seats)
@@ -63,6 +63,7 @@ class SharedTables:
             else StrategyView(
                 build_order=new((*seats, strategy[0]), np.dtype(np.int16)),
                 built=new((*seats, strategy[1]), np.dtype(np.bool_)),
+                build_place=new((*seats, strategy[0]), np.dtype(np.int16)) if strategy[2] else None,
             ),
         )
 
@@ -105,8 +106,8 @@ class HostHello(msgspec.Struct, frozen=True, kw_only=True, tag_field="message", 
     spec: dict[str, Any]
     bots: tuple[str, ...]
     has_pictures: bool = False
-    strategy: tuple[int, int] | None = None
-    """If seats build things: the length of a build order, and the number of facts."""
+    strategy: tuple[int, int, bool] | None = None
+    """If seats build things: `StrategyView.sizes`."""
 
 
 class HostFailed(msgspec.Struct, frozen=True, tag_field="message", tag="failed"):

@@ -82,18 +82,21 @@ class ClusterError(ConfigError):
 
 
 def join(
-    address: str | None, num_actors: int | None, services: Mapping[str, UserService] = MappingProxyType({})
+    address: str | None,
+    num_actors: int | None,
+    services: Mapping[str, UserService] = MappingProxyType({}),
+    ranks: int = 1,
 ) -> Callable[[], None]:
-    """Connect this process to a cluster; without an `address`, to a private one with room for the `services` too.
-    Returns a function that leaves the cluster."""
+    """Connect this process to a cluster; without an `address`, to a private one with room for the `ranks` of the
+    learner, as many actors at least, and the `services`. Returns a function that leaves the cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault(START_WAIT, START_SECONDS)
     os.environ[NO_OTHER_CLUSTER] = "0"
-    return _start(num_actors, services) if address is None else _connect(address)
+    return _start(num_actors, services, ranks) if address is None else _connect(address)
 
 
-def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Callable[[], None]:
+def _start(num_actors: int | None, services: Mapping[str, UserService], ranks: int) -> Callable[[], None]:
     """Start a private cluster, bound to loopback, with a token that only this user can read."""
     home = TemporaryHome("ludus-ray-", SHORT)
     for variable in (RAY_TOKEN_VARIABLE, "RAY_ADDRESS"):
@@ -110,7 +113,7 @@ def _start(num_actors: int | None, services: Mapping[str, UserService]) -> Calla
     try:
         ray.init(
             address="local",
-            num_cpus=max(int(usable_cores()), max(2, (num_actors or 0) + 1) + math.ceil(cpus_of(services))),
+            num_cpus=max(int(usable_cores()), max(num_actors or 0, ranks) + ranks + math.ceil(cpus_of(services))),
             # Ray takes whole amounts only, and its default for memory is what is free just now.
             resources={name: math.ceil(amount) for name, amount in custom_of(services).items()},
             _memory=bytes_of(services) or None,
@@ -208,23 +211,26 @@ class Node:
     def name(self) -> str:
         return node_name(self.host, self.id)
 
-    def places(self, *, with_learner: bool) -> int:
-        """Places for actors: as many as the node states, or one for each core that the learner leaves."""
+    def places(self, ranks: int = 0) -> int:
+        """Places for actors: as many as the node states, or one for each core that the learner's ranks leave."""
         if self.actor_places is not None:
             return self.actor_places
-        return max(0, int(self.cores) - with_learner)
+        return max(0, int(self.cores) - ranks)
+
+    def room_for_ranks(self, device: str) -> int:
+        """Ranks of the learner that the node can run: one for each GPU if they compute there, else for each core."""
+        return int(self.gpus if self.gpus >= 1 and device != "cpu" else self.cores)
 
     def suits(self, services: Iterable[Resources]) -> bool:
         """Whether one of the services may be about to start on this node."""
         return any(one.cpus <= self.cores and one.gpus <= self.gpus for one in services)
 
-    def bundle(self, *, with_learner: bool, with_gpus: bool) -> dict[str, float]:
+    def bundle(self, *, ranks: int, with_gpus: bool) -> dict[str, float]:
         """The Ray resources of an agent with its workers."""
-        places = self.places(with_learner=with_learner)
-        wanted = {"CPU": min(self.cores, float(places + with_learner))}
+        wanted = {"CPU": min(self.cores, float(self.places(ranks) + ranks))}
         if self.actor_places:
             wanted[ACTOR] = float(self.actor_places)
-        if self.learns and with_learner:
+        if self.learns and ranks:
             wanted[LEARNER] = 1.0
         if with_gpus:
             wanted["GPU"] = self.gpus
@@ -253,7 +259,7 @@ def alive_nodes(taken: Mapping[str, Sequence[Resources]] = MappingProxyType({}))
                 is_own=node["NodeID"] == own,
             )
         )
-    return [node for node in nodes if node.learns or node.places(with_learner=False)]
+    return [node for node in nodes if node.learns or node.places()]
 
 
 def _places_left(has: Mapping[str, float], cores: float) -> int:

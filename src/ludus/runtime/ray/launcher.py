@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -11,9 +11,9 @@ import msgspec
 
 from ludus.data.trees import Array
 from ludus.experiment import Experiment
+from ludus.runtime.assemble import smallest_batch
 from ludus.runtime.coordinator import Coordinator
-from ludus.runtime.faults import Fault
-from ludus.runtime.launcher import LocalLauncher, SpawnOrder
+from ludus.runtime.launcher import LEARNER, LocalLauncher, SpawnOrder
 from ludus.runtime.processes import STEPS_PER_SHARE, ProcessWorkers, local_training
 from ludus.runtime.ray.connection import Taken
 from ludus.runtime.ray.node_agent import LayOut, News
@@ -65,6 +65,7 @@ class ClusterLauncher(LocalLauncher):
         self._order: LayOut | None = None
         self._epoch = 0
         self._team: tuple[RemoteTeam, SpawnOrder] | None = None
+        self._rank_address = ""
         self._counted = Counters()
         self._closed = False
         self._nodes = NodePool(experiment, folder, self._take_in, taken)
@@ -76,34 +77,38 @@ class ClusterLauncher(LocalLauncher):
 
     # --- shared memory ---
 
-    def lay_out(self, players: Mapping[str, HostedPlayer], num_slots: int, taken: Collection[int]) -> None:
+    def lay_out(
+        self,
+        players: Mapping[str, HostedPlayer],
+        num_slots: int,
+        taken: Collection[int],
+        roles: Mapping[str, Any] | None = None,
+    ) -> None:
         with self._nodes.lock:  # no thread writes into what is being replaced
             self._layout += 1
-            super().lay_out(players, num_slots, ())
+            super().lay_out(players, num_slots, (), roles)
             self.inference = ClusterStatistics(self.parts.inference_counters)
         self._team = None
         lost = ""
         for _ in range(TRIES):
-            if self._learner is None or self._learner.lost is not None:
+            if not self._ranks or any(node.lost is not None for node in self._ranks):
                 self._nodes.start_learner()
-            assert self._learner is not None
-            self._order = LayOut(dict(players), num_slots, None, sorted(taken)[: self.room])
+            names = [node.name for node in self._ranks]
+            self._order = LayOut(dict(players), num_slots, names, "", sorted(taken)[: self.room], self._roles)
             try:
-                self._lay_out_node(self._learner)
+                for node in dict.fromkeys(self._ranks):
+                    self._lay_out_node(node)
                 self._lay_out_new_nodes()
                 return
             except NodeLost as error:
                 lost = str(error)
-        raise TrainingFailed(f"the learner's node was lost {TRIES} times, at last: {lost}")
+        raise TrainingFailed(f"a node of the learner was lost {TRIES} times, at last: {lost}")
 
     def _lay_out_node(self, connection: NodeConnection) -> None:
         assert self._order is not None
-        assert self._learner is not None
-        is_learner = connection is self._learner
-        where = None if is_learner else self._learner.name
-        connection.call("lay_out", msgspec.structs.replace(self._order, learner_node=where))
-        if not is_learner:
-            self._learner.call("know", connection.name)
+        connection.call("lay_out", msgspec.structs.replace(self._order, here=connection.name))
+        if connection not in self._ranks:
+            self._ranks[0].call("know", connection.name)
         if self.parts.paused[0]:
             connection.call("pause", True)
         connection.layout = self._layout
@@ -125,13 +130,13 @@ class ClusterLauncher(LocalLauncher):
                 self._drop(connection, f"node {connection.node.name} cannot take part: {error}")
 
     def reserve(self, places: Iterable[int]) -> None:
-        if self._learner is not None:
+        for place in places:
             with suppress(NodeLost):
-                self._learner.call("reserve", list(places))
+                self._rank_node(place).call("reserve", [place])
 
     def left(self, index: int) -> None:
-        if self._learner is not None:
-            self._ask(self._learner, "absent", index)
+        if self._ranks:
+            self._ask(self._rank_node(index), "absent", index)
 
     def pause(self, paused: bool) -> None:
         super().pause(paused)
@@ -150,8 +155,13 @@ class ClusterLauncher(LocalLauncher):
     # --- room ---
 
     @property
-    def _learner(self) -> NodeConnection | None:
-        return self._nodes.learner
+    def _ranks(self) -> list[NodeConnection]:
+        """By rank of the learner, its node."""
+        return self._nodes.ranks
+
+    def _rank_node(self, actor: int) -> NodeConnection:
+        """The node of the rank that this actor plays for."""
+        return self._ranks[self.parts.rank_of(actor)]
 
     @property
     def room(self) -> int:
@@ -161,7 +171,7 @@ class ClusterLauncher(LocalLauncher):
         if index >= self.parts.num_places:
             return True
         self._lay_out_new_nodes()
-        return self._find_room() is not None
+        return self._find_room(index) is not None
 
     def _ready(self) -> list[NodeConnection]:
         """Nodes on which workers can be started now."""
@@ -171,14 +181,10 @@ class ClusterLauncher(LocalLauncher):
             if connection.layout == self._layout and connection.lost is None
         ]
 
-    def _find_room(self) -> NodeConnection | None:
-        """The learner's node first, since nothing has to travel there, then the emptiest."""
+    def _find_room(self, actor: int) -> NodeConnection | None:
+        """The node of its rank first, since nothing has to travel there, then the emptiest."""
         free = [connection for connection in self._ready() if len(connection.actors) < connection.num_slots]
-        return max(
-            free,
-            key=lambda connection: (connection is self._learner, connection.num_slots - len(connection.actors)),
-            default=None,
-        )
+        return max(free, key=lambda one: (one is self._rank_node(actor), one.num_slots - len(one.actors)), default=None)
 
     # --- workers ---
 
@@ -189,7 +195,17 @@ class ClusterLauncher(LocalLauncher):
             for connection in self._ready():
                 self._join_team(connection)
             return self._team[0]
-        return self._start(self._learner if order.index > self.parts.num_places else self._find_room(), order)
+        if order.index < self.parts.num_places:
+            return self._start(self._find_room(order.index), order)
+        leader, *others = self._ranks
+        if order.name == LEARNER and others:
+            self._rank_address = ""
+            with suppress(NodeLost):  # then no rank can start, for the same reason
+                self._rank_address = leader.call("open_rendezvous", {*others} == {leader})
+        rank = order.index - self.parts.learners.start
+        with_leader = order.index not in self.parts.learners or not self._rank_address
+        order = msgspec.structs.replace(order, rendezvous=self._rank_address)
+        return self._start(leader if with_leader else self._ranks[rank], order)
 
     def _join_team(self, connection: NodeConnection) -> None:
         assert self._team is not None
@@ -214,7 +230,6 @@ class ClusterLauncher(LocalLauncher):
             epoch,
             lambda one: self._end(connection, order.index, one),
             connection=connection,
-            uses_models=order.index <= self.parts.num_places,
             team=team,
         )
         with self._nodes.lock:
@@ -222,9 +237,8 @@ class ClusterLauncher(LocalLauncher):
         if is_actor:
             connection.actors.add(order.index)
         try:
-            if is_actor and connection is not self._learner:
-                assert self._learner is not None
-                self._learner.call("admit", order.index, epoch, connection.name)
+            if is_actor and connection is not self._rank_node(order.index):
+                self._rank_node(order.index).call("admit", order.index, epoch, connection.name)
             patience_s = 2 * self._silent_after_s + 60
             process.started(connection.call("spawn", order, epoch, patience_s=patience_s))
         except (NodeLost, PeerLost) as lost:
@@ -240,16 +254,8 @@ class ClusterLauncher(LocalLauncher):
         self._ask(connection, "kill", process.name, process.epoch)
         if index < self.parts.num_places:
             connection.actors.discard(index)
-            if connection is not self._learner and self._learner is not None:
-                self._ask(self._learner, "refuse", index)
-
-    def look(self) -> Sequence[tuple[str, Fault]]:
-        super().look()
-        return [
-            (connection.node.name, Fault("model_not_kept", why))
-            for connection in self._nodes.connections
-            for why in connection.troubles()
-        ]
+            if self._ranks and connection is not self._rank_node(index):
+                self._ask(self._rank_node(index), "refuse", index)
 
     def _drop(self, connection: NodeConnection, why: str) -> None:
         connection.give_up(why)
@@ -314,7 +320,7 @@ def ray_training(
     nodes that join later. `taken`: what services use of the nodes."""
     launcher = ClusterLauncher(experiment, folder, taken)
     slots = experiment.cluster.most_actors or default_slots(max(launcher.room, num_actors or 0))
-    worth = experiment.learner.batch_size // (STEPS_PER_SHARE * experiment.actor.num_tables)
+    worth = smallest_batch(experiment) // (STEPS_PER_SHARE * experiment.actor.num_tables)
     wanted = num_actors or max(1, min(slots, worth))
     try:
         return local_training(

@@ -18,7 +18,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 import ray
 
-from ludus.data.records import ModelId
 from ludus.runtime.assemble import load_experiment
 from ludus.runtime.launcher import LocalLauncher, SpawnOrder
 from ludus.runtime.ray.connection import NAMESPACE
@@ -33,10 +32,11 @@ from ludus.runtime.ray.transfer import (
 )
 from ludus.runtime.ray.user_code import CodeArchive, Mirror, NodeFacts
 from ludus.runtime.shared_parts import WAIT_S
-from ludus.store.model_pool import Variant
+from ludus.system.network import address_of
 from ludus.system.process import WorkerProcess
 from ludus.system.shared_memory import Signal
 from ludus.workers.messages import HostedPlayer
+from ludus.workers.ranks import LOOPBACK
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -113,16 +113,22 @@ class NodeOrder(msgspec.Struct, frozen=True):
     code: list[CodeArchive]
     shared: bool
     """Workers use the run folder itself."""
+    models: str
+    """Where they read models otherwise: `ModelStorage.address`."""
     environment: dict[str, str]
 
 
 class LayOut(msgspec.Struct, frozen=True):
     players: dict[str, HostedPlayer]
     num_slots: int
-    learner_node: str | None
-    """The agent of the learner's node; None: this one."""
+    ranks: list[str]
+    """By rank of the learner, the agent of its node."""
+    here: str
+    """This agent."""
     taken: list[int]
     """Slots whose actors are about to start, on any node."""
+    roles: dict[str, Any] = {}
+    """What roles have of their own, encoded."""
 
 
 class WorkerNews(msgspec.Struct, frozen=True, array_like=True):
@@ -195,6 +201,8 @@ class NodeAgent:
         self._workers: dict[str, _Worker] = {}
         self._sender: TrajectorySender | None = None
         self._receiver: TrajectoryReceiver | None = None
+        self._leads = False
+        """Rank 0 of the learner is here."""
         self._said: list[WorkerNews] = []
         self._news_there = threading.Condition()
         self._asked_at = time.monotonic()
@@ -211,31 +219,42 @@ class NodeAgent:
         self._mirror = Mirror(order.run, order.facts, order.code, shared=order.shared)
         self._experiment = load_experiment(self._mirror.folder)
         self._launcher = self._thread.do(lambda: LocalLauncher(self._experiment, self._mirror.folder))
+        self._launcher.models = "" if order.shared else order.models
 
     @_in_own_thread
     def lay_out(self, order: LayOut) -> None:
         for name, worker in list(self._workers.items()):
             self.kill(name, worker.epoch)
-        self._launcher.lay_out(order.players, order.num_slots, () if order.learner_node else order.taken)
+        count, self._leads = len(order.ranks), order.ranks[0] == order.here
+        taken = [actor for actor in order.taken if order.ranks[actor % count] == order.here]
+        self._launcher.lay_out(order.players, order.num_slots, taken, order.roles)
         parts, signals = self._launcher.parts, self._launcher.signals
         self._receiver = self._sender = None
-        if order.learner_node is None:
-            self._receiver = TrajectoryReceiver(parts, signals, RayPeer)
-        else:
+        if order.here in order.ranks:
+            self._receiver = TrajectoryReceiver(parts, signals, RayPeer, order.ranks)
+        peers = {node: RayPeer(node) for node in order.ranks if node != order.here}
+        if peers:
             cluster = self._experiment.cluster
-            learner = RayPeer(order.learner_node)
+            elsewhere = {rank: peers[node] for rank, node in enumerate(order.ranks) if node in peers}
             self._sender = TrajectorySender(
-                parts, signals, learner, compress=cluster.compress, in_flight=cluster.in_flight
+                parts, signals, elsewhere, compress=cluster.compress, in_flight=cluster.in_flight
             )
+
+    @_in_own_thread
+    def open_rendezvous(self, alone: bool) -> str:
+        """Where the ranks of the next learner find each other. `alone`: all of them are on this node."""
+        asked = self._experiment.cluster.network_interface
+        own: str = LOOPBACK if alone else ray.util.get_node_ip_address()
+        return self._launcher.open_rendezvous(address_of(asked) if asked and not alone else own)
 
     @_in_own_thread
     def reserve(self, slots: list[int]) -> None:
         self._launcher.reserve(slots)
 
     def spawn(self, order: SpawnOrder, epoch: int) -> int:
-        """Start a worker once there are weights for it; returns its process id."""
+        """Start a worker, one that plays once there are weights for it; returns its process id."""
         deadline = time.monotonic() + START_S
-        while not self._has_weights():
+        while order.index <= self._launcher.parts.num_places and not self._has_weights():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no weights came for {START_S:.0f} s")
             time.sleep(0.02)
@@ -244,8 +263,7 @@ class NodeAgent:
     @_in_own_thread
     def _has_weights(self) -> bool:
         """An actor that starts finds weights of every player."""
-        weights = self._launcher.parts.weights
-        return self._receiver is not None or all(map(weights.newest, self._launcher.parts.players))
+        return all(map(self._launcher.parts.weights.newest, self._launcher.parts.players))
 
     @_in_own_thread
     def _spawn(self, order: SpawnOrder, epoch: int) -> int:
@@ -273,11 +291,6 @@ class NodeAgent:
         if worker is not None and worker.epoch == epoch:
             with suppress(OSError):  # it has died meanwhile, which is told on its own
                 worker.process.control.send_bytes(content)
-
-    @_in_own_thread
-    def keep_model(self, model: str, variant: Variant, message: ArrayMessage | None, most: int) -> None:
-        """Keep a model before a worker is told to use it; without a message, it was sent before."""
-        self._mirror.keep_model(ModelId.parse(model), variant, message, most)
 
     @_in_own_thread
     def pause(self, paused: bool) -> None:
@@ -389,8 +402,8 @@ class NodeAgent:
             times={actor: parts.actor_times[actor].tolist() for actor in actors},
             present={actor: bool(parts.present[actor]) for actor in actors},
             dropped_reward={actor: float(parts.dropped_reward[actor]) for actor in actors},
-            learner_times=[] if self._receiver is None else parts.learner_times.tolist(),
-            buffer_times=[] if self._receiver is None else parts.buffer_times.tolist(),
+            learner_times=parts.learner_times.tolist() if self._leads else [],
+            buffer_times=parts.buffer_times.tolist() if self._leads else [],
             inference=parts.inference_counters.tolist(),
             bytes=0 if self._sender is None else self._sender.bytes,
             cut_off=self._sender is not None and self._sender.cut_off,

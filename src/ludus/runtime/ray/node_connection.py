@@ -6,7 +6,7 @@ import math
 import socket
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from ludus.data.records import ModelId
 from ludus.experiment import ClusterConfig
 from ludus.runtime.ray.connection import NAMESPACE, Node
 from ludus.runtime.ray.node_agent import NODE_AGENT, News, NodeOrder
-from ludus.runtime.ray.transfer import pack
 from ludus.runtime.ray.user_code import NodeFacts
-from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
 from ludus.system.process import WorkerProcess
-from ludus.workers.messages import FrozenFound, ToActor
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -58,15 +54,12 @@ class RemoteProcess(WorkerProcess):
         end: Callable[[RemoteProcess], None],
         *,
         connection: NodeConnection | None = None,
-        uses_models: bool = False,
         team: RemoteTeam | None = None,
     ) -> None:
-        """`end`: ends the process where it is; `uses_models`: it is told which frozen models to use, and may not see
-        the folder they are in."""
+        """`end`: ends the process where it is."""
         self.name = name
         self.node = node
         self.epoch = epoch
-        self.uses_models = uses_models
         self.lost: str | None = None
         self._connection = connection
         self._team = team
@@ -204,17 +197,19 @@ class NodeConnection:
         name: str,
         node: Node,
         order: NodeOrder,
-        models: ModelPool,
         cluster: ClusterConfig,
         *,
-        with_learner: bool,
+        leads: bool = False,
+        ranks: int,
         with_gpus: bool,
     ) -> None:
-        """Starts the agent, which takes a while."""
+        """Starts the agent, which takes a while. `ranks`: of the learner, that are to run there;
+        `leads`: rank 0 is one of them, and needs the run folder."""
         self.name = name
         self.node = node
-        self.with_learner = with_learner
-        self.num_slots = node.places(with_learner=with_learner)
+        self.leads = leads
+        self.ranks = ranks
+        self.num_slots = node.places(ranks)
         self.actors: set[int] = set()
         """Numbers of the actors on this node."""
         self.lost: str | None = None
@@ -225,18 +220,10 @@ class NodeConnection:
         """When its policy worker last showed life (monotonic)."""
         self._cut_off_since: float | None = None
         self._order = order
-        self._models = models
         self._cluster = cluster
-        self._sent: OrderedDict[ModelId, set[str]] = OrderedDict()
         self._outbox = ThreadPoolExecutor(1, "messages")
-        # From here to `_troubles`: queues between two threads.
-        self._sending: deque[tuple[Any, ModelId, Variant]] = deque()
-        """Models that were sent, and calls that the node has not answered yet."""
-        self._not_kept: deque[ModelId] = deque()
-        """Models that it could not keep: they count as not sent."""
-        self._troubles: deque[str] = deque()
         self._closed = False
-        bundle = node.bundle(with_learner=with_learner, with_gpus=with_gpus)
+        bundle = node.bundle(ranks=ranks, with_gpus=with_gpus)
         self._group = placement_group([bundle], strategy="STRICT_PACK", _soft_target_node_id=node.id)
         try:
             self._begin(with_gpus=with_gpus)
@@ -267,7 +254,7 @@ class NodeConnection:
         if (other := facts.other_code) is not None:
             raise NodeRefused(other)
         self.sees_run = facts.sees_run
-        self.is_shared = facts.sees_run and (self._cluster.shared_folder or self.with_learner)
+        self.is_shared = facts.sees_run and (self._cluster.shared_folder or self.leads)
         self.call("begin", msgspec.structs.replace(order, shared=self.is_shared), patience_s=START_UP_S)
 
     def listen(self, take_in: Callable[[NodeConnection, News], None], lose: Callable[[NodeConnection], None]) -> None:
@@ -278,7 +265,6 @@ class NodeConnection:
                 try:
                     news = self.call("poll")
                     self._note_way(news.cut_off)
-                    self._note_models()
                     take_in(self, news)
                 except NodeLost:
                     break
@@ -325,53 +311,9 @@ class NodeConnection:
         if self.lost is not None:
             return
         try:
-            if process.uses_models:
-                answer: Any = msgspec.msgpack.decode(content, type=ToActor)
-                if isinstance(answer, FrozenFound) and answer.model:
-                    variant: Variant = "average" if answer.variant == "average" else "live"
-                    self._send_model(ModelId.parse(answer.model), variant)
             self._agent.tell.remote(process.name, process.epoch, content)
         except Exception as error:  # a worker must not wait for ever for an answer that was not sent
             self.give_up(f"node {self.node.name} cannot be told anything: {type(error).__name__}: {error}")
-
-    def _send_model(self, model: ModelId, variant: Variant) -> None:
-        """Send a model before a worker is told to use it, unless the node sees the run folder."""
-        if self.is_shared:
-            return
-        while self._not_kept:
-            self._sent.pop(self._not_kept.popleft(), None)
-        message = None
-        if variant not in self._sent.get(model, ()):
-            try:
-                message = pack(self._models.fetch(model, variant))
-            except ModelPoolError:
-                return  # the worker will not find it either, and says so
-        self._sent.setdefault(model, set()).add(variant)
-        self._sent.move_to_end(model)
-        while len(self._sent) > self._cluster.models_kept:
-            self._sent.popitem(last=False)
-        call = self._agent.keep_model.remote(str(model), variant, message, self._cluster.models_kept)
-        self._sending.append((call, model, variant))
-
-    def _note_models(self) -> None:
-        """Check the models that were sent. One that the node could not keep is sent again when a worker next
-        asks for it."""
-        for _ in range(len(self._sending)):
-            call, model, variant = self._sending.popleft()
-            try:
-                ray.get(call, timeout=0)
-            except GetTimeoutError:
-                self._sending.append((call, model, variant))
-            except RayActorError:
-                continue  # the node is lost, which is noticed elsewhere
-            except Exception as error:
-                why = f"node {self.node.name} cannot keep {model} ({variant}): {_short(_cause(error))}"
-                self._troubles.append(why)
-                self._not_kept.append(model)
-
-    def troubles(self) -> list[str]:
-        """Messages about models that the node could not keep, each returned once."""
-        return [self._troubles.popleft() for _ in range(len(self._troubles))]
 
     # --- the end ---
 

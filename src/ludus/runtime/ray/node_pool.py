@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 from ray.exceptions import RayError
 
-from ludus.experiment import Experiment
+from ludus.experiment import ClusterConfig, Experiment
 from ludus.runtime.ray.connection import Node, Taken, alive_nodes, learner_first
 from ludus.runtime.ray.node_agent import News, NodeOrder
 from ludus.runtime.ray.node_connection import NodeConnection, NodeLost, NodeNotReady
@@ -40,17 +40,17 @@ class NodePool:
         self._taken = taken
         self._label = f"ludus-{folder.path.absolute().name}-{os.getpid()}-site"
         self._notes = MetricsFile(folder.metrics / "nodes.jsonl")
-        self._models = folder.models
         self._order = NodeOrder(
             run=str(folder.path.absolute()),
             facts=(folder.path / "run.json").read_bytes(),
             code=pack_code(msgspec.json.decode(folder.facts.experiment)),
             shared=False,
+            models=experiment.models.address(folder),
             environment={name: os.environ[name] for name in PASSED_ON if name in os.environ},
         )
         self.lock = threading.RLock()
-        self.learner: NodeConnection | None = None
-        """To the learner's node; it may be lost."""
+        self.ranks: list[NodeConnection] = []
+        """By rank of the learner, the connection to its node; it may be lost."""
         self._connections: dict[str, NodeConnection] = {}
         """By the id of the node."""
         self._busy: set[str] = set()
@@ -72,6 +72,11 @@ class NodePool:
         self._wait_for_starting()
         if not self.room:
             raise TrainingFailed(f"no node has a place for an actor: {'; '.join(self._refused.values()) or 'no cores'}")
+        if self.room < len(self.ranks):
+            raise TrainingFailed(
+                f"learner.ranks={len(self.ranks)} needs as many actors at least, but the nodes have room for "
+                f"{self.room}: lower it or add nodes"
+            )
         threading.Thread(target=self._keep_scouting, name="scout", daemon=True).start()
 
     @property
@@ -98,34 +103,63 @@ class NodePool:
     # --- joining ---
 
     def start_learner(self) -> None:
-        """Start the learner's agent, on the best node that sees the run folder."""
-        blind = []
+        """Start the agents of the learner's ranks: of rank 0 on the best node that sees the run folder, of the others
+        there while it has room, then on the next nodes. After a loss, the nodes that are left take all ranks."""
         self._wait_for_starting()
         nodes, now = alive_nodes(self._taken()), time.monotonic()
         trusted = [node for node in nodes if self._not_before.get(node.id, 0.0) <= now]
-        for node in learner_first(trusted or nodes):
-            with self.lock:
-                old = self._connections.get(node.id)
-            if old is not None:  # one for actors alone
-                old.give_up(f"the learner comes to node {node.name}")
-                self.lose(old)
-            with self.lock:
-                self._busy.add(node.id)
-            connection = self._connect(node, with_learner=True)
-            if connection is not None and connection.sees_run:
-                self.learner = connection
-                return
-            if connection is not None:
-                blind.append(node.name)
+        left = learner_first(trusted or nodes)
+        blind: dict[str, str] = {}
+        first = not self.ranks
+        while True:
+            leading = [node for node in left if node.id not in blind]
+            if not leading:
+                break
+            order = [*leading, *(node for node in left if node.id in blind)]
+            plan = self._plan(order, overfull=not first)
+            chosen = {
+                node.id: self._with_ranks(node, plan[node.id], leads=node is order[0])
+                for node in order
+                if node.id in plan
+            }
+            leader = chosen[order[0].id]
+            if leader is not None and not leader.sees_run:
+                blind[order[0].id] = order[0].name
                 with self.lock:
-                    self._connections.pop(node.id, None)
-                    self._busy.discard(node.id)
-                connection.close()
+                    self._connections.pop(order[0].id, None)
+                    self._busy.discard(order[0].id)
+                leader.close()
+            left = [node for node in left if chosen.get(node.id, True) is not None]
+            if leader is not None and leader.sees_run and None not in chosen.values():
+                self.ranks = [one for one in chosen.values() if one is not None for _ in range(plan[one.node.id])]
+                for one in self.ranks if not first and self.room < len(self.ranks) else ():
+                    one.num_slots = max(one.num_slots, one.ranks)  # more workers than cores, but the run goes on
+                return
         raise TrainingFailed(
             "there is no node for the learner: "
-            + "; ".join([*self._refused.values(), *(f"{name} does not see the run folder" for name in blind)])
+            + "; ".join([*self._refused.values(), *(f"{name} does not see the run folder" for name in blind.values())])
             + ("" if self._refused or blind else "no node of the cluster has a free core")
         )
+
+    def _plan(self, nodes: Sequence[Node], *, overfull: bool) -> dict[str, int]:
+        learner = self._experiment.learner
+        if learner.buffer_worker:  # it shares the memory of all ranks
+            return {nodes[0].id: learner.ranks}
+        return place_ranks(nodes, learner.ranks, self._experiment.cluster, learner.device, overfull=overfull)
+
+    def _with_ranks(self, node: Node, ranks: int, *, leads: bool) -> NodeConnection | None:
+        """A connection to the node with so many ranks: the present one, or a new one in its place."""
+        with self.lock:
+            old = self._connections.get(node.id)
+        if old is not None and old.lost is None and (old.ranks, old.leads) == (ranks, leads):
+            return old
+        if old is not None:
+            old.give_up(f"the learner comes to node {node.name}")
+            self.lose(old)
+        with self.lock:
+            self._not_before.pop(node.id, None)
+            self._busy.add(node.id)
+        return self._connect(node, ranks=ranks, leads=leads)
 
     def _scout(self) -> None:
         """Look for nodes that have joined or left; their agents start in threads of their own."""
@@ -164,23 +198,17 @@ class NodePool:
                     return
             time.sleep(0.05)
 
-    def _connect(self, node: Node, *, with_learner: bool = False) -> NodeConnection | None:
+    def _connect(self, node: Node, *, ranks: int = 0, leads: bool = False) -> NodeConnection | None:
         with self.lock:
             self._num_started += 1
             name = f"{self._label}-{self._num_started}"
         asked = self._experiment.actor
-        device = (self._experiment.learner.device,) * with_learner
+        device = (self._experiment.learner.device,) * bool(ranks)
         device += (asked.inference_device,) * (asked.inference == "worker")
         with_gpus = node.gpus > 0 and any(one != "cpu" for one in device)
         try:
             connection = NodeConnection(
-                name,
-                node,
-                self._order,
-                self._models,
-                self._experiment.cluster,
-                with_learner=with_learner,
-                with_gpus=with_gpus,
+                name, node, self._order, self._experiment.cluster, ranks=ranks, leads=leads, with_gpus=with_gpus
             )
         except Exception as error:  # whatever is wrong with one node, the others go on
             with self.lock:
@@ -223,3 +251,28 @@ class NodePool:
     def _note(self, node: Node, what: str, more: str) -> None:
         with self.lock, suppress(OSError, ValueError):  # the disk is full, or all is closed
             self._notes.append({"time": time.time(), "node": node.name, "what": what, "more": more})
+
+
+def place_ranks(
+    nodes: Sequence[Node], count: int, cluster: ClusterConfig, device: str, *, overfull: bool = False
+) -> dict[str, int]:
+    """Ranks of the learner for each node, by its id: as many as the first has room for, and one at least, then the
+    next. If some nodes state that they learn, no others do. `overfull`: if there is not room for all, nodes take
+    more; else `TrainingFailed` names what there is."""
+    most, stated = cluster.ranks_per_node or count, any(node.learns for node in nodes)
+    room = {node.id: min(node.room_for_ranks(device), most) if node.learns or not stated else 0 for node in nodes}
+    room[nodes[0].id] = max(room[nodes[0].id], 1)
+    placed = dict.fromkeys(room, 0)
+    for node_id, fits in room.items():
+        placed[node_id] = min(fits, count - sum(placed.values()))
+    left, takers = count - sum(placed.values()), [one for one, fits in room.items() if fits]
+    if left and not (overfull and takers):
+        has = ", ".join(f"{node.name} {room[node.id]}" for node in nodes) or "none"
+        limit = "" if cluster.ranks_per_node is None else f" (cluster.ranks_per_node is {cluster.ranks_per_node})"
+        raise TrainingFailed(
+            f"learner.ranks={count}, but the nodes of the cluster have room for {sum(room.values())}: {has}{limit}; "
+            "a rank takes a core, or a GPU where there are GPUs. Lower learner.ranks or add nodes"
+        )
+    for number in range(left):
+        placed[takers[number % len(takers)]] += 1
+    return {node_id: ranks for node_id, ranks in placed.items() if ranks}

@@ -1,10 +1,12 @@
-"""Transfer between the learner's node and the others: trajectories one way; weights, freed slots and counts of used
-decisions the other way. A slot has the same number on both nodes and belongs to one side at a time."""
+"""Transfer between the nodes of the learner's ranks and the nodes of their actors: trajectories one way; weights, freed
+slots and counts of used decisions the other way. A slot has the same number on both nodes and belongs to one side at a
+time. A node with a rank gets its weights from that rank, whatever ranks its actors play for."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
@@ -212,7 +214,8 @@ class Update(msgspec.Struct, frozen=True):
 
     actors: list[UsedUp]
     models: list[str]
-    """Of the weights that come along; their arrays are named NUMBER/NAME, by their place in this list."""
+    """Of the weights that come along; their arrays are named NUMBER/NAME, by their place in this list. Without arrays
+    (to a node with a rank): those that the node has to have before its actors go on."""
 
 
 def _answer(call: Future[bool]) -> bool | None:
@@ -235,14 +238,23 @@ class _Lane:
 
 
 class TrajectorySender:
-    """Acts as the learner towards the actors of a node without the learner."""
+    """Acts as those ranks of the learner that are not here towards their actors that are."""
 
     def __init__(
-        self, parts: SharedParts, signals: Sequence[Signal], learner: Peer, *, compress: Compression, in_flight: int
+        self,
+        parts: SharedParts,
+        signals: Sequence[Signal],
+        ranks: Mapping[int, Peer],
+        *,
+        compress: Compression,
+        in_flight: int,
     ) -> None:
+        """`ranks`: the nodes of those that are not here."""
         self._parts = parts
         self._signals = signals
-        self._learner = learner
+        self._ranks = ranks
+        self._held: deque[Update] = deque()
+        """News that wait for the weights of the rank that is here."""
         self._compress = compress
         self._in_flight = in_flight
         self._lanes: dict[int, _Lane] = {}
@@ -255,7 +267,9 @@ class TrajectorySender:
         comes now."""
 
     def open(self, actor: int, epoch: int) -> None:
-        """An actor begins here, as if there had been none."""
+        """An actor begins here, as if there had been none. One whose rank is here needs no way to it."""
+        if self._parts.rank_of(actor) not in self._ranks:
+            return
         for ring in (self._parts.ready[actor], self._parts.free[actor]):
             ring.clear()
         self._parts.used[actor] = 0
@@ -267,11 +281,13 @@ class TrajectorySender:
 
     @property
     def woken_by(self) -> Sequence[Signal]:
-        """Signals by which actors wake a learner."""
-        return self._signals[self._parts.num_places + 1 :]
+        """Signals by which actors wake these ranks."""
+        return [self._signals[self._parts.learners[rank]] for rank in self._ranks]
 
     def step(self) -> None:
-        self.is_full = False
+        while self._held and self._has_weights(self._held[0]):
+            self._pass_on(self._held.popleft())
+        self.is_full = bool(self._held)
         try:
             for actor, lane in self._lanes.items() if not self.cut_off else ():
                 self._send(actor, lane)
@@ -291,36 +307,52 @@ class TrajectorySender:
             return
         message = pack_slots(self._parts, self._parts.ready[actor].take(), self._compress)
         times = self._parts.actor_times[actor].tolist()
-        lane.calls.append(self._learner.deliver(TrajectoryDelivery(actor, lane.epoch, present, times), message))
+        learner = self._ranks[self._parts.rank_of(actor)]
+        lane.calls.append(learner.deliver(TrajectoryDelivery(actor, lane.epoch, present, times), message))
         lane.present = present
         self.bytes += message.body.nbytes
 
     def take_in(self, update: Update, weights: ArrayMessage | None) -> bool:
         """News of the learner: actors that waited for it go on. False: the weights have to be sent again."""
         whole = weights is None or self._publish(update.models, weights)
-        for done in update.actors:  # only now: who goes on has to act with the weights that came along
+        if not whole or (not self._held and self._has_weights(update)):
+            self._pass_on(update)
+        else:
+            self._held.append(update)
+        return whole
+
+    def _has_weights(self, update: Update) -> bool:
+        """Whether this node has these weights, or newer ones: an actor that goes on has to act with them."""
+        named = map(ModelId.parse, update.models)
+        return all((newest := self._parts.weights.newest(one.player)) and newest >= one for one in named)
+
+    def _pass_on(self, update: Update) -> None:
+        for done in update.actors:
             lane = self._lanes.get(done.actor)
             if lane is not None and lane.epoch == done.epoch:
                 self._parts.free[done.actor].put(np.frombuffer(done.freed, np.int64))
                 self._parts.used[done.actor] = done.used
                 self._signals[done.actor].notify()
-        return whole
 
     def _publish(self, models: Sequence[str], weights: ArrayMessage) -> bool:
         try:
             arrays = unpack(weights)
         except WireError:
             return False
-        for number, model in enumerate(models):
-            self._parts.weights.publish(ModelId.parse(model), under(f"{number}/", arrays))
+        for number, model in enumerate(map(ModelId.parse, models)):
+            newest = self._parts.weights.newest(model.player)
+            if newest is None or model > newest:  # the nodes of several ranks send the same, one after another
+                self._parts.weights.publish(model, under(f"{number}/", arrays))
         return True
 
 
 @dataclass
 class _Far:
-    """Another node, as the learner's one sees it."""
+    """Another node, as that of a rank sees it."""
 
     peer: Peer
+    has_rank: bool
+    """It has the weights of its own rank."""
     actors: dict[int, int] = field(default_factory=dict)
     """Epoch of each."""
     call: Future[bool] | None = None
@@ -330,12 +362,20 @@ class _Far:
 
 
 class TrajectoryReceiver:
-    """Acts on the learner's node as the actors of other nodes."""
+    """Acts on a node with ranks as their actors on other nodes."""
 
-    def __init__(self, parts: SharedParts, signals: Sequence[Signal], find_peer: Callable[[str], Peer]) -> None:
+    def __init__(
+        self,
+        parts: SharedParts,
+        signals: Sequence[Signal],
+        find_peer: Callable[[str], Peer],
+        with_ranks: Collection[str] = (),
+    ) -> None:
+        """`with_ranks`: names of the nodes with ranks."""
         self._parts = parts
         self._signals = signals
         self._find_peer = find_peer
+        self._with_ranks = with_ranks
         self._nodes: dict[str, _Far] = {}
         self._clocks = Counters()
         self._shared: tuple[list[ModelId], Any] | None = None
@@ -346,7 +386,7 @@ class TrajectoryReceiver:
     def know(self, node: str) -> None:
         """The node gets weights from now on: no actor can start there without."""
         if node not in self._nodes:
-            self._nodes[node] = _Far(self._find_peer(node))
+            self._nodes[node] = _Far(self._find_peer(node), node in self._with_ranks)
 
     def admit(self, actor: int, epoch: int, node: str) -> None:
         """An actor is about to start on this node."""
@@ -410,7 +450,9 @@ class TrajectoryReceiver:
         }
         if not done and not fresh:
             return None
-        models, weights = self._weights(far.peer, fresh) if fresh else ([], None)
+        models, weights = list(fresh.values()), None
+        if fresh and not far.has_rank:
+            models, weights = self._weights(far.peer, fresh)
         far.known |= {model.player: model for model in models}
         return far.peer.update(Update(done, [str(model) for model in models]), weights)
 

@@ -11,7 +11,6 @@ import socket
 import sys
 import sysconfig
 import zipfile
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,11 +20,8 @@ import msgspec
 import ray
 
 from ludus.config import ConfigError
-from ludus.data.records import ModelId
 from ludus.runtime.ray.connection import TemporaryHome, node_name
-from ludus.runtime.ray.transfer import ArrayMessage, unpack
 from ludus.store.files import safe_name
-from ludus.store.model_pool import Variant
 from ludus.store.run_folder import RunFacts, RunFolder
 from ludus.workers.messages import CODE
 
@@ -162,12 +158,11 @@ def sees(run: str, facts: bytes) -> bool:
 
 class Mirror:
     """The run folder that the workers of a node use. If the node sees the real one, models, checkpoints and logs are
-    links to it; otherwise models are a cache, which is filled before a worker needs them."""
+    links to it; otherwise `models` is the cache of the workers."""
 
     def __init__(self, run: str, facts: bytes, code: list[CodeArchive], *, shared: bool) -> None:
         self._home = TemporaryHome(f"ludus-site-{safe_name(Path(run).name, 'run')}-")
         self.path = self._home.path
-        self._models: OrderedDict[ModelId, None] = OrderedDict()
         for part in _SHARED:
             if shared:
                 (self.path / part).symlink_to(Path(run).absolute() / part)
@@ -184,17 +179,6 @@ class Mirror:
             os.environ["PYTHONPATH"] = os.pathsep.join(found)
         sys.path[:0] = places.values()
         self.folder = RunFolder.open(self.path)
-
-    def keep_model(self, model: ModelId, variant: Variant, message: ArrayMessage | None, most: int) -> None:
-        """Put a model into the cache after its digest is checked; the least recently used models leave it. Without a
-        message the model is in the cache already."""
-        if message is not None:
-            self.folder.models.publish(model, unpack(message), parent=None, variant=variant, facts={})
-        self._models[model] = None
-        self._models.move_to_end(model)
-        while len(self._models) > most:
-            self._models.popitem(last=False)
-            self.folder.models.collect_garbage(keep_last=0, referenced=[*self._models])
 
     def close(self) -> None:
         self._home.close()

@@ -30,6 +30,11 @@ export function playerLink(player) {
   return make("a", { href: `#player/${encodeURIComponent(player)}` }, player);
 }
 
+// A player of the league with the weights that it plays with; a bot has none.
+export function withWeights(one) {
+  return one.weights ? `${one.id} (${one.weights})` : one.id;
+}
+
 // One of several choices, as buttons of which one is pressed. options: [[value, text], ...]
 export function choice(label, options, chosen, onChoose) {
   const buttons = options.map(([value, text]) =>

@@ -1,7 +1,7 @@
 // Who is how strong, who beats whom, and who comes from where.
 
 import { CurveChart } from "./curve_chart.js";
-import { choice, make, makeSvg, panel, playerLink, whisker } from "./dom.js";
+import { choice, make, makeSvg, panel, playerLink, whisker, withWeights } from "./dom.js";
 import { HeatMap } from "./heat_map.js";
 import { LineageTree } from "./lineage_tree.js";
 import { elo, percent, short, whole } from "./numbers.js";
@@ -21,7 +21,7 @@ export function create(element, { source, fail }) {
     columns: [
       { title: "player", cell: (one) => named(one), key: (one) => one.id },
       { title: "role", cell: (one) => one.role, key: (one) => one.role, wide: true },
-      { title: "Elo", cell: (one) => elo(one.elo), key: (one) => one.elo, number: true },
+      { title: "Elo", cell: (one) => elo(one.elo), key: (one) => one.elo, number: true, apart: (one) => rankedWith(one) },
       { title: "95 % interval", cell: (one) => errorBar(one, scale) },
       {
         title: "games",
@@ -104,12 +104,20 @@ export function create(element, { source, fail }) {
     const { finished, evaluations, void: lost } = league.matches;
     caption.textContent =
       `${whole(league.players.length)} players, ${whole(finished)} matches finished ` +
-      `(${whole(evaluations)} of them evaluations), ${whole(lost)} void. Elo of ${league.anchor} is 0.`;
+      `(${whole(evaluations)} of them evaluations), ${whole(lost)} void. Elo of ${league.anchor} is 0.` +
+      (averaged() ? " Live and averaged weights are ranked apart." : "");
     table.show(league.players);
     payoff.hidden = league.teams < 2;
     if (before === null || before.events !== league.events) drawMap();
     tree.show(league.players);
     drawOpponents();
+  }
+
+  const averaged = () => league.players.some((one) => one.weights === "average");
+
+  // Bots rank among the averaged players, if there are any, as in `ludus league`.
+  function rankedWith(one) {
+    return averaged() && one.weights !== "live" ? 1 : 0;
   }
 
   function drawMap() {
@@ -121,7 +129,7 @@ export function create(element, { source, fail }) {
     if (order === "rating") places.sort((a, b) => rating(b) - rating(a) || a - b);
     if (order === "cluster") places.sort((a, b) => depth(a) - depth(b) || 0 || rating(b) - rating(a) || a - b);
     map.show(
-      league.players.map((one) => one.id),
+      league.players.map(withWeights),
       league.win_rates,
       league.games,
       places,
@@ -136,7 +144,7 @@ export function create(element, { source, fail }) {
       .sort((a, b) => last(b) - last(a));
     chart.show(
       [...names.slice(0, 8), ...rest.slice(0, 4)].map((name) => ({
-        name,
+        name: withWeights({ id: name, weights: history.weights[name] }),
         x: history.decisions,
         y: history.elo[name],
         error: history.learning.includes(name)
@@ -184,6 +192,7 @@ function named(one) {
     "span",
     {},
     playerLink(one.id),
+    ...(one.weights ? [" ", make("span", { class: "tag", title: "the weights that it plays with" }, one.weights)] : []),
     ...one.tags.flatMap((tag) => [" ", make("span", { class: "tag" }, tag)]),
     ...(one.lineage === null
       ? []

@@ -74,7 +74,7 @@ export function create(element, { source, fail }) {
   function fillPlayers(league) {
     const names = ["", ...league.players.map((one) => one.id)];
     if (players.options.length === names.length) return;
-    members = new Set(names);
+    members = new Map(league.players.map((one) => [one.id, one.weights]));
     table.show(shown);
     players.replaceChildren(
       ...names.map((name) => make("option", { value: name, selected: name === filter.player }, name || "all")),
@@ -140,7 +140,10 @@ function labelled(text, select) {
 
 // People, and players that have left, have no page of their own.
 function sides(match, members) {
-  const named = (player) => (members.has(player) ? playerLink(player) : player);
+  const named = (player) =>
+    members.has(player)
+      ? make("span", {}, playerLink(player), members.get(player) ? make("span", { class: "tag" }, members.get(player)) : null)
+      : player;
   return make(
     "span",
     {},

@@ -20,7 +20,7 @@ export function create(element) {
   const warnings = make("ul", { class: "warnings" });
   const bottleneck = make("div");
   const learners = new SortableTable({
-    caption: "Players that learn",
+    caption: "Players that learn, with their live weights",
     columns: [
       { title: "player", cell: (one) => playerLink(one.player), key: (one) => one.player },
       { title: "role", cell: (one) => one.role, wide: true },
@@ -105,7 +105,7 @@ export function create(element) {
   const facts = make("dl", { class: "facts" });
   const warningsPanel = panel("To look at", warnings);
   const bottleneckPanel = panel("What holds it up", bottleneck);
-  const learnersPanel = panel("Players that learn", learners.element);
+  const learnersPanel = panel("Players that learn (live weights)", learners.element);
   element.replaceChildren(
     panel("Progress", progress, progressText, tiles),
     warningsPanel,

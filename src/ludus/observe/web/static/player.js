@@ -31,7 +31,7 @@ export function createList(element) {
             "li",
             {},
             playerLink(one.id),
-            make("span", { class: "faint" }, ` ${one.role}, Elo ${elo(one.elo)}`),
+            make("span", { class: "faint" }, ` ${[one.role, one.weights].filter(Boolean).join(", ")}, Elo ${elo(one.elo)}`),
           ),
         ),
       ),
@@ -92,6 +92,7 @@ export function create(element, { argument: player }) {
       ["games", whole(line.games), "after old ones have faded"],
       ["share of Nash", percent(line.equilibrium, 1)],
       ["model", line.latest_model ?? line.model ?? UNKNOWN, line.reason],
+      ["weights", line.weights ?? "none", line.weights === null ? "" : "in the matches of the league"],
     ];
     if (line.score !== null) facts.push(["score", short(line.score[0]), `± ${short(1.96 * line.score[1])}`]);
     about.replaceChildren(

@@ -3,7 +3,8 @@
 import { make } from "./dom.js";
 
 // columns: [{title, cell(row) -> text or element, key(row) -> number or text (sortable), number, wide, hint,
-//            when(rows) -> whether the column is shown}]
+//            when(rows) -> whether the column is shown, apart(row) -> number: sorted by this column, rows of
+//            different numbers are ranked apart, lower numbers first}]
 export class SortableTable {
   constructor({ caption, columns, sortBy = null, descending = true }) {
     this.columns = columns;
@@ -50,7 +51,10 @@ export class SortableTable {
 
   draw() {
     const by = this.columns.find((column) => column.title === this.sortBy);
-    const rows = by ? [...this.rows].sort((a, b) => compared(by.key(a), by.key(b), this.descending)) : this.rows;
+    const apart = by?.apart ?? (() => 0);
+    const rows = by
+      ? [...this.rows].sort((a, b) => apart(a) - apart(b) || compared(by.key(a), by.key(b), this.descending))
+      : this.rows;
     const isShown = this.columns.map((column) => !column.when || column.when(rows));
     this.columns.forEach((column, at) => {
       this.heads[at].hidden = !isShown[at];
@@ -58,10 +62,10 @@ export class SortableTable {
       else this.heads[at].removeAttribute("aria-sort");
     });
     this.body.replaceChildren(
-      ...rows.map((row) =>
+      ...rows.map((row, place) =>
         make(
           "tr",
-          {},
+          { class: place && apart(row) !== apart(rows[place - 1]) ? "apart" : null },
           ...this.columns.map((column, at) =>
             make(
               at ? "td" : "th",
