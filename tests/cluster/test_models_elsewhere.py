@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_runs import check_run, descendants, faults_of, needs_ray, ray_run
+from processes import descendants
+from ray_runs import check_run, faults_of, needs_ray, ray_run
 from redis_server import RedisServer
 from small_runs import small
 
