@@ -71,6 +71,7 @@ class ClusterConfig:
 
 
 Runtime = Literal["serial", "local", "ray"]
+_DEFAULT = LearnerConfig()
 
 
 def _main_only() -> LeagueRules:
@@ -223,14 +224,12 @@ class Experiment:
             if own is not None and not matches(own, wanted):
                 raise ValueError(f"{place}.{part} must be a {describe(wanted)} or None, got {own!r}")
         if isinstance(role.learner, LearnerConfig):
-            shared = (*OF_THE_RUN, *(("recompute",) if self.learner.buffer_worker else ()))
-            for setting in shared:
+            for setting in self._settings_of_run:
                 own, run = getattr(role.learner, setting), getattr(self.learner, setting)
-                if own != run:
+                if own not in (run, getattr(_DEFAULT, setting)):
                     raise ValueError(
                         f"{place}.learner.{setting} is {own!r}, but {setting} belongs to the whole run, whose "
-                        f"learner.{setting} is {run!r}: make the role's learner from the experiment's, as in "
-                        "dataclasses.replace(learner, learning_rate=1e-3)"
+                        f"learner.{setting} is {run!r}: leave it out here, or give it the same value"
                     )
         view = self.of_role(name)
         if view is not self:
@@ -242,14 +241,24 @@ class Experiment:
     def of_role(self, role: str | None) -> Experiment:
         """The experiment with the model, algorithm and learner that players of a role have; None: the experiment."""
         rules = None if role is None else self.league.roles.get(role)
-        own = {} if rules is None else {part: getattr(rules, part) for part in OWN_PARTS}
-        if all(part is None for part in own.values()):
+        if rules is None or all(getattr(rules, part) is None for part in OWN_PARTS):
             return self
-        view = copy.copy(self)  # it was checked with the whole, and shares the game that was built for it
-        for name, part in own.items():
-            if part is not None:
-                object.__setattr__(view, name, part)
-        return view
+        views: dict[str | None, Experiment] = self.__dict__.setdefault("_views", {})
+        if role not in views:
+            view = copy.copy(self)  # it was checked with the whole, and shares the game that was built for it
+            for name in OWN_PARTS:
+                part = getattr(rules, name)
+                if isinstance(part, LearnerConfig):
+                    part = replace(part, **{name: getattr(self.learner, name) for name in self._settings_of_run})
+                if part is not None:
+                    object.__setattr__(view, name, part)
+            views[role] = view
+        return views[role]
+
+    @property
+    def _settings_of_run(self) -> tuple[str, ...]:
+        """Settings of the learner that every role has from the experiment."""
+        return (*OF_THE_RUN, "recompute") if self.learner.buffer_worker else OF_THE_RUN
 
     def _check_patience(self) -> None:
         """An actor that waits for its game must not be taken for one that hangs."""

@@ -19,9 +19,8 @@ from rich.console import Console
 
 from ludus.config import ConfigError
 from ludus.data.records import Stop
-from ludus.league.league import League
 from ludus.league.summary import LeagueSummary
-from ludus.observe.league_fold import LeaguePlayer, RunFold, league_players
+from ludus.observe.league_fold import LeaguePlayer, RunFold
 from ludus.observe.progress import ProgressLines
 from ludus.observe.report import write_report
 from ludus.observe.run_state import status_document
@@ -103,13 +102,13 @@ class Run:
             fold.require_players()
             document, summary = fold.document(), fold.summary(measured=True)
             return RunLeague(
-                players=tuple(league_players(fold.league, summary)),
+                players=tuple(fold.players(summary)),
                 anchor=summary.anchor,
                 win_rates=summary.win_rates,
                 games=summary.games,
                 equilibrium=summary.equilibrium,
                 _document=document,
-                _text=_as_text(fold.league, summary, fold.opponents),
+                _text=_as_text(fold, summary),
             )
 
     def status(self) -> dict[str, Any]:
@@ -234,13 +233,13 @@ class Run:
         )
 
 
-def _as_text(league: League, summary: LeagueSummary, opponents: tuple[str, ...]) -> str:
+def _as_text(fold: RunFold, summary: LeagueSummary) -> str:
     """The table of `ludus league`, without colours."""
     # rich would display a captured table as well where it finds itself in a notebook.
     console = Console(width=TABLE_WIDTH, color_system=None, highlight=False, force_terminal=False, force_jupyter=False)
     with console.capture() as captured:
-        console.print(league_table(league, summary, opponents))
-        if league.num_teams > 1:
+        console.print(league_table(fold.league, summary, fold.opponents, roles=fold.roles))
+        if fold.league.num_teams > 1:
             console.print()
             console.print(payoff_table(summary, console.width))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

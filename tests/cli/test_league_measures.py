@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import exit_code
 
-from ludus.cli.compare import spread
+from ludus.cli.compare import pairings, spread
 
 SETTINGS = (
     "runtime=serial",
@@ -102,6 +102,11 @@ finally:
     assert "torch" not in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_populations_meet_at_tables_of_any_size() -> None:
+    assert pairings(["a", "b"], ["c"], 2) == [("a", "c"), ("b", "c")]
+    assert pairings(["a"], ["c"], 3) == [("a", "c", "c"), ("c", "a", "a")], "one against two, both ways round"
 
 
 def test_a_run_compared_with_itself_is_even(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

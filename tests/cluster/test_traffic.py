@@ -65,7 +65,7 @@ class Post:
 
     def hand_over(self, actor: int, count: int = 2) -> Any:
         codes = self.here.code(0, 0, play(self.here, actor, np.random.default_rng(actor), count))
-        self.here.ready[actor].put(codes)
+        self.here.ready[actor][0].put(codes)
         return codes
 
 
@@ -75,12 +75,12 @@ def test_slots_come_back_when_the_learner_has_used_them() -> None:
     codes = post.hand_over(1)
     post.outlet.step()
     assert post.arrive() == [True]
-    assert np.array_equal(post.there.ready[1].take(), codes)
-    post.there.free[1].put(codes)
+    assert np.array_equal(post.there.ready[1][0].take(), codes)
+    post.there.free[1][0].put(codes)
     post.there.used[1] = 5
     post.inlet.step()
     post.arrive()
-    assert np.array_equal(post.here.free[1].take(), codes)
+    assert np.array_equal(post.here.free[1][0].take(), codes)
     assert post.here.used[1].tolist() == [5]
 
 
@@ -92,7 +92,7 @@ def test_no_more_is_on_its_way_than_allowed() -> None:
         post.outlet.step()
     assert len(post.on_the_way) == 2
     assert post.outlet.is_full
-    assert len(post.here.ready[0]) == 2, "the rest waits where it is"
+    assert len(post.here.ready[0][0]) == 2, "the rest waits where it is"
     post.arrive()
     post.outlet.step()
     assert len(post.on_the_way) == 1
@@ -106,7 +106,7 @@ def test_what_a_dead_actor_has_sent_does_not_come_in_late() -> None:
     post.outlet.step()
     post.inlet.refuse(2)
     assert post.arrive() == [False]
-    assert len(post.there.ready[2]) == 0
+    assert len(post.there.ready[2][0]) == 0
     post.start(2, epoch=2)
     post.hand_over(2)
     post.outlet.step()
@@ -166,12 +166,12 @@ def test_actors_play_for_ranks_on_different_nodes() -> None:
     post.hand_over(0)
     post.outlet.step()
     assert not post.on_the_way, "rank 0 is here"
-    assert len(post.here.ready[0]) == 2
+    assert len(post.here.ready[0][0]) == 2
     post.start(1, epoch=2)
     codes = post.hand_over(1)
     post.outlet.step()
     post.arrive()
-    assert np.array_equal(post.there.ready[1].take(), codes)
+    assert np.array_equal(post.there.ready[1][0].take(), codes)
     assert post.outlet.woken_by == [post.outlet._signals[post.here.learners[1]]], "those of rank 0 are its own"
 
 
@@ -189,6 +189,9 @@ def test_who_waits_for_two_ranks_goes_on_with_the_weights_of_the_one_that_is_her
     post.outlet.step()
     assert post.here.used[1].tolist() == [0]
     assert post.outlet.is_full, "it looks again soon"
+    post.here.weights.publish(ModelId("main", 0, 3), weights)
+    post.outlet.step()
+    assert post.here.used[1].tolist() == [0]
     post.here.weights.publish(ModelId("main", 0, 5), weights)
     post.outlet.step()
     assert post.here.used[1].tolist() == [9]

@@ -131,6 +131,12 @@ def test_what_cannot_be_a_roles_own_is_named(own: dict[str, Any], named: str) ->
         league(**own)
 
 
+def test_a_role_follows_the_run_in_what_belongs_to_it() -> None:
+    described = replace(league(), learner=replace(LEARNER, schedule="async", device="cpu", placement="per_player"))
+    own = described.of_role("exploiter").learner
+    assert (own.schedule, own.device, own.placement, own.batch_size) == ("async", "cpu", "per_player", 100)
+
+
 def test_a_start_of_another_network_is_named(tmp_path: Path) -> None:
     run_whole(tmp_path, league())
     taught = league(start=f"{tmp_path}#main", algorithm=PPO(teacher=Teacher(weight=0.1)))

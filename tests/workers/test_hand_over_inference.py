@@ -73,11 +73,15 @@ class SlowLearner:
             players=["main"],
             pools=play.pools,
             used=self._used,
-            ready=[SimpleNamespace(put=lambda codes: None)],
+            ready=[[SimpleNamespace(put=lambda codes: None)]],
+            free=[[SimpleNamespace(take=lambda: np.zeros(0, np.int64))]],
+            slots_per_actor=[pool.num_slots for pool in play.pools],
+            channel_of=lambda player: 0,
+            mark=lambda player: -1 - player,
             code=lambda player, kind, slots: slots,
         )
         signal: Any = SimpleNamespace(notify=lambda: None)
-        self.ring = RingTrajectoryClient(parts, 0, signal, [max_lag])
+        self.ring = RingTrajectoryClient(parts, 0, [signal], [max_lag])
         self._put, self._complete = play.put, play.complete
         play.put, play.complete = self.put, self.complete  # type: ignore[method-assign]
         play.actor._learner_goes_first = self.ring.learner_goes_first

@@ -73,7 +73,7 @@ def test_every_rank_is_linked_to_the_first_and_nobody_else_is() -> None:
     def intruding(ranks: Ranks) -> list[str]:
         if ranks.rank == 2:  # knows the port, and not the token
             port, _ = ranks.gather(None)[0]
-            with socket.create_connection(("127.0.0.1", port)) as stranger:
+            with socket.create_connection(("127.0.0.1", port), 10.0) as stranger:
                 stranger.sendall(b"x" * 36)
                 assert stranger.recv(1) == b""
             return []

@@ -88,7 +88,13 @@ def test_results_equal_a_slow_recount(play: Play) -> None:
         steps, decisions, earned, early_reward = 0, [0] * teams, [0.0] * teams, 0.0
         scores = np.zeros((2, teams))
         pairs = {(a, b): [0, 0, 0] for a in range(teams) for b in range(a + 1, teams)}
-        for (_, number), episode in found[match_id].items():
+        by_role = np.zeros((2, teams, teams))
+
+        def count_pairs(compared: list[float], pairs: dict[tuple[int, int], list[int]] = pairs) -> None:
+            for (a, b), counts in pairs.items():
+                counts[0 if compared[a] > compared[b] else 1 if compared[a] == compared[b] else 2] += 1
+
+        for (place, number), episode in found[match_id].items():
             steps += episode.steps
             team_of_side = [(one + number) % teams for one in range(teams)]
             by_side = [episode.score[team] for team in team_of_side]
@@ -99,10 +105,18 @@ def test_results_equal_a_slow_recount(play: Play) -> None:
                 earned[one] += sum(decision.reward for own in made for decision in own) / len(seats)
             early_reward += episode.early_reward
             scores += np.array([by_side, np.square(by_side)])
-            for (a, b), counts in pairs.items():
-                counts[0 if by_side[a] > by_side[b] else 1 if by_side[a] == by_side[b] else 2] += 1
+            for team in range(teams if play.spec.compares_roles and number % teams == 0 else 0):
+                # One cycle of rotations: every side has sat on this team once.
+                episodes = [found[match_id][place, number + (team - one) % teams] for one in range(teams)]
+                on_team = [episode.score[team] for episode in episodes]
+                count_pairs(on_team)
+                by_role[:, :, team] += np.array([on_team, np.square(on_team)])
+            if not play.spec.compares_roles:
+                count_pairs(by_side)
         assert (result.steps, result.decisions) == (steps, tuple(decisions))
         assert result.pairs == tuple(Pair(a, b, *counts) for (a, b), counts in pairs.items())
+        kept = (result.role_score_sum, result.role_score_square_sum)
+        assert np.array(kept) == pytest.approx(by_role) if play.spec.compares_roles else kept == ((), ())
         assert result.score_sum == pytest.approx(tuple(scores[0]))
         assert result.score_square_sum == pytest.approx(tuple(scores[1]))
         assert early_reward == 0.0, "the log has no sign of it"

@@ -56,12 +56,13 @@ def compare_command(
     """Play frozen players of RUN against frozen players of OTHER, every one against every one.
 
     Says the relative population performance: what RUN wins from OTHER, from -1 to 1, when each of them plays
-    the best mixture of its players against the other's. Both must be runs of the same game, with two teams.
+    the best mixture of its players against the other's. Both must be runs of the same game, with two teams or
+    more: with more, one player sits on one team and the other on the rest, both ways round.
     """
     use_threads(1)
     first, second = (_population(path, letter, players, trust) for path, letter in ((run, "A"), (other, "B")))
     _check_comparable(first, second)
-    line_ups = [(a, b) for a in first.players for b in second.players]
+    line_ups = pairings(list(first.players), list(second.players), first.experiment.game.spec.num_teams)
     tournament = Tournament(
         first.experiment.measured_game,
         FixedPlayers(first.players | second.players),
@@ -74,6 +75,14 @@ def compare_command(
     comparison = compare_populations(payoff, list(first.players), list(second.players))
     show = _print_json if as_json else _show
     show(first, second, payoff, comparison)
+
+
+def pairings(first: list[str], second: list[str], teams: int) -> list[tuple[str, ...]]:
+    """Every player of one population against each of the other: one against copies, and with three teams or more also
+    the other way round, because one among several is not several against one."""
+    pairs = [(a, b) for a in first for b in second]
+    other_way = [(b, a) for a, b in pairs] if teams > 2 else []
+    return [(one, *(other,) * (teams - 1)) for one, other in (*pairs, *other_way)]
 
 
 def spread(names: tuple[str, ...], most: int) -> tuple[str, ...]:
@@ -109,10 +118,8 @@ def _check_comparable(first: FrozenPopulation, second: FrozenPopulation) -> None
             f"{first.run} plays {a.game.spec.name} and {second.run} plays {b.game.spec.name} with other "
             "settings, or another game: their players cannot meet"
         )
-    if a.game.spec.num_teams != 2:
-        raise click.UsageError(
-            f"{a.game.spec.name} has {a.game.spec.num_teams} teams; populations are compared in games of two"
-        )
+    if a.game.spec.num_teams == 1:
+        raise click.UsageError(f"{a.game.spec.name} has one team: its players never meet; `ludus league` has scores")
     seated = [next(iter(one.players.values())) for one in (first, second)]
     remembered = [[policy.state_arrays for policy in one.policies] for one in seated]
     if a.policies != b.policies or remembered[0] != remembered[1]:
@@ -122,12 +129,11 @@ def _check_comparable(first: FrozenPopulation, second: FrozenPopulation) -> None
         )
 
 
-def _payoff(line_ups: list[tuple[str, str]], results: dict[int, Result]) -> Payoff:
+def _payoff(line_ups: list[tuple[str, ...]], results: dict[int, Result]) -> Payoff:
     payoff = Payoff(PayoffRules(decay=1.0, min_games=0.0))
-    for index, (a, b) in enumerate(line_ups):
-        result = results[index]
-        match = Match(index, "evaluation", (Side(players=(a,)), Side(players=(b,))), 1, result.episodes)
-        payoff.record(match, result)
+    for index, line_up in enumerate(line_ups):
+        sides = tuple(Side(players=(player,)) for player in line_up)
+        payoff.record(Match(index, "evaluation", sides, 1, results[index].episodes), results[index])
     return payoff
 
 

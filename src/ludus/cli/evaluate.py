@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from rich.table import Table
 
 from ludus.cli.options import (
@@ -29,9 +30,10 @@ from ludus.games.catalog import list_games, resolve
 from ludus.games.game import GameSource
 from ludus.games.pictures import pictured
 from ludus.league.players import with_weights
+from ludus.league.role_scores import RoleLine
 from ludus.lookup import open_run
 from ludus.models.policy import use_threads
-from ludus.observe.terminal import add_numbers, new_console, new_table
+from ludus.observe.terminal import add_numbers, new_console, new_table, role_cells
 from ludus.system.machine import install_command
 
 if TYPE_CHECKING:
@@ -176,7 +178,8 @@ def eval_command(
     as_json: bool,
     **rendering: Any,
 ) -> None:
-    """Play the first of PLAYERS against each of the others, seats in rotation.
+    """Play the first of PLAYERS against each of the others, seats in rotation. In a game of three teams or more,
+    one opponent sits on all other teams; A,B (with a comma) are the players of two of them.
 
     A player is named by its id (main, main.3, random), by a tag (main@best, main@latest) or by a model
     (main:0:12). A bot from outside is given by its address (bots.py:Greedy, "program:node bot.js"), with a
@@ -204,21 +207,37 @@ def eval_command(
 
 
 def _table(rows: Sequence[dict[str, Any]], teams: int) -> Table:
-    table = new_table("player", "against") if teams > 1 else new_table("player")
+    """A row per pair of players; with more than two teams it names who else sits at the table."""
+    table = new_table("player", *["against"] * (teams > 1), *["beside"] * (teams > 2))
     if teams > 1:
         add_numbers(table, "win rate (95 %)", "won/drawn/lost")
     add_numbers(table, "mean score")
+    roles = [one["role"] for one in rows[0].get("roles", ())]
+    add_numbers(table, *(f"as {role}" for role in roles))
     used = {weights for row in rows for weights in row["weights"] if weights is not None}
     if len(used) == 1:
         table.caption = f"Played with {used.pop()} weights."
+    labelled = bool(table.caption)
+    if roles:
+        table.caption = (
+            f"{table.caption or ''} As a role: mean score, and in brackets its lead over what the others got in that "
+            "role in the same games. Win rates compare two players in the same role."
+        ).strip()
     for row in rows:
         named = zip(row["players"], row["weights"], strict=True)
-        names = row["players"] if table.caption else [with_weights(*one) for one in named]
-        cells = [names[0]]
-        if teams > 1:
-            low, high = row["win_rate_interval"]
-            cells += [names[1], f"{row['win_rate']:.1%} ({100 * low:.1f}-{100 * high:.1f})"]
-            cells.append("/".join(str(row[name]) for name in ("wins", "draws", "losses")))
-        cells.append(f"{row['score']:+.3f} ±{1.96 * row['score_standard_error']:.3f}")
-        table.add_row(*cells)
+        names = row["players"] if labelled else [with_weights(*one) for one in named]
+        score = f"{row['score']:+.3f} ±{1.96 * row['score_standard_error']:.3f}"
+        numbers = [score, *role_cells(msgspec.convert(row.get("roles", ()), tuple[RoleLine, ...]))]
+        pairs: dict[str, dict[str, Any]] = {}
+        for other, pair in zip(names[1:], row.get("against", [row]), strict=True):
+            pairs.setdefault(other, pair)  # of copies, one
+        if not pairs:
+            table.add_row(names[0], *numbers)
+        for other, pair in pairs.items():
+            others = [*names[1:]]
+            others.remove(other)
+            low, high = pair["win_rate_interval"]
+            cells = [names[0], other, *[", ".join(others)] * (teams > 2)]
+            cells.append(f"{pair['win_rate']:.1%} ({100 * low:.1f}-{100 * high:.1f})")
+            table.add_row(*cells, "/".join(str(pair[name]) for name in ("wins", "draws", "losses")), *numbers)
     return table

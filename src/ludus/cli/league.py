@@ -46,7 +46,7 @@ def population_table(league: League) -> Table | None:
 
 def _show(fold: RunFold, console: Console) -> None:
     league, summary = fold.league, fold.summary(measured=True)
-    console.print(league_table(league, summary, fold.opponents))
+    console.print(league_table(league, summary, fold.opponents, roles=fold.roles))
     if league.num_teams > 1:
         console.print()
         console.print(payoff_table(summary, console.width))

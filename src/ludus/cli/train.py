@@ -20,7 +20,7 @@ from ludus.lookup import open_run, parse_settings
 from ludus.observe.lost_matches import LossCount
 from ludus.observe.terminal import league_table, new_console
 from ludus.runtime import rounds
-from ludus.runtime.assemble import exact_report
+from ludus.runtime.assemble import exact_report, num_learners
 from ludus.runtime.coordinator import Training
 from ludus.runtime.processes import default_actors
 from ludus.services.endpoints import ServiceError
@@ -142,13 +142,16 @@ def _show_start(plan: Plan, folder: RunFolder, chosen: Experiment, console: Cons
 
 def _workers(experiment: Experiment, num_actors: int) -> str:
     if experiment.runtime == "serial":
-        return "workers:    all in this process (--runtime local: processes that overlap)"
+        alone = "; one learner for all players" if experiment.learner.placement == "per_player" else ""
+        return f"workers:    all in this process{alone} (--runtime local: processes that overlap)"
     if experiment.runtime == "ray":
         return "workers:    on the nodes of a Ray cluster (--address HOST:PORT; without: a private one here)"
     policy_worker = ", a policy worker" if experiment.actor.inference == "worker" else ""
     buffer_worker = ", a buffer worker" if experiment.learner.buffer_worker else ""
-    ranks = f" of {experiment.learner.ranks} ranks" if experiment.learner.ranks > 1 else ""
-    workers = f"{num_actors} actor{'s' * (num_actors > 1)}{policy_worker}{buffer_worker} and a learner{ranks}"
+    learner = f"a learner of {experiment.learner.ranks} ranks" if experiment.learner.ranks > 1 else "a learner"
+    if experiment.learner.placement == "per_player":
+        learner = f"{num_learners(experiment)} learners, one for each player,"
+    workers = f"{num_actors} actor{'s' * (num_actors > 1)}{policy_worker}{buffer_worker} and {learner}"
     return f"workers:    {workers} on {usable_cores():g} usable cores (--actors N)"
 
 
@@ -170,7 +173,8 @@ def _show_end(training: Training, reason: str, console: Console, as_json: bool, 
         click.echo(json.dumps(end | {"lost_matches": msgspec.to_builtins(lost)}))
         return
     league = training.league
-    console.print(league_table(league, summarise(league), training.experiment.evaluation.opponents))
+    opponents, roles = training.experiment.evaluation.opponents, training.experiment.game.spec.role_names
+    console.print(league_table(league, summarise(league), opponents, roles=roles))
     if exact is not None:
         console.print("NashConv, exact (what best responses gain, summed over the seats; 0: unbeatable)")
         for what, value in exact.items():

@@ -8,6 +8,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, Self
 
 import click
@@ -138,14 +139,17 @@ class TrainView(ProgressView):
     def _league_within(self, lines: int) -> Table:
         """The table of the league, with as many players as fit into so many lines."""
         assert self._summary is not None
-        league, opponents = self._training.league, self._training.experiment.evaluation.opponents
-        table = league_table(league, self._summary, opponents, most=max(1, lines))
+        league, experiment = self._training.league, self._training.experiment
+        drawn = partial(
+            league_table, league, self._summary, experiment.evaluation.opponents, roles=experiment.game.spec.role_names
+        )
+        table = drawn(most=max(1, lines))
         if lines < LOW:
             table.caption = None
         around = len(self._console.render_lines(table)) - table.row_count
         if around + table.row_count > lines:
             caption = table.caption is not None
-            table = league_table(league, self._summary, opponents, most=max(1, lines - around))
+            table = drawn(most=max(1, lines - around))
             table.caption = table.caption if caption else None
         return table
 

@@ -71,7 +71,8 @@ class Match(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False):
-    """Outcomes of one side against another over all episodes of a match."""
+    """Outcomes of one side against another over all episodes of a match: which of them scored more in an episode or,
+    if the game compares roles (`GameSpec.compares_roles`), on the same team in one rotation of the sides."""
 
     side: int
     other: int
@@ -99,12 +100,20 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     last_models: tuple[str, ...]
     reward_sum: tuple[float, ...] = ()
     """Per side: sum over the episodes of the mean reward of its seats. Empty if unknown or not finite."""
+    role_score_sum: tuple[tuple[float, ...], ...] = ()
+    """[side][team]: sum and sum of squares of the score of a side over the `episodes` / teams in which it sat on the
+    team. Empty unless the game compares roles."""
+    role_score_square_sum: tuple[tuple[float, ...], ...] = ()
 
     def mean_score(self, side: int) -> tuple[float, float]:
         """The mean score of a side and its standard error."""
-        mean = self.score_sum[side] / self.episodes
-        variance = max(self.score_square_sum[side] / self.episodes - mean**2, 0.0)
-        return mean, math.sqrt(variance / self.episodes)
+        return mean_and_error(self.episodes, self.score_sum[side], self.score_square_sum[side])
+
+
+def mean_and_error(number: float, total: float, squares: float) -> tuple[float, float]:
+    """The mean of `number` values and its standard error, from their sum and their sum of squares."""
+    mean = total / number
+    return mean, math.sqrt(max(squares / number - mean**2, 0.0) / number)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag_field="event"):

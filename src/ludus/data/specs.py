@@ -3,6 +3,7 @@ Everything that allocates arrays (games, trajectory slots, networks) reads only 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -270,9 +271,13 @@ class GameSpec:
     """An episode is a function of its seed and actions (checked); if not, a resumed run restarts open episodes."""
     hidden_information: bool | None = None
     """Whether seats have private information; None: unknown. It decides the default algorithm of a game."""
+    team_roles: tuple[str, ...] = field(default=(), compare=False)
+    """The role of each team; teams with the same role can be exchanged. Empty: by the kinds of their seats."""
 
     def __post_init__(self) -> None:
         require_in(self, "[1, inf]", max_length=self.max_length)
+        if self.team_roles and len(self.team_roles) != self.num_teams:
+            raise ValueError(f"{self.name}: {len(self.team_roles)} roles for {self.num_teams} teams: {self.team_roles}")
         if not self.seats or len(self.seats) != len(self.teams):
             raise ValueError(
                 f"{self.name}: {len(self.seats)} seats and {len(self.teams)} teams; need one of each per seat"
@@ -307,6 +312,30 @@ class GameSpec:
         return tuple(
             tuple(seat for seat, team in enumerate(self.teams) if team == index) for index in range(self.num_teams)
         )
+
+    @cached_property
+    def roles(self) -> tuple[str, ...]:
+        """The role of each team, such as ("adversary", "agent x2")."""
+        if self.team_roles:
+            return self.team_roles
+        counts = [Counter(self.kinds[self.seats[seat]].name for seat in seats) for seats in self.seats_of_team]
+        return tuple(
+            " + ".join(kind if count == 1 else f"{kind} x{count}" for kind, count in sorted(one.items()))
+            for one in counts
+        )
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """The same with a different name for each team."""
+        return tuple(
+            role if self.roles.count(role) == 1 else f"{role} (team {team})" for team, role in enumerate(self.roles)
+        )
+
+    @property
+    def compares_roles(self) -> bool:
+        """Whether a team's score says little about its players, because it depends on the team: the game is not
+        zero-sum, or its teams have different roles. Players are then compared with others in the same role."""
+        return self.num_teams > 1 and (not self.zero_sum or len(set(self.roles)) > 1)
 
     @classmethod
     def symmetric(
@@ -388,15 +417,17 @@ def kind_from_json(data: Mapping[str, Any]) -> SeatKind:
 
 
 def spec_to_json(spec: GameSpec) -> dict[str, Any]:
-    plain = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    plain = {one.name: getattr(spec, one.name) for one in fields(spec) if one.name != "team_roles"}
     kinds = [kind_to_json(kind) for kind in spec.kinds]
-    return plain | {"kinds": kinds, "seats": list(spec.seats), "teams": list(spec.teams)}
+    named = {"team_roles": list(spec.team_roles)} if spec.team_roles else {}
+    return plain | {"kinds": kinds, "seats": list(spec.seats), "teams": list(spec.teams)} | named
 
 
 def spec_from_json(data: Mapping[str, Any]) -> GameSpec:
     """Raises ValueError, TypeError or LookupError if `spec_to_json` did not write the data."""
     kinds = tuple(kind_from_json(kind) for kind in data["kinds"])
-    return GameSpec(**{**data, "kinds": kinds, "seats": tuple(data["seats"]), "teams": tuple(data["teams"])})
+    lists = {name: tuple(data[name]) for name in ("seats", "teams", "team_roles") if name in data}
+    return GameSpec(**{**data, "kinds": kinds, **lists})
 
 
 def differences(one: SeatKind, other: SeatKind) -> dict[str, tuple[Any, Any]]:

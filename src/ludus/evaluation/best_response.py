@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ludus.algorithms.algorithm import Algorithm
-from ludus.data.records import ModelId
+from ludus.data.records import ModelId, Result, mean_and_error
 from ludus.data.trees import Tree
 from ludus.evaluation.exploitability import ExactMeasure, Member, SharesFrom, Target
 from ludus.evaluation.tournament import Tournament
@@ -127,7 +129,17 @@ def _model_of(member: Member) -> ModelId:
 Z_95 = 1.96
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class RoleGain(msgspec.Struct, frozen=True, kw_only=True):
+    """An exploiter on one team, and what the target itself gets there against itself."""
+
+    role: str
+    score: float
+    own: float
+    gain: float
+    gain_interval: tuple[float, float]
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Against the target; intervals of 95 %. A draw is half a win."""
 
     episodes: int
@@ -135,6 +147,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     win_rate_interval: tuple[float, float]
     score: float
     score_interval: tuple[float, float]
+    roles: tuple[RoleGain, ...] = ()
+    """By team, in games that compare roles, where a score alone says nothing; else empty."""
+    gain: float | None = None
+    """Mean of the gains by role."""
+    gain_interval: tuple[float, float] | None = None
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,26 +167,69 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     measured: Measured
 
 
+RoleMeans = NDArray[np.float64]
+"""[2, teams]: the mean score by team and its variance."""
+
+
+def measure_own(game: GameSource, target: Target, *, episodes: int, seed: int) -> RoleMeans:
+    """What the target gets on each team when it sits on all of them."""
+    players = FixedPlayers({id_of(member): member.seated for member in target.members})
+    own = np.zeros((2, game.spec.num_teams))
+    for number, members in enumerate(itertools.product(target.members, repeat=game.spec.num_teams)):
+        share = math.prod(member.share for member in members)
+        line_up = tuple(id_of(member) for member in members)
+        result = _play(game, players, line_up, share * episodes, seed + number)
+        sides = len(line_up)  # each of them has sat on every team, in episodes of its own
+        own += np.sum([_by_role(result, side, share / sides) for side in range(sides)], axis=0)
+    return own
+
+
+def _play(game: GameSource, players: FixedPlayers, line_up: tuple[str, ...], episodes: float, seed: int) -> Result:
+    least = max(math.ceil(episodes), 2 * game.spec.num_teams)
+    return Tournament(game, players, [line_up], episodes=least, seed=seed).run()[0]
+
+
+def _by_role(result: Result, side: int, share: float) -> RoleMeans:
+    """The part of a mixture's scores that one line-up with this share makes up."""
+    teams = len(result.role_score_sum[side])
+    sums = zip(result.role_score_sum[side], result.role_score_square_sum[side], strict=True)
+    means = [mean_and_error(result.episodes / teams, total, squares) for total, squares in sums]
+    return np.array([[share * mean for mean, _ in means], [(share * error) ** 2 for _, error in means]])
+
+
+def _with_gains(measured: Measured, roles: Sequence[str], got: RoleMeans, own: RoleMeans) -> Measured:
+    gains, spreads = got[0] - own[0], Z_95 * np.sqrt(got[1] + own[1])
+    mean, spread = float(gains.mean()), float(np.linalg.norm(spreads)) / len(roles)
+    return msgspec.structs.replace(
+        measured,
+        roles=tuple(
+            RoleGain(role=role, score=score, own=itself, gain=gain, gain_interval=(gain - half, gain + half))
+            for role, score, itself, gain, half in zip(
+                roles, got[0].tolist(), own[0].tolist(), gains.tolist(), spreads.tolist(), strict=True
+            )
+        ),
+        gain=mean,
+        gain_interval=(mean - spread, mean + spread),
+    )
+
+
 def measure_exploiter(
-    game: GameSource, exploiter: SeatedPlayer, target: Target, *, episodes: int, seed: int
+    game: GameSource, exploiter: SeatedPlayer, target: Target, *, episodes: int, seed: int, own: RoleMeans | None = None
 ) -> Measured:
     """At least `episodes` games. The members of a mixture get games by their shares, and their results are
-    weighted with these; with more than two teams every other team draws its own member."""
-    players = {id_of(member): member.seated for member in target.members} | {EXPLOITER: exploiter}
+    weighted with these; with more than two teams every other team draws its own member. `own`: what the target itself
+    gets on each team, for the gain over it."""
+    players = FixedPlayers({id_of(member): member.seated for member in target.members} | {EXPLOITER: exploiter})
     rate = score = variance = 0.0
     played = 0
+    got = np.zeros((2, game.spec.num_teams))
     line_ups = list(itertools.product(target.members, repeat=game.spec.num_teams - 1))
     for number, members in enumerate(line_ups):
         share = math.prod(member.share for member in members)
         line_up = (EXPLOITER, *(id_of(member) for member in members))
-        tournament = Tournament(
-            game,
-            FixedPlayers(players),
-            [line_up],
-            episodes=max(math.ceil(share * episodes), 2 * game.spec.num_teams),
-            seed=seed + number,
-        )
-        result = tournament.run()[0]
+        result = _play(game, players, line_up, share * episodes, seed + number)
+        if own is not None:
+            got += _by_role(result, 0, share)
         mean, error = result.mean_score(0)
         against = [pair for pair in result.pairs if pair.side == 0]
         points = sum(pair.wins + pair.draws / 2 for pair in against) / len(against)
@@ -180,13 +240,14 @@ def measure_exploiter(
     spread = Z_95 * math.sqrt(variance)
     # Games by share spread at most as much as `episodes` games with members drawn at random would.
     counted = played if len(line_ups) == 1 else episodes
-    return Measured(
+    measured = Measured(
         episodes=played,
         win_rate=rate,
         win_rate_interval=wilson_interval(rate * counted, counted),
         score=score,
         score_interval=(score - spread, score + spread),
     )
+    return measured if own is None else _with_gains(measured, game.spec.role_names, got, own)
 
 
 def measure_curve(
@@ -354,6 +415,9 @@ class Attempt:
         chosen = best_of(self.curve)
         experiment, folder, league = self._trained[chosen.seed]
         best = load_players(experiment, folder, league, [chosen.player], greedy=chosen.greedy)[chosen.player]
+        game, own = experiment.grouped_game, None
+        if game.spec.compares_roles:
+            own = measure_own(game, self._target, episodes=self._episodes, seed=MEASURING_SEED + (1 << 32))
         return TrainedMeasure(
             budget=self.budget,
             start=None if self._start is None else self._start.address,
@@ -361,9 +425,7 @@ class Attempt:
             runs=self.runs,
             chosen=chosen,
             curve_episodes=self.curve_episodes,
-            measured=measure_exploiter(
-                experiment.grouped_game, best, self._target, episodes=self._episodes, seed=MEASURING_SEED
-            ),
+            measured=measure_exploiter(game, best, self._target, episodes=self._episodes, seed=MEASURING_SEED, own=own),
             curve=tuple(self.curve),
         )
 

@@ -3,6 +3,7 @@ code that the run names."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -94,11 +95,18 @@ class Evaluation:
             score = f"mean score {row['score']:+.3f} ± {1.96 * row['score_standard_error']:.3f}"
             if "win_rate" in row:
                 low, high = row["win_rate_interval"]
+                beside = f" (beside {', '.join(names[2:])})" if names[2:] else ""
                 lines.append(
-                    f"{names[0]} against {names[1]}: {row['win_rate']:.1%} "
+                    f"{names[0]} against {names[1]}{beside}: {row['win_rate']:.1%} "
                     f"({100 * low:.1f} to {100 * high:.1f}), {row['wins']} won, {row['draws']} drawn, "
                     f"{row['losses']} lost, {score}"
                 )
+                lines += [
+                    f"  as {one['role']}: {one['score']:+.3f}, {one['lead']:+.3f} ± {1.96 * one['lead_error']:.3f} "
+                    "above what the others got in that role"
+                    for one in row.get("roles", ())
+                    if one["score"] is not None
+                ]
             else:
                 lines.append(f"{names[0]}: {score}")
         return "\n".join(lines)
@@ -124,7 +132,12 @@ class SeatedMatches:
         results = Tournament(self.game, self.players, self.line_ups, episodes=games, num_tables=tables, seed=seed).run()
         rows = tuple(
             evaluation_row(
-                "eval", line_up, [self.used[player] for player in line_up], results[index], greedy=self.greedy
+                "eval",
+                line_up,
+                [self.used[player] for player in line_up],
+                results[index],
+                greedy=self.greedy,
+                roles=self.game.spec.role_names,
             )
             for index, line_up in enumerate(self.line_ups)
         )
@@ -137,13 +150,22 @@ def seated_matches(
     folder: RunFolder, players: Sequence[str], *, weights: Weights, greedy: bool
 ) -> Iterator[SeatedMatches]:
     """Load players of a run, with the services that they may call; the services end with the block. Without players:
-    the first learning player, its first snapshot and the evaluation bots."""
+    the first learning player, its first snapshot and the evaluation bots. "A,B" are two opponents at one table."""
     experiment, league = load_state(folder)
-    experiment, players = add_bots(experiment, players, taken=league.players)
-    chosen = players or (*list(league.standings)[:1], *league.candidates.frozen()[:1], *experiment.evaluation.opponents)
     teams = league.num_teams
-    if len(chosen) < min(2, teams):
+    groups = [tuple(asked.split(",")) if teams > 2 else (asked,) for asked in players]
+    experiment, named = add_bots(experiment, [player for group in groups for player in group], taken=league.players)
+    names = iter(named)
+    opponents = [tuple(itertools.islice(names, len(group))) for group in groups] or [
+        (player,)
+        for player in (*list(league.standings)[:1], *league.candidates.frozen()[:1], *experiment.evaluation.opponents)
+    ]
+    if len(opponents) < min(2, teams):
         raise ConfigError("name at least two players: the first meets each of the others")
+    if teams > 1:
+        first, *opponents = opponents
+        opponents = [first + _fill(group, teams - 1, experiment.game.spec.name) for group in opponents]
+    chosen = tuple(dict.fromkeys(player for group in opponents for player in group))
     with services_at_hand(experiment, folder):
         seated = load_players(experiment, folder, league, chosen, weights=weights, greedy=greedy)
         yield SeatedMatches(
@@ -151,12 +173,20 @@ def seated_matches(
             league=league,
             game=experiment.measured_game,
             players=FixedPlayers(seated),
-            line_ups=[(player,) for player in chosen]
-            if teams == 1
-            else [(chosen[0], *(other,) * (teams - 1)) for other in chosen[1:]],
+            line_ups=opponents,
             used={player: played_weights(league, folder.models, player, weights) for player in seated},
             greedy=greedy,
         )
+
+
+def _fill(players: tuple[str, ...], teams: int, game: str) -> tuple[str, ...]:
+    """The players of the other teams: one of them on all, or one on each."""
+    if len(players) not in (1, teams):
+        raise ConfigError(
+            f"{','.join(players)!r} names {len(players)} opponents; in {game} one player meets {teams} teams: "
+            f"name one opponent for all of them, or {teams} with commas between"
+        )
+    return players if len(players) == teams else players * teams
 
 
 class ExploitStopped(KeyboardInterrupt):

@@ -85,7 +85,8 @@ def _grouped(spec: GameSpec, policies: SeatPolicies) -> GameSpec:
                 f"({other.name}) of {spec.name}: they see or do different things"
             )
     kinds = tuple(replace(spec.kinds[spec.seats[first]], name=name) for name, first in zip(names, firsts, strict=True))
-    return replace(spec, kinds=kinds, seats=tuple(names.index(policy) for policy in policy_of))
+    seats = tuple(names.index(policy) for policy in policy_of)
+    return replace(spec, kinds=kinds, seats=seats, team_roles=spec.roles)  # policies are no roles of the game
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from ludus.league.payoff import Payoff, PayoffBook
 from ludus.league.players import EXTERNAL, FROZEN, INITIAL, SCRIPTED, Descent, Player, Standing, match_generator
 from ludus.league.promotion import Snapshot
 from ludus.league.quality import QualityBook, quality_rules
+from ludus.league.role_scores import RoleScores
 from ludus.league.roster import Roster, next_turns
 from ludus.league.rules import OWN_PARTS, LeagueRules, Role, check_line_up, make_sides, seat_players
 
@@ -86,6 +87,8 @@ class League:
         self.seed = seed
         self.matches = MatchBook()
         self.payoffs = PayoffBook(rules.payoff)
+        self.role_scores = RoleScores(rules.payoff)
+        """From training and evaluation together; empty unless the game compares roles."""
         self._roster = Roster(rules, seed)
         self.players: Mapping[str, Player] = self._roster.players
         """Every player that ever joined, including removed ones, in joining order."""
@@ -163,7 +166,7 @@ class League:
             self._roster.state(),
             self._qualities.state(),
             self.matches.state(),
-            self.payoffs.fingerprint(),
+            self.payoffs.fingerprint() + self.role_scores.fingerprint(),
             list(self._turns.items()),
             sorted(self._settings.items()),
             [(player, sorted(own.items())) for player, own in sorted(self._own_settings.items())],
@@ -365,6 +368,7 @@ class League:
         after = self.rules.roles[self.players[event.player].role].after_reset
         if after.clear_payoff or event.donor is not None:
             self.payoffs.forget(event.player)
+            self.role_scores.forget(event.player)
             self._qualities.forget(event.player)
         self.matches.outdate(event.player)
 
@@ -394,6 +398,7 @@ class League:
             self._roster.change_rules(rules)
             self._qualities.rules = quality_rules(rules.roles)
             self.payoffs.change_rules(rules.payoff)
+            self.role_scores.change_rules(rules.payoff)
         self._settings = later_settings(self._settings, event.settings)
 
     def check_players(self) -> None:
@@ -448,6 +453,8 @@ class League:
             return
         self._qualities.finish(event.result)
         self.payoffs.record(ended.match, event.result)
+        if ended.match.purpose != "human":
+            self.role_scores.record(ended.match, event.result)
         if self.num_teams == 1 and ended.match.purpose == "training":
             fade = self.rules.payoff.fade(event.result.episodes)
             for player in ended.match.sides[0].trainees:

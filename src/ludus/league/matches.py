@@ -143,6 +143,12 @@ def check_result(match: Match, result: Result) -> None:
         raise refuse(f"negative counts: steps={result.steps}, decisions={result.decisions}")
     if not all(map(math.isfinite, (*result.score_sum, *result.score_square_sum))):
         raise refuse(f"scores are not finite: {result.score_sum}, squares {result.score_square_sum}")
+    for name in ("role_score_sum", "role_score_square_sum"):
+        by_role: tuple[tuple[float, ...], ...] = getattr(result, name)
+        if by_role and [len(row) for row in by_role] != [num_sides] * num_sides:
+            raise refuse(f"{name} must have a number per side and team, {num_sides} each, got {by_role}")
+        if not all(math.isfinite(value) for row in by_role for value in row):
+            raise refuse(f"scores are not finite: {name} is {by_role}")
     expected = list(combinations(range(num_sides), 2))
     pairs = sorted((pair.side, pair.other) for pair in result.pairs)
     if pairs != expected:

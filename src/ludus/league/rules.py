@@ -154,7 +154,7 @@ class Role:
     """How a batch of its players becomes a loss; None: the experiment's `algorithm`."""
     learner: RoleLearner | None = None
     """A `LearnerConfig` for its players, whole; None: the experiment's `learner`. What belongs to the whole run, such
-    as `schedule` and `device`, must be the same."""
+    as `schedule` and `device`, is the experiment's."""
 
     def __post_init__(self) -> None:
         require_one_of(self, get_args(OpponentSeats), opponents=self.opponents)

@@ -14,6 +14,7 @@ from ludus.league.payoff import Floats, Payoff
 from ludus.league.payoff_estimate import estimate_scores
 from ludus.league.players import Player
 from ludus.league.ratings import Rating, fit_elo
+from ludus.league.role_scores import RoleScore
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,8 @@ class LeagueSummary:
     """Share of each frozen player in the mixture that no frozen player beats on average."""
     scores: dict[str, tuple[float, float]]
     """Games with one team: mean score and its standard error."""
+    role_scores: dict[str, tuple[RoleScore | None, ...]]
+    """Games that compare roles: by team, what each player gets and what its opponents get there."""
     tags: dict[str, dict[str, str]]
     """Learning player -> "best" and "latest" -> snapshot."""
     measures: LeagueMeasures | None
@@ -56,6 +59,7 @@ def summarise(league: League, *, measured: bool = False, with_alpha_rank: bool =
         points=points,
         equilibrium=equilibrium_of(frozen, payoff),
         scores={name: (score.mean, score.standard_error) for name, score in league.scores.items()},
+        role_scores={name: found for name in ids if (found := league.role_scores.of(name))},
         tags={player: tags for player in league.standings if (tags := tags_of(league, player))},
         measures=measure(payoff, frozen, with_alpha_rank=with_alpha_rank)
         if measured and league.num_teams > 1

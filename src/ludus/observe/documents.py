@@ -156,6 +156,7 @@ class Matches(msgspec.Struct, frozen=True, kw_only=True):
 
 class OpponentLine(msgspec.Struct, frozen=True, kw_only=True):
     player: str
+    weights: str | None
     win_rate: float | None
     low: float
     high: float

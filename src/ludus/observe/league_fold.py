@@ -4,6 +4,7 @@ It imports and executes nothing that the run names."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from ludus.league.matches import changed_incarnation
 from ludus.league.payoff import pair_counts
 from ludus.league.players import Descent, Player
 from ludus.league.ratings import OpenSkillTable, fit_elo
+from ludus.league.role_scores import RoleLine, role_lines
 from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import LeagueSummary, summarise
 from ludus.observe.lost_matches import LossCount, LostMatches
@@ -114,6 +116,8 @@ class LeaguePlayer(msgspec.Struct, frozen=True, kw_only=True):
     """Its share of the mixture of frozen players that none of them beats."""
     score: tuple[float, float] | None
     """Mean score and standard error, in games with one team."""
+    roles: tuple[RoleLine, ...]
+    """By team, in games that compare roles; else empty."""
     tags: tuple[str, ...]
     """best, latest"""
     opponents: dict[str, float] | None
@@ -122,8 +126,9 @@ class LeaguePlayer(msgspec.Struct, frozen=True, kw_only=True):
     """For a learning player: its start and its resets."""
 
 
-def league_players(league: League, summary: LeagueSummary) -> list[LeaguePlayer]:
-    """The members of a league, in the order in which they joined: the rows of every table about it."""
+def league_players(league: League, summary: LeagueSummary, roles: Sequence[str] = ()) -> list[LeaguePlayer]:
+    """The members of a league, in the order in which they joined: the rows of every table about it. `roles`: of the
+    teams, by name."""
     active = set(league.active)
     tags: dict[str, list[str]] = {}
     for found in summary.tags.values():
@@ -150,6 +155,7 @@ def league_players(league: League, summary: LeagueSummary) -> list[LeaguePlayer]
                 elo_interval=rating.interval(),
                 equilibrium=summary.equilibrium.get(player.id, 0.0),
                 score=summary.scores.get(player.id),
+                roles=role_lines(summary.role_scores.get(player.id, ()), roles),
                 tags=tuple(tags.get(player.id, ())),
                 opponents=None if law is None else dict(law),
                 lineage=None if lineage is None else tuple(lineage),
@@ -281,6 +287,14 @@ class RunFold:
             self._summaries[measured] = summarise(self.league, measured=measured, with_alpha_rank=measured)
         return self._summaries[measured]
 
+    def players(self, summary: LeagueSummary) -> list[LeaguePlayer]:
+        return league_players(self.league, summary, self.roles)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Names of the roles by team, where players are compared by role; empty if the run does not say."""
+        return () if self._folder.facts.game is None else self._folder.facts.game.roles
+
     def document(self) -> dict[str, Any]:
         """Everything as plain values, as `ludus league --json` prints it."""
         for row, event in self.ledger.replay(self._skills_seen):
@@ -296,7 +310,7 @@ class RunFold:
                     "openskill": self._skills.skill(player.id),
                     "settings": league.settings_of(player.id) if player.id in league.standings else None,
                 }
-                for player in league_players(league, summary)
+                for player in self.players(summary)
             ],
             "anchor": summary.anchor,
             "tags": {

@@ -29,7 +29,7 @@ from ludus.observe.documents import (
     Top,
     thinned,
 )
-from ludus.observe.league_fold import ListedMatch, RatingPoint, RunFold, league_players
+from ludus.observe.league_fold import ListedMatch, RatingPoint, RunFold
 from ludus.observe.metric_names import find_metric
 from ludus.store.ledger import Ledger
 
@@ -39,7 +39,7 @@ def league_page(fold: RunFold, summary: LeagueSummary, game: str) -> LeagueView:
         game=game,
         teams=fold.league.num_teams,
         anchor=summary.anchor,
-        players=league_players(fold.league, summary),
+        players=fold.players(summary),
         win_rates=_rounded(summary.win_rates, 3),
         games=np.round(summary.games, 1).tolist(),
         matches=fold.counts,
@@ -98,7 +98,7 @@ def player_page(
     fold: RunFold, summary: LeagueSummary, metrics: MetricsTable, experiment: Mapping[str, Any], player: str
 ) -> PlayerView:
     """Raises KeyError if there is no such player now."""
-    line = {one.id: one for one in league_players(fold.league, summary)}[player]
+    line = {one.id: one for one in fold.players(summary)}[player]
     learning = fold.league.players[player].learning
     settings = fold.league.settings_of(player) if learning else {}
     return PlayerView(
@@ -159,6 +159,7 @@ def _opponents(summary: LeagueSummary, player: str, law: Mapping[str, float] | N
         found.append(
             OpponentLine(
                 player=other,
+                weights=summary.players[column].played_weights,
                 win_rate=rate if known and np.isfinite(rate) else None,
                 low=low if known else 0.0,
                 high=high if known else 1.0,

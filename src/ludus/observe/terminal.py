@@ -26,6 +26,7 @@ from ludus.league.payoff import Payoff
 from ludus.league.payoff_estimate import WHY_NOT
 from ludus.league.players import Player, with_weights
 from ludus.league.ratings import Rating
+from ludus.league.role_scores import RoleLine, role_lines
 from ludus.league.summary import LeagueSummary, ranked
 from ludus.observe.league_fold import trained_on
 
@@ -146,9 +147,16 @@ BEST_FROZEN = 3
 """Those of them that come before scripted players, where there is room for few."""
 
 
-def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str], most: int | None = None) -> Table:
-    """A row per player: rating, share of the equilibrium, layer (where it is measured), win rates against bots. With
-    room for `most` rows it has fewer frozen players, and explains less."""
+def league_table(
+    league: League,
+    summary: LeagueSummary,
+    opponents: Sequence[str],
+    most: int | None = None,
+    *,
+    roles: Sequence[str] = (),
+) -> Table:
+    """A row per player: rating, share of the equilibrium, layer (where it is measured), scores by role (where they are
+    compared), win rates against bots. With room for `most` rows it has fewer frozen players, and explains less."""
     one_team = league.num_teams == 1
     layers = _layers(summary)
     table = new_table("player")
@@ -159,12 +167,18 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
         add_numbers(table, "mean score")
     else:
         add_numbers(table, "Elo", "games", "Nash", *(["layer"] if layers else []))
-        add_numbers(table, *(f"% vs {opponent}" for opponent in opponents))
+        by_role = roles if summary.role_scores else ()
+        add_numbers(table, *(f"as {role}" for role in by_role), *(f"% vs {opponent}" for opponent in opponents))
         table.caption = f"Elo with its 95 % interval, {summary.anchor} = 0."
         if most is None:
             table.caption += " Nash: share of the mixture of frozen players that none of them beats, by mean score."
         if layers:
             table.caption += " Layer: those of such a mixture by win rate are 1, of the rest without them 2, ..."
+        if by_role and most is None:
+            table.caption += (
+                " As a role: mean score, and in brackets its lead over what opponents got in that role in the same "
+                "matches. Win rates and Elo compare two players in the same role."
+            )
         if len(groups) > 1 and most is None:
             table.caption += " Live and averaged weights are ranked apart."
     payoff = league.payoffs.view("evaluation")
@@ -180,9 +194,20 @@ def league_table(league: League, summary: LeagueSummary, opponents: Sequence[str
             share = summary.equilibrium.get(player.id)
             cells += [_elo(rating), short(rating.games), f"{share:.0%}" if share else ""]
             cells += [str(layers.get(player.id, ""))] if layers else []
+            cells += role_cells(role_lines(summary.role_scores.get(player.id, (None,) * len(by_role)), by_role))
             cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
         table.add_row(*cells, end_section=most is None and len(groups) > 1 and place == len(groups[0]))
     return table
+
+
+def role_cells(lines: Iterable[RoleLine]) -> list[str]:
+    """By role: the mean score and, in brackets, the lead over the baseline with its 95 % interval."""
+    return [
+        ""
+        if one.score is None or one.lead is None or one.lead_error is None
+        else f"{one.score:+.2f} ({one.lead:+.2f} ±{1.96 * one.lead_error:.2f})"
+        for one in lines
+    ]
 
 
 def _most_important(rows: Sequence[tuple[Player, Rating]], most: int | None) -> list[tuple[Player, Rating]]:

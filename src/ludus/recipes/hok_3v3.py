@@ -15,7 +15,7 @@ def experiment() -> Experiment:
         base,
         name="hok_3v3",
         game=replace(base.game, mode="3v3"),  # type: ignore[type-var]
-        budget=600_000,
-        algorithm=mappo(gamma=0.995, lambda_=0.95, entropy=Linear(start=0.02, end=0.005)),
+        budget=150_000,
+        algorithm=mappo(gamma=0.995, lambda_=0.95, entropy=Linear(start=0.01, end=0.003)),
         actor=replace(base.actor, num_tables=base.actor.num_tables // 2),
     )

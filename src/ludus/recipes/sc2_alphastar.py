@@ -16,7 +16,7 @@ from ludus.recipes import sc2_simple64
 VECTORS = {
     "statistics": 64, "home_race": 32, "away_race": 32, "time": 64, "upgrades": 128, "enemy_upgrades": 128,
     "available_actions": 64, "unit_counts": 128, "last_delay": 64, "last_action": 128, "last_queued": 256,
-    "effects": 64,
+    "effects": 64, "mmr": 64,
 }  # fmt: skip
 """Sizes of embeddings; those of `unit_counts` and `effects` are not published."""
 STRATEGY = {"z": 32, "z_build_order": 8, "z_built_units": 32, "z_effects": 32, "z_upgrades": 32}
@@ -49,6 +49,7 @@ def build(strategies: str | None = None) -> Experiment:
         max_units=512,
         max_selected=64,
         max_delay=128,
+        max_actions=22,
     )  # fmt: skip
     return replace(
         base,

@@ -110,7 +110,7 @@ def run_worker(launch: Launch) -> None:
     settle_in(launch.parent)
     use_threads(1)
     try:
-        if launch.role == "learner" and launch.index == launch.num_places + 1:
+        if launch.role == "learner" and (launch.learns or launch.index == launch.num_places + 1):
             LearnerProcess(launch).run()
         elif launch.role == "learner":
             run_follower(launch)

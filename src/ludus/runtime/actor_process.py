@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
@@ -21,7 +21,7 @@ from ludus.runtime.shared_parts import WAIT_S, SharedParts, WorkerContext
 from ludus.store.model_pool import ModelPool, ModelPoolError, Variant
 from ludus.store.model_storage import ModelCache
 from ludus.system.process import receive, send
-from ludus.system.shared_memory import Heap, Signal
+from ludus.system.shared_memory import Heap, Ring, Signal
 from ludus.workers.actor import StepTimes
 from ludus.workers.buffer import ActorLead
 from ludus.workers.inference import ActingRows, Inference, InferenceResult
@@ -121,26 +121,68 @@ PASTIME = -1
 class RingTrajectoryClient:
     """Sends an actor's trajectories to the learner: slot numbers through a ring in shared memory."""
 
-    def __init__(self, parts: SharedParts, actor: int, wake_learner: Signal, max_lags: Sequence[int]) -> None:
-        """`max_lags`: of the learning players, in their order."""
+    def __init__(self, parts: SharedParts, actor: int, wake: Sequence[Signal], max_lags: Sequence[int]) -> None:
+        """By learning player, in their order: the signal that wakes its learner, and how far it may be behind."""
         self._parts = parts
         self._actor = actor
-        self._wake_learner = wake_learner
+        self._wake = wake
+        self._max_lags = max_lags
         self._is_on_policy = not any(max_lags)
         self._leads = [ActorLead(max_lag) for max_lag in max_lags]
         self._used = [0 for _ in parts.players]
         """Decisions that the learner had used when the present step began."""
+        self._owners = [np.full(count, -1) for count in parts.slots_per_actor]
+        """By kind and slot of this actor: the player whose learner has it, or -1."""
+        self._generations = [0 for _ in parts.players]
+        """Of the learners, as far as this actor has followed them."""
+        for ring in parts.free[actor]:
+            ring.take()  # meant for an actor before this one
 
     def put(self, player: str, kind: int, slots: IntArray) -> None:
         number = self._parts.players.index(player)
+        self._owners[kind][slots - self._first(kind)] = number
+        if self._generations[number] % 2:
+            return  # its learner is gone: `freed` takes the slots back
         self._leads[number].decisions += int(self._parts.pools[kind].num_decisions(slots).sum())
-        self._parts.ready[self._actor].put(self._parts.code(number, kind, slots))
+        self._ready(number).put(self._parts.code(number, kind, slots))
 
     def complete(self, player: str) -> None:
         number = self._parts.players.index(player)
-        self._parts.ready[self._actor].put(np.array([-1 - number]))
+        if self._generations[number] % 2:
+            return
+        self._ready(number).put(np.array([self._parts.mark(number)]))
         self._leads[number].complete()
-        self._wake_learner.notify()
+        self._wake[number].notify()
+
+    def freed(self) -> Iterator[tuple[int, IntArray]]:
+        """Slots by kind that are free again: learners have used them, or were lost with them."""
+        for number, generation in enumerate(self._parts.generations.tolist()):
+            if generation != self._generations[number] or generation % 2:
+                yield from self._follow(number, generation)
+        for ring in self._parts.free[self._actor]:
+            _, kinds, slots = self._parts.decode(ring.take())
+            for kind, owners in enumerate(self._owners):
+                mine = slots[kinds == kind]
+                owners[mine - self._first(kind)] = -1
+                yield kind, mine
+
+    def _follow(self, number: int, generation: int) -> Iterator[tuple[int, IntArray]]:
+        """The learner of a player is gone, or another one has begun: what the one before had is lost."""
+        self._parts.free[self._actor][self._parts.channel_of(number)].take()
+        for kind, owners in enumerate(self._owners):
+            lost = np.flatnonzero(owners == number)
+            owners[lost] = -1
+            yield kind, lost + self._first(kind)
+        self._leads[number] = ActorLead(self._max_lags[number])
+        if generation != self._generations[number] and generation % 2 == 0:
+            self._ready(number).put(np.array([self._parts.mark(number, generation)]))
+        self._generations[number] = generation
+
+    def _ready(self, number: int) -> Ring:
+        return self._parts.ready[self._actor][self._parts.channel_of(number)]
+
+    def _first(self, kind: int) -> int:
+        return self._actor * self._parts.slots_per_actor[kind]
 
     def is_too_far_ahead(self) -> bool:
         """Whether this actor has to wait until the learner has used more of its trajectories."""
@@ -317,9 +359,9 @@ def run_actor(launch: Launch) -> None:
     """The main loop of an actor process: play, unless the learner is too far behind or the run is paused."""
     context = WorkerContext(launch)
     experiment, parts = context.experiment, context.parts
-    wake_learner = context.signals[parts.learner_of(launch.index)]
+    wake = [context.signals[parts.learner_of(launch.index, player)] for player in range(len(parts.players))]
     lags = [experiment.of_role(role).learner.lag for role in parts.roles.values()]
-    ring = RingTrajectoryClient(parts, launch.index, wake_learner=wake_learner, max_lags=lags)
+    ring = RingTrajectoryClient(parts, launch.index, wake, lags)
 
     def show_life() -> None:
         context.show_life()
@@ -344,11 +386,11 @@ def run_actor(launch: Launch) -> None:
     step = wrap(actor, experiment.middleware)
     times = Stopwatch(parts.actor_times[launch.index], actor.times)
     parts.present[launch.index] = True
+    sharing = launch.sharing
     heap = Heap()
     while not client.has_left:
-        _, kinds, slots = parts.decode(parts.free[launch.index].take())
-        for kind in range(len(parts.pools)):
-            actor.recorder.free(kind, slots[kinds == kind])
+        for kind, slots in ring.freed():
+            actor.recorder.free(kind, slots)
         show_life()
         heap.settle()
         times.stepped()
@@ -357,7 +399,8 @@ def run_actor(launch: Launch) -> None:
             times.paused()
             continue
         if ring.is_too_far_ahead() or not actor.recorder.has_room:
-            wake_learner.notify()
+            for learner in wake:
+                learner.notify()
             context.woken.wait(WAIT_S)
             times.waited()
             continue
@@ -365,13 +408,15 @@ def run_actor(launch: Launch) -> None:
             dropped = actor.recorder.dropped_reward
             step()
             parts.dropped_reward[launch.index] += actor.recorder.dropped_reward - dropped
-            if client.sharing:
-                actor.hand_over_after = shares_of_batch(experiment, parts.roles, client.sharing)
+            if client.sharing not in (0, sharing):
+                sharing = client.sharing
+                actor.hand_over_after = shares_of_batch(experiment, parts.roles, sharing)
         except NothingToPlay:
             break
         except StopTraining as request:
             context.stop_training(request)
     parts.present[launch.index] = False
-    wake_learner.notify()  # it may have waited for this actor alone
+    for learner in wake:
+        learner.notify()  # it may have waited for this actor alone
     actor.close()
     send(context.control, Leaving())

@@ -91,6 +91,7 @@ def create_run(path: str | Path, experiment: Experiment, command: Sequence[str] 
         seats_per_team=tuple(len(seats) for seats in spec.seats_of_team),
         zero_sum=spec.zero_sum,
         bots=tuple(experiment.grouped_game.bots()),
+        roles=spec.role_names if spec.compares_roles else (),
     )
     return RunFolder.create(path, encode(experiment), seed=experiment.seed, command=command, game=game)
 
@@ -220,14 +221,17 @@ def new_learner(
     spent: int = 0,
     ranks: Ranks = ALONE,
     recomputing: Callable[[str], Recomputing] | None = None,
+    device: int | None = None,
 ) -> Learner:
     """A learner with fresh weights for every player. `spent`: decisions of players that have left;
-    `recomputing`: each player's way to the buffer worker, if there is one."""
+    `recomputing`: each player's way to the buffer worker, if there is one; `device`: its number among those that
+    share the GPUs."""
     players, buffers = {}, {}
     views = {player: experiment.of_role(described.role) for player, described in hosted.items()}
     for player, described in hosted.items():
         view = views[player]
-        config = replace(view.learner, device=device_of_rank(view.learner.device, ranks.local_rank))
+        number = ranks.local_rank if device is None else device
+        config = replace(view.learner, device=device_of_rank(view.learner.device, number))
         seed = int(np.random.SeedSequence([experiment.seed, described.number]).generate_state(1)[0])
         players[player] = TrainedPlayer(
             player, build_policies(view, seed), view.algorithm, config, seed=seed, ranks=ranks
@@ -338,6 +342,13 @@ def new_actor(
 def shares_of_batch(experiment: Experiment, roles: Mapping[str, str], sharing: int) -> dict[str, int]:
     """By learning player: decisions that each of `sharing` actors hands over for one batch."""
     return {player: max(1, experiment.of_role(role).learner.batch_size // sharing) for player, role in roles.items()}
+
+
+def num_learners(experiment: Experiment) -> int:
+    """Learner processes at the start of a run, ranks included."""
+    if experiment.learner.placement == "together":
+        return experiment.learner.ranks
+    return sum(role.count for role in experiment.league.roles.values())
 
 
 def smallest_batch(experiment: Experiment) -> int:

@@ -19,7 +19,7 @@ from ludus.observe.metrics import RunMetrics
 from ludus.runtime.assemble import CHECKPOINT, edit_context, learning_players, new_controller, new_league
 from ludus.runtime.edits import Editor, Orders, answer_requests
 from ludus.runtime.faults import Fault, FaultLog
-from ludus.runtime.launcher import LEARNER
+from ludus.runtime.launcher import LEARNER, learner_name
 from ludus.runtime.learner_client import LearnerGone
 from ludus.runtime.rounds import FINISHED, INTERRUPTED, TIME_LIMIT, run_rounds, stop_signals
 from ludus.runtime.settings import effective, with_rules
@@ -87,6 +87,13 @@ class Workers(Protocol):
 
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         """Wait until the learner has loaded its checkpoint."""
+
+    def can_replace(self, player: str) -> bool:
+        """Whether the learner of this player alone can be started again."""
+
+    def replace_learner(self, player: str, hosted: HostedPlayer, resume: Callable[[], None]) -> None:
+        """Start the learner of one player again, from the latest checkpoint; the others go on. `resume`: called as
+        soon as it has loaded it."""
 
     def start_actors(self, controller: Controller, experiment: Experiment, tables: Checkpoint | None) -> None:
         """Start to play. `tables`: the checkpoint to restore tables from; None: all matches are new."""
@@ -254,25 +261,49 @@ class Coordinator(Generic[W]):
         self.workers.end()
         self._start(reason)
 
+    def _recover(self, gone: LearnerGone) -> None:
+        """A learner is gone: start that of a single player again, or everything."""
+        player = gone.player
+        if player is None or self._stopped() or not self.workers.can_replace(player):
+            self._restart(self._lose_learner(gone))
+            return
+        self._note_loss(gone, learner_name(player), "started again from the checkpoint; the others go on")
+        checkpoint = self._checkpoints.load_latest()
+        after = checkpoint.facts["events"] if checkpoint else 0
+
+        def resume() -> None:
+            self.controller.repeat_resets(after, player)
+            self.controller.configure_learner(player)
+
+        self.workers.replace_learner(player, self._as_restarted(player), resume)
+
     def _lose_learner(self, gone: LearnerGone) -> str:
         """The learner is gone, with all that actors have played for it: everything has to start again."""
-        fault = gone.fault
         self.workers.end()
+        self._note_loss(
+            gone,
+            LEARNER if gone.player is None else learner_name(gone.player),
+            "all started again from the checkpoint",
+            matches=list(self.league.matches.open_matches),
+        )
+        return str(gone.fault)
+
+    def _note_loss(self, gone: LearnerGone, name: str, then: str, matches: Sequence[int] = ()) -> None:
+        """Note that a learner is gone. Raises if the run cannot go on."""
+        fault = gone.fault
         self._learner_failures += fault.own
         rules = self._written.supervision
         given_up = fault.kind == "disk" or self._learner_failures >= rules.most_failures
         ends = given_up or self._stopped()
-        then = "the run ends" if ends else "all started again from the checkpoint"
-        self.faults.note(fault, LEARNER, then, pid=gone.pid, matches=list(self.league.matches.open_matches))
+        self.faults.note(fault, name, "the run ends" if ends else then, pid=gone.pid, matches=matches)
         if fault.kind == "disk":
             raise StoreError(fault.reason)
         if given_up:
             raise TrainingFailed(
                 f"the learner failed {self._learner_failures} times without reaching a checkpoint, at last "
-                f"with {fault.reason} (see {self.folder.logs / 'learner.log'})"
+                f"with {fault.reason} (see {self.folder.logs / f'{name}.log'})"
             )
         self._restarts += 1
-        return str(fault)
 
     # --- running ---
 
@@ -297,7 +328,7 @@ class Coordinator(Generic[W]):
             try:
                 return self._train(watch)
             except LearnerGone as gone:
-                self._restart(self._lose_learner(gone))
+                self._recover(gone)
                 if self._stopped():  # what was learned since the latest checkpoint is lost
                     return INTERRUPTED
             except TrainingFailed:

@@ -28,6 +28,11 @@ BUFFER_WORKER = "buffer-worker"
 _ROLES = {POLICY_WORKER: "policy", BUFFER_WORKER: "buffer"}
 
 
+def learner_name(player: str) -> str:
+    """The name of the learner of one player."""
+    return f"{LEARNER}-{player}"
+
+
 def rank_name(rank: int) -> str:
     """The name of a rank of the learner."""
     return LEARNER if rank == 0 else f"{LEARNER}-{rank}"
@@ -43,6 +48,8 @@ class SpawnOrder(msgspec.Struct, frozen=True, kw_only=True):
     sharing: int
     players: dict[str, HostedPlayer]
     spent: int
+    learns: str = ""
+    """Of a learner: the only player that it trains; "" for all."""
     rendezvous: str = ""
     """Address at which the ranks of the learner find each other; empty: all are on this machine, or there is one."""
 
@@ -89,9 +96,10 @@ class LocalLauncher:
         if self._laid_out_for == wanted:
             self.reserve(taken)
             for slot in self._reserved:
-                self.parts.ready[slot].clear()
-                self.parts.free[slot].clear()
-            self.parts.used[...] = 0
+                for ring in (*self.parts.ready[slot], *self.parts.free[slot]):
+                    ring.clear()
+            for array in (self.parts.used, self.parts.decisions, self.parts.held_up, self.parts.generations):
+                array[...] = 0
             if self.parts.recomputing is not None:
                 self.parts.recomputing.clear()
             self.parts.present[...] = False
@@ -127,6 +135,19 @@ class LocalLauncher:
             self._region.reserve(self.parts.for_place[slot])
             self._reserved.add(slot)
 
+    def lose_learner(self, player: str) -> None:
+        """The learner of this player alone has ended: actors go on without it until there is another one."""
+        number = self.parts.players.index(player)
+        self.parts.generations[number] += 1 - self.parts.generations[number] % 2
+        self.parts.used[:, number] = 0
+        self.parts.held_up[:, number] = False
+        for signal in self.signals:
+            signal.notify()
+
+    def can_restart_learner(self, player: str) -> bool:
+        """Whether the learner of this player can start again where it was."""
+        return True
+
     def left(self, index: int) -> None:
         """The actor of this slot has ended in good order. Here it has noted that in shared memory itself."""
 
@@ -140,6 +161,7 @@ class LocalLauncher:
         control, child = control_pair()
         index = order.index
         rank = index - self.parts.learners.start if index in self.parts.learners else -1
+        rank = 0 if order.learns else rank
         if rank == 0 and not order.rendezvous and self.parts.num_ranks > 1:
             self.open_rendezvous()
         if rank >= 0 and not order.rendezvous and self._rendezvous is not None:

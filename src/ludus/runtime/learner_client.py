@@ -1,12 +1,12 @@
-"""The controller's client of the learner process: requests with a time limit, and the news it sends."""
+"""The controller's clients of learner processes: requests with a time limit, and the news that learners send."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
-from ludus.runtime.faults import Fault, death_of
+from ludus.runtime.faults import START_UP_S, Fault, death_of
 from ludus.runtime.shared_parts import WAIT_S
 from ludus.system.process import BadMessage, PeerGone, WorkerProcess, receive, send
 from ludus.workers.messages import (
@@ -23,21 +23,33 @@ from ludus.workers.messages import (
 
 
 class LearnerGone(Exception):  # noqa: N818
-    """The learner has died, failed or hung: all workers start again from its checkpoint."""
+    """A learner has died, failed or hung. If it trained one player alone, it starts again from its checkpoint;
+    otherwise all workers do."""
 
-    def __init__(self, fault: Fault, pid: int) -> None:
+    def __init__(self, fault: Fault, pid: int, player: str | None = None) -> None:
         super().__init__(str(fault))
         self.fault = fault
         self.pid = pid
+        self.player = player
+        """The only player that it trained; None: it trained all."""
 
 
 class RemoteLearner:
     """The learner of another process: what it has reported so far, and requests to it."""
 
     def __init__(
-        self, process: WorkerProcess, patience_s: float, spent: int = 0, followers: Sequence[WorkerProcess] = ()
+        self,
+        process: WorkerProcess,
+        patience_s: float,
+        spent: int = 0,
+        followers: Sequence[WorkerProcess] = (),
+        player: str | None = None,
     ) -> None:
+        """`player`: the only one that it trains; None: it trains all."""
         self._process = process
+        self.player = player
+        self.is_ready = False
+        """It has loaded its checkpoint."""
         self._followers = followers
         """Its other ranks. They send messages only when they fail, and all ranks end together."""
         self._spent = spent
@@ -71,10 +83,16 @@ class RemoteLearner:
 
     def ask(self, request: ToLearner, patience_s: float | None = None) -> Any:
         """Send a request and return its answer; news that arrive before it are kept."""
+        self.send(request)
+        return self.wait_for_answer(patience_s)
+
+    def send(self, request: ToLearner) -> None:
         try:
             send(self._process.control, request)
         except PeerGone:
             raise self._died(self._process) from None
+
+    def wait_for_answer(self, patience_s: float | None = None) -> Any:
         while True:
             message = self._next(self._patience_s if patience_s is None else patience_s)
             if not self._take_in(message):
@@ -111,7 +129,7 @@ class RemoteLearner:
             raise self._died(self._process)
 
     def _gone(self, fault: Fault) -> LearnerGone:
-        return LearnerGone(fault, self.pid)
+        return LearnerGone(fault, self.pid, self.player)
 
     def _died(self, process: WorkerProcess) -> LearnerGone:
         return self._gone(death_of(process, "worker_crash"))
@@ -145,7 +163,7 @@ class RemoteLearner:
             return True
         if not isinstance(message, Learned):
             return False
-        self._has_news = True
+        self._has_news = self.is_ready = True
         self.reports |= {report.player: report for report in message.reports}
         if message.statistics:
             self.updates.append((self.decisions, message.statistics))
@@ -158,3 +176,93 @@ class RemoteLearner:
     @property
     def decisions(self) -> int:
         return self._spent + sum(report.decisions for report in self.reports.values())
+
+
+class RemoteLearners:
+    """A learner process for each player: the same to the controller as one for all of them."""
+
+    def __init__(self, members: Mapping[str, RemoteLearner], spent: int) -> None:
+        self._members = dict(members)
+        self._spent = spent
+        self._resume: dict[str, Callable[[], None]] = {}
+        """By player whose learner is being started again: called as soon as it is ready."""
+        self.updates: list[tuple[int, dict[str, float]]] = []
+
+    def replace(self, player: str, learner: RemoteLearner, resume: Callable[[], None]) -> None:
+        """The learner of a player is started again. `resume`: called as soon as it is ready."""
+        learner.reports = self._members[player].reports
+        self._members[player] = learner
+        self._resume[player] = resume
+
+    # --- for the controller ---
+
+    def report(self, player: str) -> LearnerProgress:
+        return self._members[player].report(player)
+
+    def freeze(self, player: str, parent: ModelId | None) -> LearnerProgress:
+        return self._ready(player).freeze(player, parent)
+
+    def reset(self, event: PlayerReset) -> None:
+        self._ready(event.player).reset(event)
+
+    def configure(self, player: str, settings: Settings) -> None:
+        self._ready(player).configure(player, settings)
+
+    # --- messages ---
+
+    def ask(self, request: ToLearner, patience_s: float | None = None) -> Any:
+        """Ask all of them; they work on it at the same time."""
+        members = [self._ready(player) for player in self._members]
+        for member in members:
+            member.send(request)
+        return [member.wait_for_answer(patience_s) for member in members][-1]
+
+    def wait_until_ready(self, patience_s: float, stopped: Callable[[], bool]) -> None:
+        for member in self._members.values():
+            member.wait_until_ready(patience_s, stopped)
+
+    def take_news(self) -> bool:
+        has_news = False
+        for player, member in self._members.items():
+            has_news |= member.take_news()
+            if member.is_ready:
+                self._go_on(player)
+            self.updates += [(self.decisions, statistics) for _, statistics in member.updates]
+            member.updates = []
+        return has_news
+
+    def check(self) -> None:
+        for member in self._members.values():
+            member.check()
+
+    def _ready(self, player: str) -> RemoteLearner:
+        member = self._members[player]
+        if not member.is_ready:
+            member.wait_until_ready(START_UP_S, lambda: False)
+        self._go_on(player)
+        return member
+
+    def _go_on(self, player: str) -> None:
+        resume = self._resume.pop(player, None)
+        if resume is not None:
+            resume()
+
+    @property
+    def stopping(self) -> str | None:
+        return next((one.stopping for one in self._members.values() if one.stopping is not None), None)
+
+    @property
+    def reports(self) -> dict[str, LearnerProgress]:
+        return {player: report for one in self._members.values() for player, report in one.reports.items()}
+
+    @property
+    def pid(self) -> int:
+        """Of the first."""
+        return next(iter(self._members.values())).pid
+
+    @property
+    def decisions(self) -> int:
+        return self._spent + sum(report.decisions for report in self.reports.values())
+
+
+AnyLearner = RemoteLearner | RemoteLearners

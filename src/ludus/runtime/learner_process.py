@@ -6,7 +6,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -45,21 +45,37 @@ from ludus.workers.worker import IDLE, StopTraining, wrap
 class TrajectoryReader:
     """Reads the trajectories that this rank's actors hand over, and reports to them what has been used."""
 
-    def __init__(self, parts: SharedParts, signals: Sequence[Signal], worker: int) -> None:
-        """`worker`: the number of this rank among all workers."""
+    def __init__(self, parts: SharedParts, signals: Sequence[Signal], worker: int, players: Iterable[str]) -> None:
+        """`worker`: the number of this learner, or rank of it, among all workers; `players`: those that it trains."""
         self._parts = parts
         self._signals = signals
-        self._actors = [actor for actor in range(parts.num_places) if parts.learner_of(actor) == worker]
+        self._worker = worker
+        self._players = [parts.players.index(player) for player in players]
+        first = self._players[0]
+        self._channel = parts.channel_of(first)
+        self._actors = [actor for actor in range(parts.num_places) if parts.learner_of(actor, first) == worker]
+        self.generation = int(parts.generations[first])
+        if self.generation % 2:  # the learner before this one is gone
+            self.generation += 1
+        self._awaited = set(self._actors) if self.generation else set()
+        """Actors whose rings still hold what was meant for the learner before this one."""
         self.is_own = np.isin(np.arange(parts.num_places), self._actors)
         """By place: whether its actor plays for this rank."""
+
+    def begin(self) -> None:
+        """Tell the actors that there is a learner again."""
+        if self.generation:
+            self._parts.generations[self._players] = self.generation
+            for actor in self._actors:
+                self._signals[actor].notify()
 
     def take_in(self, learner: Learner) -> None:
         """Put the trajectories that actors have handed over into the buffers."""
         for actor in self._actors:
-            ring = self._parts.ready[actor]
+            ring = self._parts.ready[actor][self._channel]
             if not len(ring):
                 continue
-            codes = ring.take()
+            codes = self._meant_for_this(actor, ring.take())
             cuts = np.nonzero(codes < 0)[0]
             for part, end in zip(np.split(codes, cuts), [None, *cuts.tolist()], strict=True):
                 if end is not None:
@@ -71,20 +87,40 @@ class TrajectoryReader:
                         here = (owners == owner) & (kinds == kind)
                         learner.put(self._parts.players[int(owner)], int(kind), slots[here])
 
+    def _meant_for_this(self, actor: int, codes: IntArray) -> IntArray:
+        """Without what was handed over to a learner before this one, and without the marks that say so."""
+        if actor in self._awaited:
+            begins = np.flatnonzero(codes == self._parts.mark(self._players[0], self.generation))
+            if not len(begins):
+                return codes[:0]
+            self._awaited.remove(actor)
+            codes = codes[begins[-1] :]
+        return codes[codes >= -len(self._parts.players)]
+
     def settle(self, learner: Learner) -> None:
-        """Report to the actors how many of their decisions are used; actors that waited for it continue."""
-        mine = self._actors
-        used = np.stack([learner.buffers[player].consumed[mine] for player in self._parts.players], 1)
+        """Report to the actors how many of their decisions are used; actors that waited for it continue. Report to
+        other learners which actors wait, and how much has been learned."""
+        mine = np.ix_(self._actors, self._players)
+        buffers = list(learner.buffers.values())
+        if self._parts.per_player:
+            held_up = np.stack([buffer.held_up() for buffer in buffers], 1)[self._actors]
+            self._parts.decisions[self._players] = [trained.decisions for trained in learner.players.values()]
+            if not np.array_equal(held_up, self._parts.held_up[mine]):
+                self._parts.held_up[mine] = held_up
+                for other in self._parts.learners:
+                    if other != self._worker:
+                        self._signals[other].notify()
+        used = np.stack([buffer.consumed for buffer in buffers], 1)[self._actors]
         if not np.array_equal(used, self._parts.used[mine]):
             self._parts.used[mine] = used
-            for actor in mine:
+            for actor in self._actors:
                 self._signals[actor].notify()
 
     def give_back(self, kind: int, slots: IntArray) -> None:
         """Slots that are free again."""
         actors = slots // self._parts.slots_per_actor[kind]
         for actor in np.unique(actors):
-            self._parts.free[actor].put(self._parts.code(0, kind, slots[actors == actor]))
+            self._parts.free[actor][self._channel].put(self._parts.code(0, kind, slots[actors == actor]))
 
     def forget(self, request: Forget, learner: Learner) -> None:
         """Drop the trajectories of an actor that has ended: no other process touches its rings now."""
@@ -92,8 +128,9 @@ class TrajectoryReader:
         if actor in self._actors:
             if request.gone:
                 self._parts.present[actor] = False
-            self._parts.ready[actor].clear()
-            self._parts.free[actor].clear()
+            self._parts.ready[actor][self._channel].clear()
+            self._parts.free[actor][self._channel].clear()
+            self._awaited.discard(actor)
         for buffer in learner.buffers.values():
             buffer.forget(actor)
 
@@ -126,7 +163,8 @@ def open_rank(launch: Launch) -> Rank:
     """The learner as the latest checkpoint has it, together with all other ranks."""
     context = WorkerContext(launch)
     experiment, parts = context.experiment, context.parts
-    reader = TrajectoryReader(parts, context.signals, launch.index)
+    hosted = {launch.learns: launch.players[launch.learns]} if launch.learns else launch.players
+    reader = TrajectoryReader(parts, context.signals, launch.index, hosted)
     ranks: Ranks = ALONE
     patience_s = START_UP_S + 2 * experiment.supervision.hung_after_s
     if parts.num_ranks > 1:
@@ -142,7 +180,7 @@ def open_rank(launch: Launch) -> Rank:
     links = link_ranks(ranks, launch.rendezvous.rpartition(":")[0], patience_s)
     learner = new_learner(
         experiment,
-        launch.players,
+        hosted,
         parts.pools,
         parts.weights,
         context.models if ranks.rank else experiment.models.open(context.folder),
@@ -151,10 +189,13 @@ def open_rank(launch: Launch) -> Rank:
         launch.spent,
         ranks,
         _way_to_buffer_worker(parts, context.signals),
+        device=launch.index - parts.learners.start if launch.learns else None,
     )
     learner.present, learner.own_actors = parts.present, reader.is_own
-    load_learner(learner, launch.players, _latest_checkpoint(context, ranks))
-    for player in launch.players:
+    load_learner(learner, hosted, _latest_checkpoint(context, ranks))
+    if parts.per_player:
+        _stand_beside(learner, parts, reader)
+    for player in hosted:
         learner.players[player].after_gradient_step = context.show_life
     learner.compare()
     return Rank(context, links, learner, reader)
@@ -172,6 +213,20 @@ def _latest_checkpoint(context: WorkerContext, ranks: Ranks) -> Checkpoint | Non
     arrays, described = decode_tensors(content)
     step, facts = json.loads(described["facts"])
     return Checkpoint(step=step, arrays=arrays, facts=facts)
+
+
+def _stand_beside(learner: Learner, parts: SharedParts, reader: TrajectoryReader) -> None:
+    """Connect the learner of one player with those of the others."""
+    [(player, trained)] = learner.players.items()
+    number = parts.players.index(player)
+    learner.decisions_elsewhere = lambda: int(parts.decisions.sum() - parts.decisions[number])
+    others = [other for other in range(len(parts.players)) if other != number]
+    learner.waiting_elsewhere = lambda: np.logical_or.reduce(parts.held_up[:, others], axis=1)
+    newest = parts.weights.newest(player) if reader.generation else None
+    if newest is not None:  # what actors have played with the weights of the learner before this one is too old
+        trained.step = max(trained.step, newest.step + 1 + trained.config.lag)
+    if parts.recomputing is not None:
+        parts.recomputing.continue_numbers()
 
 
 def _way_to_buffer_worker(parts: SharedParts, signals: Sequence[Signal]) -> Callable[[str], Recomputing] | None:
@@ -192,12 +247,16 @@ class LearnerProcess:
         self._parts, self._control = context.parts, context.control
         self.learner, self._reader = rank.learner, rank.reader
         self._checkpoints = context.folder.checkpoints(CHECKPOINT)
+        if launch.learns:
+            self._checkpoints = context.folder.checkpoints(part_of_checkpoint(launch.learns), keep=1)
         self._followers = Followers(rank.links, context.experiment.supervision.hung_after_s)
         self.learner.others = self._followers
-        for player in launch.players:
+        for player in self.learner.players:
             self.learner.publish(player)
         if self._parts.recomputing is not None and TEACHER in context.experiment.learner.recompute:
             self.learner.publish_teachers()
+        self._reader.begin()
+        self._times = self._parts.learner_times[self._parts.channel_of(launch.index - self._parts.learners.start)]
         self._waited = 0.0
         """Seconds since the last update."""
         self._noted = time.monotonic()
@@ -247,7 +306,7 @@ class LearnerProcess:
         """Note how the time since the last note was spent, of `LEARNER_TIMES`; None: paused. Returns its seconds."""
         before, self._noted = self._noted, time.monotonic()
         if kind is not None:
-            self._parts.learner_times[kind] += self._noted - before
+            self._times[kind] += self._noted - before
         return self._noted - before
 
     def _waits(self) -> dict[str, float]:
@@ -287,6 +346,11 @@ class LearnerProcess:
         arrays, facts = self.learner.save()
         named = {f"learner/{name}": array for name, array in arrays.items()}
         self._checkpoints.save(self.learner.decisions, named, {"learner": facts, "events": events})
+
+
+def part_of_checkpoint(player: str) -> str:
+    """Name of the checkpoints of a learner for one player; the controller joins them to that of the run."""
+    return f"{CHECKPOINT}-{player}"
 
 
 def run_follower(launch: Launch) -> None:

@@ -1,7 +1,7 @@
 """Workers as processes: actors and the learner are children of the coordinator, here or on nodes of a cluster.
 
 An actor that dies is replaced and its matches are void. When the learner dies, the coordinator starts everything
-again from the latest checkpoint.
+again from the latest checkpoint; one that trains a single player is started again alone.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from ludus.data.records import ModelId
 from ludus.experiment import Experiment
-from ludus.runtime.assemble import smallest_batch
+from ludus.runtime.assemble import CHECKPOINT, num_learners, smallest_batch
 from ludus.runtime.coordinator import Coordinator, Update
 from ludus.runtime.faults import START_UP_S, Fault, FaultLog, WorkerSlot, death_of
 from ludus.runtime.launcher import LocalLauncher
-from ludus.runtime.learner_client import RemoteLearner
+from ludus.runtime.learner_client import AnyLearner, RemoteLearner, RemoteLearners
+from ludus.runtime.learner_process import part_of_checkpoint
 from ludus.runtime.settings import own_parts
 from ludus.runtime.shared_parts import WAIT_S
 from ludus.runtime.status import ServiceStatus, WorkerGroupStatus, no_services
 from ludus.runtime.supervisor import Supervisor, WorkerGroup, default_slots
 from ludus.services.resources import cpus_of
-from ludus.store.checkpoints import Checkpoint
+from ludus.store.checkpoints import Arrays, Checkpoint
 from ludus.store.run_control import Bottleneck, WorkerStatus
 from ludus.store.run_folder import RunFolder
 from ludus.system.machine import usable_cores
@@ -81,7 +83,8 @@ class ProcessWorkers:
             slot.taken = True
         self._supervisor = Supervisor(self.group, faults, folder.logs)
         self._status = WorkerGroupStatus(self.group, experiment, folder)
-        self.learner: RemoteLearner
+        self._folder = folder
+        self.learner: AnyLearner
 
     @property
     def restarts(self) -> int:
@@ -112,9 +115,26 @@ class ProcessWorkers:
     ) -> None:
         """The process loads the checkpoint itself."""
         self.group.prepare(players, own_parts(experiment), start=start, spent=spent)
-        process = self.group.start_learner()
-        hung_after_s = self._experiment.supervision.hung_after_s
-        self.learner = RemoteLearner(process, hung_after_s, spent, self.group.followers)
+        self.group.start_learners()
+        if experiment.learner.placement == "per_player":
+            self.learner = RemoteLearners({player: self._client_of(player) for player in players}, spent)
+        else:
+            assert self.group.learner is not None
+            hung_after_s = self._experiment.supervision.hung_after_s
+            self.learner = RemoteLearner(self.group.learner, hung_after_s, spent, self.group.followers)
+
+    def _client_of(self, player: str) -> RemoteLearner:
+        """The client of a learner that trains one player alone."""
+        patience_s = self._experiment.supervision.hung_after_s
+        return RemoteLearner(self.group.learners[player], patience_s, player=player)
+
+    def can_replace(self, player: str) -> bool:
+        return isinstance(self.learner, RemoteLearners) and self._launcher.can_restart_learner(player)
+
+    def replace_learner(self, player: str, hosted: HostedPlayer, resume: Callable[[], None]) -> None:
+        assert isinstance(self.learner, RemoteLearners)
+        self.group.restart_learner(player, hosted)
+        self.learner.replace(player, self._client_of(player), resume)
 
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         self.learner.wait_until_ready(START_UP_S, stopped)
@@ -134,9 +154,9 @@ class ProcessWorkers:
             raise StopTraining(self.learner.stopping)
         self._supervisor.resize(self._wanted_actors)
         self.group.start_due()
-        assert self.group.learner is not None
         slots = {process.control: slot for slot, process in self.group.working()}
-        for ready in wait([*slots, self.group.learner.control], timeout=WAIT_S):
+        learners = [process.control for process in self.group.learners.values()]
+        for ready in wait([*slots, *learners], timeout=WAIT_S):
             assert isinstance(ready, Connection)
             slot = slots.get(ready)
             if slot is not None and slot.process is not None and slot.process.control is ready:
@@ -225,8 +245,24 @@ class ProcessWorkers:
     def save(self, num_events: int, *, clean: bool, patience_s: float | None) -> None:
         """The learner writes the checkpoint. Without one (a run stopped while it started again) the latest
         checkpoint stays."""
-        if self.group.learner is not None:
-            self.learner.ask(Save(num_events), patience_s)
+        if self.group.learner is None:
+            return
+        self.learner.ask(Save(num_events), patience_s)
+        if isinstance(self.learner, RemoteLearners):
+            self._join_checkpoints(num_events)
+
+    def _join_checkpoints(self, num_events: int) -> None:
+        """Learners of single players have each written their part: make the same checkpoint of them as one learner
+        for all writes, so that a run can go on with either placement."""
+        arrays: Arrays = {}
+        facts: dict[str, Any] = {}
+        for player in self.learner.reports:
+            part = self._folder.checkpoints(part_of_checkpoint(player), keep=1).load_latest()
+            assert part is not None
+            arrays |= part.arrays
+            facts |= part.facts["learner"]
+        checkpoints = self._folder.checkpoints(CHECKPOINT)
+        checkpoints.save(self.learner.decisions, arrays, {"learner": facts, "events": num_events})
 
     def end(self) -> None:
         self.group.kill_all()
@@ -293,5 +329,5 @@ def default_actors(experiment: Experiment) -> int:
     too old before it is used. At least one for each rank of the learner."""
     worth = smallest_batch(experiment) // (STEPS_PER_SHARE * experiment.actor.num_tables)
     ranks = experiment.learner.ranks
-    others = ranks + experiment.learner.buffer_worker + math.ceil(cpus_of(experiment.services))
+    others = num_learners(experiment) + experiment.learner.buffer_worker + math.ceil(cpus_of(experiment.services))
     return max(ranks, min(int(usable_cores()) - others, worth))

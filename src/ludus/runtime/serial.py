@@ -83,6 +83,12 @@ class SerialWorkers:
     def wait_for_learner(self, stopped: Callable[[], bool]) -> None:
         """It has loaded its checkpoint already."""
 
+    def can_replace(self, player: str) -> bool:
+        return False
+
+    def replace_learner(self, player: str, hosted: HostedPlayer, resume: Callable[[], None]) -> None:
+        """It lives and dies with this process."""
+
     def start_actors(self, controller: Controller, experiment: Experiment, tables: Checkpoint | None) -> None:
         self._controller = controller
         played, networks = self._playing, Networks(self._playing, controller.league.role_of)

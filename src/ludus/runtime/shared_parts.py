@@ -58,6 +58,9 @@ class SharedParts:
         self.players = list(roles)
         self.num_places = num_places
         self.num_ranks = experiment.learner.ranks
+        self.per_player = experiment.learner.placement == "per_player"
+        """Every player has a learner of its own."""
+        num_learners = len(self.players) if self.per_player else self.num_ranks
         self.for_all: list[Array] = []
         """Arrays that are needed whichever places are taken."""
         self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
@@ -86,8 +89,11 @@ class SharedParts:
         with_buffer_worker = experiment.learner.buffer_worker
         self.pools = new_pools(experiment, roles_of_all, num_places, new_slots, with_buffer_worker=with_buffer_worker)
         capacity = 2 * sum(self.slots_per_actor) + 64
-        self.ready = [Ring(new_at(place), capacity) for place in range(num_places)]
-        self.free = [Ring(new_at(place), capacity) for place in range(num_places)]
+        channels = len(self.players) if self.per_player else 1
+        self.ready, self.free = (
+            [[Ring(new_at(place), capacity) for _ in range(channels)] for place in range(num_places)] for _ in range(2)
+        )
+        """By place and channel: slot numbers of an actor to a learner, and back. See `channel_of`."""
         self.networks = Networks(experiment, self.roles.get)
         shapes = {role: _weight_arrays(self.networks.of_role(role)) for role in dict.fromkeys(roles_of_all)}
         published = {player: shapes[role] for player, role in roles.items()}
@@ -107,14 +113,21 @@ class SharedParts:
         """Decisions of each actor and player that the learner has used, or never will."""
         self.actor_times = new((num_places, len(ACTOR_TIMES)), np.float64)
         """[places, ACTOR_TIMES]: seconds since the run was started."""
-        self.learner_times = new((len(LEARNER_TIMES),), np.float64)
-        """[LEARNER_TIMES]: the same of the learner."""
+        self.decisions = new((len(self.players),), np.int64)
+        """With a learner for each player: decisions that it has trained on."""
+        self.held_up = new((num_places, len(self.players)), np.bool_)
+        """Likewise: actors that wait for the learner of each player."""
+        self.generations = new((len(self.players),), np.int64)
+        """Likewise: odd while the learner of the player is being started again, and even otherwise."""
+        self.learner_times = new((channels, len(LEARNER_TIMES)), np.float64)
+        """[channels, LEARNER_TIMES]: the same of the learners."""
         self.dropped_reward = new((num_places,), np.float64)
         """By actor: sum of |reward| that came before a learning seat's first decision of an episode."""
         self.buffer_times = new((len(BUFFER_TIMES),), np.float64)
-        self.heartbeats = new((num_places + 1 + self.num_ranks + 1,), np.float64)
-        """When each worker last did something: the actors, the policy worker, the ranks of the learner, the
-        buffer worker."""
+        self.learners = range(num_places + 1, num_places + 1 + num_learners)
+        """Numbers of the workers that are the learner's ranks, or the learners of the players."""
+        self.heartbeats = new((self.learners.stop + 1,), np.float64)
+        """When each worker last did something: the actors, the policy worker, the learners, the buffer worker."""
         rows = [experiment.actor.num_tables * len(seats) for seats in experiment.grouped_game.spec.seats_of_kind]
         self.requests: list[RequestArea] = []
         """By actor: its requests to the policy worker."""
@@ -132,11 +145,6 @@ class SharedParts:
         return [*self.for_all, *(array for place in places for array in self.for_place[place])]
 
     @property
-    def learners(self) -> range:
-        """Numbers of the workers that are the learner's ranks."""
-        return range(self.num_places + 1, self.num_places + 1 + self.num_ranks)
-
-    @property
     def buffer_worker(self) -> int:
         """Its number among all workers, whether there is one or not."""
         return self.learners.stop
@@ -145,9 +153,26 @@ class SharedParts:
         """The rank that trains on what this actor plays."""
         return actor % self.num_ranks
 
-    def learner_of(self, actor: int) -> int:
-        """Number of the worker that is this rank."""
-        return self.learners[self.rank_of(actor)]
+    def learner_of(self, actor: int, player: int) -> int:
+        """Number of the worker that trains this player on what this actor plays."""
+        return self.learners[player if self.per_player else self.rank_of(actor)]
+
+    def learners_of(self, actor: int) -> Sequence[int]:
+        """Which of the `learners` train on what this actor plays, by their places there."""
+        return range(len(self.learners)) if self.per_player else [self.rank_of(actor)]
+
+    def channel_of(self, player: int) -> int:
+        """The channel of a player, or of a learner by its place among the `learners`."""
+        return player if self.per_player else 0
+
+    def players_of(self, learner: int) -> slice:
+        """The players that a learner trains, by its place among the `learners`."""
+        return slice(learner, learner + 1) if self.per_player else slice(None)
+
+    def mark(self, player: int, generation: int = 0) -> int:
+        """A number in the ring of slots. Generation 0: a hand-over of the player is complete; other ones: what
+        follows is for the learner of this generation."""
+        return -1 - (generation * len(self.players) + player)
 
     def slots_of(self, actor: int) -> tuple[range, ...]:
         return tuple(range(actor * count, (actor + 1) * count) for count in self.slots_per_actor)

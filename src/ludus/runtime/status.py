@@ -126,7 +126,7 @@ class WorkerGroupStatus:
         actors = [one.shares for one in workers if one.name.startswith("actor-") and one.shares]
         bottleneck = find_bottleneck(
             {kind: float(np.mean([one[kind] for one in actors])) for kind in ACTOR_TIMES} if actors else {},
-            next((one.shares for one in workers if one.name == LEARNER), {}),
+            _busiest([one.shares for one in workers if one.name.startswith(LEARNER) and one.shares]),
             next((one.shares for one in workers if one.name == BUFFER_WORKER), {}),
             num_actors=self._group.sharing,
             schedule=self._experiment.learner.schedule,
@@ -137,28 +137,29 @@ class WorkerGroupStatus:
 
     def _workers(self) -> Iterator[WorkerStatus]:
         group = self._group
-        ranks = [] if group.learner is None else [group.learner, *group.followers]
-        for rank in ranks:
+        generations = group.launcher.parts.generations
+        learners = [(player, process, channel) for channel, (player, process) in enumerate(group.learners.items())]
+        for player, process, channel in (*learners, *(("", follower, -1) for follower in group.followers)):
             yield WorkerStatus(
-                name=rank.name,
-                state="working",
-                pid=rank.pid,
-                node=rank.node or self._node,
-                started=group.learner_started,
-                restarts=group.learner_starts - 1,
-                shares=_shares(LEARNER_TIMES, self._passed.learner) if rank is group.learner else {},
+                name=process.name,
+                state="starting" if player and generations[channel] % 2 else "working",
+                pid=process.pid,
+                node=process.node or self._node,
+                started=group.learner_started[player],
+                restarts=group.learner_starts[player] - 1,
+                shares=_shares(LEARNER_TIMES, self._passed.learner[channel]) if channel >= 0 else {},
             )
         present = group.launcher.parts.present
         for slot in (*group.helpers, *group.actors):
             if not slot.taken and not slot.given_up:
                 continue
             is_actor = slot not in group.helpers
-            process = slot.process
+            held = slot.process
             yield WorkerStatus(
                 name=slot.name,
                 state=_state(slot, is_ready=not is_actor or bool(present[slot.index])),
-                pid=None if process is None else process.pid,
-                node=(None if process is None else process.node) or self._node,
+                pid=None if held is None else held.pid,
+                node=(None if held is None else held.node) or self._node,
                 started=slot.started,
                 restarts=max(0, slot.attempts - 1),
                 shares=self._shares_of(slot),
@@ -187,6 +188,10 @@ class WorkerGroupStatus:
         moments.append(now)
         while len(moments) > 2 and moments[1].at <= now.at - WINDOW_S:
             moments.popleft()
+
+
+def _busiest(learners: Sequence[dict[str, float]]) -> dict[str, float]:
+    return max(learners, key=lambda shares: shares["training"], default={})
 
 
 def _shares(kinds: tuple[str, ...], seconds: Array) -> dict[str, float]:

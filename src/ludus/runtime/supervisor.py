@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ludus.runtime.faults import Fault, FaultLog, WorkerSlot, death_of
-from ludus.runtime.launcher import BUFFER_WORKER, POLICY_WORKER, LocalLauncher, SpawnOrder, rank_name
-from ludus.runtime.learner_client import LearnerGone, RemoteLearner
+from ludus.runtime.launcher import (
+    BUFFER_WORKER,
+    LEARNER,
+    POLICY_WORKER,
+    LocalLauncher,
+    SpawnOrder,
+    learner_name,
+    rank_name,
+)
+from ludus.runtime.learner_client import AnyLearner, LearnerGone
 from ludus.system.process import WorkerProcess
 from ludus.workers.config import Supervision
 from ludus.workers.controller import Controller
@@ -46,14 +55,20 @@ class WorkerGroup:
         number = num_slots + 1 + num_ranks
         self.buffer_worker = WorkerSlot(BUFFER_WORKER, number, taken=with_buffer_worker)
         """Stays empty where nothing is recomputed, or the learner does it."""
-        self.learner: WorkerProcess | None = None
+        self.learners: dict[str, WorkerProcess] = {}
+        """By player that they train alone; "" for the learner of all."""
         self.followers: list[WorkerProcess] = []
         """The learner's other ranks, if it has several."""
-        self.learner_starts = 0
-        self.learner_started = 0.0
+        self.learner_starts: Counter[str] = Counter()
+        self.learner_started: dict[str, float] = {}
         """Unix time."""
         self._players: Mapping[str, HostedPlayer] = {}
         self._start = self._spent = 0
+
+    @property
+    def learner(self) -> WorkerProcess | None:
+        """The learner of all players, or that of the first."""
+        return next(iter(self.learners.values()), None)
 
     @property
     def slots(self) -> tuple[WorkerSlot, ...]:
@@ -93,16 +108,30 @@ class WorkerGroup:
             slot.start_at = 0.0
         self._players, self._start, self._spent = players, start, spent
         self.launcher.lay_out(players, len(self.actors), [slot.index for slot in self.staying], roles)
+        self.buffer_worker.index = self.launcher.parts.buffer_worker
 
-    def start_learner(self) -> WorkerProcess:
-        self.learner_starts += 1
-        self.learner_started = time.time()
-        first, *others = [
-            self._spawn(rank_name(rank), worker, self.learner_starts)
-            for rank, worker in enumerate(self.launcher.parts.learners)
-        ]
-        self.learner, self.followers = first, others
-        return first
+    def start_learners(self) -> None:
+        """Start the learner of all players with its ranks, or one learner for each player."""
+        parts = self.launcher.parts
+        for player in parts.players if parts.per_player else ("",):
+            self._start_learner(player)
+        others = () if parts.per_player else enumerate(parts.learners[1:], 1)
+        self.followers = [self._spawn(rank_name(rank), worker, self.learner_starts[""]) for rank, worker in others]
+
+    def restart_learner(self, player: str, hosted: HostedPlayer) -> None:
+        """Start the learner of one player again; the others go on."""
+        self.learners[player].kill()
+        self.launcher.lose_learner(player)
+        self._players = {**self._players, player: hosted}
+        self._start_learner(player)
+
+    def _start_learner(self, player: str) -> None:
+        self.learner_starts[player] += 1
+        self.learner_started[player] = time.time()
+        parts = self.launcher.parts
+        index = parts.learners[parts.players.index(player) if player else 0]
+        name = learner_name(player) if player else LEARNER
+        self.learners[player] = self._spawn(name, index, self.learner_starts[player], player)
 
     def start_due(self) -> None:
         """Start the workers of empty slots whose back-off is over."""
@@ -114,7 +143,7 @@ class WorkerGroup:
                 slot.started = time.time()
                 slot.process = self._spawn(slot.name, slot.index, slot.attempts)
 
-    def _spawn(self, name: str, index: int, attempt: int) -> WorkerProcess:
+    def _spawn(self, name: str, index: int, attempt: int, learns: str = "") -> WorkerProcess:
         return self.launcher.spawn(
             SpawnOrder(
                 name=name,
@@ -124,6 +153,7 @@ class WorkerGroup:
                 sharing=self.sharing,
                 players=dict(self._players),
                 spent=self._spent,
+                learns=learns,
             )
         )
 
@@ -141,9 +171,9 @@ class WorkerGroup:
         for follower in self.followers:
             follower.kill()
         self.followers = []
-        if self.learner is not None:
-            self.learner.kill()
-            self.learner = None
+        for learner in self.learners.values():
+            learner.kill()
+        self.learners = {}
 
     def working(self) -> Iterator[tuple[WorkerSlot, WorkerProcess]]:
         """Slots with a process; the learner has none."""
@@ -156,7 +186,7 @@ class Supervisor:
     """Keeps a worker group running and at its size."""
 
     _controller: Controller
-    _learner: RemoteLearner
+    _learner: AnyLearner
     _rules: Supervision
 
     def __init__(self, group: WorkerGroup, faults: FaultLog, logs: Path) -> None:
@@ -166,7 +196,7 @@ class Supervisor:
         self.paused = False
         self.restarts = 0
 
-    def supervise(self, controller: Controller, learner: RemoteLearner, rules: Supervision) -> None:
+    def supervise(self, controller: Controller, learner: AnyLearner, rules: Supervision) -> None:
         """Take over a new generation of workers."""
         self._controller = controller
         self._learner = learner
@@ -189,10 +219,14 @@ class Supervisor:
             elif slot.leave_by is not None and time.monotonic() > slot.leave_by and not self.paused:
                 self._end_leaving(slot, None)
         self._learner.check()
-        silent = [worker for worker in self._group.launcher.parts.learners if heartbeats.is_hung(worker)]
+        parts = self._group.launcher.parts
+        silent = [worker for worker in parts.learners if heartbeats.is_hung(worker)]
         if silent:
             longest = min(silent, key=heartbeats.last)  # other ranks only wait for it
-            rank = longest - self._group.launcher.parts.learners.start
+            rank = longest - parts.learners.start
+            if parts.per_player:
+                player = parts.players[rank]
+                raise LearnerGone(Fault("worker_hang", hung), self._group.learners[player].pid, player)
             reason = f"{rank_name(rank)}: {hung}" if rank else hung
             raise LearnerGone(Fault("worker_hang", reason), self._learner.pid)
 

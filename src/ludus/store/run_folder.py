@@ -55,6 +55,7 @@ class GameFacts(msgspec.Struct, frozen=True, kw_only=True):
     seats_per_team: tuple[int, ...]
     zero_sum: bool
     bots: tuple[str, ...]
+    roles: tuple[str, ...] = ()  # of the teams, where players are compared by role
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -123,6 +123,11 @@ class RecomputeRequests:
         self._turn += 1
         self.asked[kind][slots] = self._turn * self.num_players + player
 
+    def continue_numbers(self) -> None:
+        """Give no number again that an earlier learner may have given."""
+        given = [int(array.max(initial=0)) for array in (*self.asked, *self.answered)]
+        self._turn = max(given) // self.num_players + 1
+
     def newest(self, kind: int) -> tuple[int, IntArray]:
         """The newest open request, on which the learner trains first, and its slots, if any."""
         asked = self.asked[kind]

@@ -18,7 +18,7 @@ _INTERVALS = {
     "[0, inf]": ("max_lag", "recompute_lag"),
 }
 """Ranges of `LearnerConfig`."""
-OF_THE_RUN = ("schedule", "buffer_worker", "device", "ranks")
+OF_THE_RUN = ("schedule", "buffer_worker", "device", "ranks", "placement")
 """Settings of `LearnerConfig` that a role cannot have its own values of: all players share what they are about."""
 
 
@@ -67,6 +67,9 @@ class LearnerConfig:
     """Whether players that are ready together are trained in one backward pass; "auto": where that is faster."""
     ranks: int = 1
     """Processes that train the same players, each on its part of every batch; gradients are averaged."""
+    placement: Literal["together", "per_player"] = "together"
+    """together: one learner process trains all players. per_player: each learning player has its own, on its own core
+    and GPU where there are several; one that fails is restarted alone. The serial runtime always has one learner."""
 
     def __post_init__(self) -> None:
         for interval, names in _INTERVALS.items():
@@ -84,6 +87,12 @@ class LearnerConfig:
             raise ValueError(f"reuse ({self.reuse}) can be at most max_lag + 1 ({self.lag + 1}), or data is too old")
         require_device_name("device", self.device)
         require_one_of(self, ("auto", "on", "off"), stacked=self.stacked)
+        require_one_of(self, ("together", "per_player"), placement=self.placement)
+        if self.placement == "per_player" and (self.ranks > 1 or self.stacked == "on"):
+            wrong = f"ranks={self.ranks}" if self.ranks > 1 else "stacked=on"
+            raise ValueError(
+                f"placement=per_player has one process for each player, got {wrong}, which is for placement=together"
+            )
         if self.stacked == "on" and self.ranks > 1:
             raise ValueError(f"stacked=on is for one rank, got ranks={self.ranks}, which train one player at a time")
 

@@ -109,14 +109,17 @@ class Controller:
         self._evaluations.move_best(self.league, self.league.standings)
         return events
 
-    def repeat_resets(self, after: int) -> None:
-        """Repeat the resets after event `after`, at which the learner's checkpoint was made."""
+    def repeat_resets(self, after: int, player: str | None = None) -> None:
+        """Repeat the resets after event `after`, at which the learner's checkpoint was made; of one player or all."""
         for _, event in self._ledger.replay(after=after):
-            if isinstance(event, PlayerReset) and event.player in self.league.standings:
+            if not isinstance(event, PlayerReset) or event.player not in self.league.standings:
+                continue
+            if player in (None, event.player):
                 self._learner.reset(event)
 
-    def configure_learner(self) -> None:
-        self._configure(self.league.standings)
+    def configure_learner(self, player: str | None = None) -> None:
+        """Tell the learner the settings of one player, or of all."""
+        self._configure(self.league.standings if player is None else [player])
 
     def follow_ledger(self) -> None:
         """Apply events of the ledger that the league has not applied yet."""

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ludus.data.batch import Batch
 from ludus.data.game_tree import FlatTree, TreeState
-from ludus.data.records import Match, ModelId, Result
+from ludus.data.records import Match, ModelId, Pair, Result
 from ludus.league.equilibrium import nash
 from ludus.league.league import League
 from ludus.league.matches import first_players
 from ludus.league.payoff import wilson_interval
 from ludus.league.payoff_estimate import least_known_pair
 from ludus.league.psro import reads_every_pair
+from ludus.league.role_scores import first_side, role_lines
 from ludus.league.rules import EvaluationConfig, LeagueRules
 from ludus.league.summary import best_snapshot
 from ludus.models.policy import Policy
@@ -162,7 +164,9 @@ class EvaluationBook:
         """Write an evaluation that the league has applied, and move the tags of its players."""
         sides = first_players(match)
         weights = [None if (one := league.players[side]).scripted else one.weights for side in sides]
-        row = {"match": match.id, **evaluation_row("train", sides, weights, result)}
+        game = self._folder.facts.game
+        roles = () if game is None else game.roles
+        row = {"match": match.id, **evaluation_row("train", sides, weights, result, roles=roles)}
         keep_rows(self._folder, [row])
         self.move_best(league, [parent for side in sides if (parent := league.players[side].parent)])
 
@@ -183,9 +187,16 @@ def keep_rows(folder: RunFolder, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def evaluation_row(
-    source: Source, players: Sequence[str], weights: Sequence[str | None], result: Result, *, greedy: bool = False
+    source: Source,
+    players: Sequence[str],
+    weights: Sequence[str | None],
+    result: Result,
+    *,
+    greedy: bool = False,
+    roles: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A result as plain values, with a 95 % interval of the first side's win rate. `weights`: None for a bot."""
+    """A result as plain values, with a 95 % interval of the first side's win rate. `weights`: None for a bot. `roles`:
+    of the teams, where players are compared by role."""
     mean, standard_error = result.mean_score(0)
     row: dict[str, Any] = {
         "source": source,
@@ -199,16 +210,25 @@ def evaluation_row(
         "steps_per_episode": result.steps / result.episodes,
     }
     if result.pairs:
-        pair = result.pairs[0]
-        points = pair.wins + pair.draws / 2
-        row |= {
-            "wins": pair.wins,
-            "draws": pair.draws,
-            "losses": pair.losses,
-            "win_rate": points / result.episodes,
-            "win_rate_interval": list(wilson_interval(points, result.episodes)),
-        }
+        against = [_against(players[pair.other], pair, result) for pair in result.pairs if pair.side == 0]
+        row |= {name: value for name, value in against[0].items() if name != "player"}
+        if len(against) > 1:
+            row["against"] = against
+    if by_role := first_side(result):
+        row["roles"] = msgspec.to_builtins(role_lines(by_role, roles))
     return row
+
+
+def _against(player: str, pair: Pair, result: Result) -> dict[str, Any]:
+    points = pair.wins + pair.draws / 2
+    return {
+        "player": player,
+        "wins": pair.wins,
+        "draws": pair.draws,
+        "losses": pair.losses,
+        "win_rate": points / result.episodes,
+        "win_rate_interval": list(wilson_interval(points, result.episodes)),
+    }
 
 
 Probs = NDArray[np.float64]

@@ -71,6 +71,10 @@ class Learner:
         self._ranks = ranks
         self.others: OtherRanks | None = None
         """Of rank 0: the other ranks."""
+        self.decisions_elsewhere: Callable[[], int] = lambda: 0
+        """Decisions of players that have learners of their own."""
+        self.waiting_elsewhere: Callable[[], NDArray[np.bool_]] | None = None
+        """By place: whether its actor waits for another learner."""
         self._left_out = {player: LeftOut() for player in players}
         """By player: decisions left out in this rank since its last update."""
         self._of_taken: dict[str, dict[str, float]] = {player: {} for player in players}
@@ -78,7 +82,8 @@ class Learner:
     @property
     def decisions(self) -> int:
         """Decisions that all players have trained on, including those that have left."""
-        return self._spent + sum(trained.decisions for trained in self.players.values())
+        own = sum(trained.decisions for trained in self.players.values())
+        return self._spent + own + self.decisions_elsewhere()
 
     @property
     def progress(self) -> float:
@@ -138,6 +143,8 @@ class Learner:
         ]
         held_up = {player: np.array(actors) for player, actors in status.held_up.items()}
         waiting = np.any(list(held_up.values()), axis=0)
+        if self.waiting_elsewhere is not None:
+            waiting = waiting | self.waiting_elsewhere()
         for player in status.preparing:  # the buffer worker will soon be done
             del held_up[player]
         if found:

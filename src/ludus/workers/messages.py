@@ -174,6 +174,8 @@ class Launch(msgspec.Struct, frozen=True):
     parent: int
     rendezvous: str = ""
     """Address at which the ranks of the learner find each other, if there are several."""
+    learns: str = ""
+    """Of a learner: the only player that it trains; "" for all."""
     roles: dict[str, Any] = {}
     """By role, encoded: its model, algorithm and learner as they are now, if it has its own."""
     models: str = ""

@@ -47,6 +47,8 @@ class Seating:
         teams = spec.num_teams
         rotation = np.arange(teams)[:, None]
         self._side_by_rotation = (np.array(spec.teams)[None, :] - rotation) % teams
+        self._rotation_on_team = (np.arange(teams)[None, :] - np.arange(teams)[:, None]) % teams
+        """[sides, teams]: the rotation in which the side sits on the team."""
         self._share_of_seat = np.array([1 / len(spec.seats_of_team[team]) for team in spec.teams])
         self._place_in_team = np.array([spec.seats_of_team[team].index(seat) for seat, team in enumerate(spec.teams)])
         self._rounds: list[dict[int, int]] = [{} for _ in range(num_blocks)]
@@ -69,6 +71,8 @@ class Seating:
         self.owner_of_seat = np.full((num_tables, spec.num_seats), -1, np.int64)
         """[tables, seats]: the player whose learner gets the seat's trajectory; -1 for none."""
         self.side_of_seat = np.zeros((num_tables, spec.num_seats), np.int64)
+        self.role_score = np.zeros((num_tables, teams, teams), np.float64)
+        """[tables, rotations, teams]: scores of the present cycle of rotations, in games that compare roles."""
         self._tally = self._new_tally(4)
 
     def player_number(self, player: str) -> int:
@@ -114,10 +118,17 @@ class Seating:
         sides = np.arange(self._spec.num_teams)
         team_of_side = (sides[None, :] + self.episode[tables, None]) % self._spec.num_teams
         by_side = np.take_along_axis(score, team_of_side, axis=1).astype(np.float64)
-        above = by_side[:, :, None] > by_side[:, None, :]
-        equal = by_side[:, :, None] == by_side[:, None, :]
         numbers = self.match[tables]
         tally = self._tally
+        above: Array
+        if self._spec.compares_roles:
+            above, equal = self._compare_roles(tables, score)
+            at = (numbers[:, None], sides[None, :], team_of_side)
+            np.add.at(tally["role_score_sum"], at, by_side)
+            np.add.at(tally["role_score_square_sum"], at, by_side**2)
+        else:
+            above = by_side[:, :, None] > by_side[:, None, :]
+            equal = by_side[:, :, None] == by_side[:, None, :]
         np.add.at(tally["episodes"], numbers, 1)
         np.add.at(tally["steps"], numbers, self.steps[tables])
         np.add.at(tally["wins"], numbers, above)
@@ -133,6 +144,17 @@ class Seating:
         stays = self.episode[tables] < self.quota[tables]
         self._seat(tables[stays])
         return tables[~stays]
+
+    def _compare_roles(self, tables: IntArray, score: NDArray[np.float32]) -> tuple[IntArray, IntArray]:
+        """(wins, draws) [tables, sides, sides] of the cycle of rotations that ends here, if it does. Two sides are
+        compared once on each team: as many comparisons as episodes."""
+        teams = self._spec.num_teams
+        rotation = self.episode[tables] % teams
+        self.role_score[tables, rotation] = score
+        by_role = self.role_score[tables][:, self._rotation_on_team, np.arange(teams)]  # [tables, sides, teams]
+        complete = (rotation == teams - 1)[:, None, None]
+        one, other = by_role[:, :, None], by_role[:, None, :]
+        return (one > other).sum(axis=3) * complete, (one == other).sum(axis=3) * complete
 
     def void(self, lost: Mapping[int, str]) -> IntArray:
         """End the matches at lost tables, for these reasons; returns all tables that were still playing them."""
@@ -160,8 +182,10 @@ class Seating:
 
     def load(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
         for name in _SAVED:
-            getattr(self, name)[...] = arrays[name]
-        self._tally = {name: array.copy() for name, array in under("tally.", arrays).items()}
+            if name in arrays:  # checkpoints of earlier versions have no scores by role
+                getattr(self, name)[...] = arrays[name]
+        saved = {name: array.copy() for name, array in under("tally.", arrays).items()}
+        self._tally = self._new_tally(len(saved["episodes"])) | saved
         matches = facts["matches"].items()
         self._matches = {int(number): msgspec.json.decode(match, type=Match) for number, match in matches}
         self._first_models = {int(number): tuple(models) for number, models in facts["first_models"].items()}
@@ -182,6 +206,8 @@ class Seating:
             "score_sum": np.zeros((capacity, teams), np.float64),
             "score_square_sum": np.zeros((capacity, teams), np.float64),
             "reward_sum": np.zeros((capacity, teams), np.float64),
+            "role_score_sum": np.zeros((capacity, teams, teams), np.float64),
+            "role_score_square_sum": np.zeros((capacity, teams, teams), np.float64),
             "player_by_rotation": np.zeros((capacity, teams, seats), np.int64),
             "owner_by_rotation": np.zeros((capacity, teams, seats), np.int64),
         }
@@ -238,6 +264,9 @@ class Seating:
         for past in [key for key, held in rounds.items() if held == _VOID and key <= slowest]:
             del rounds[past]
 
+    def _by_role(self, sums: Array) -> tuple[tuple[float, ...], ...]:
+        return tuple(map(tuple, sums.tolist())) if self._spec.compares_roles else ()
+
     def _report(self, number: int, models: ModelNames) -> None:
         match, first_models = self._matches[number], self._first_models[number]
         tally = {name: array[number] for name, array in self._tally.items()}
@@ -256,9 +285,22 @@ class Seating:
             first_models=first_models,
             last_models=self._side_models(match, models),
             reward_sum=tuple(tally["reward_sum"].tolist()) if np.isfinite(tally["reward_sum"]).all() else (),
+            role_score_sum=self._by_role(tally["role_score_sum"]),
+            role_score_square_sum=self._by_role(tally["role_score_square_sum"]),
         )
         self._forget(number)
         self._client.report(result)
 
 
-_SAVED = ("round", "match", "episode", "quota", "steps", "reward", "player_of_seat", "owner_of_seat", "side_of_seat")
+_SAVED = (
+    "round",
+    "match",
+    "episode",
+    "quota",
+    "steps",
+    "reward",
+    "player_of_seat",
+    "owner_of_seat",
+    "side_of_seat",
+    "role_score",
+)

@@ -166,6 +166,47 @@ def test_seats_decide_when_their_delay_has_run_out() -> None:
 
 
 @needs_pysc2
+def test_a_seat_that_has_acted_often_enough_has_to_wait() -> None:
+    from ludus.games.adapters.pysc2_actions import FunctionCodec
+
+    source = replace(RAW_WITH_DELAYS, max_actions=2, max_delay=128)
+    camera = [function.name for function in FunctionCodec(source).functions].index("raw_move_camera")
+    batch = source.tables(1)
+    batch.reset(*first_seed())
+    actions = allocate_actions(source.spec, 1)
+    actions[0]["delay"][0] = 9  # ten game steps
+    actions[0]["function"][0] = [camera, 0]
+    free = []
+    for delay in (9, 9, 99, 9):
+        actions[0]["delay"][0] = delay
+        batch.step(actions)
+        free.append(batch.view.legal[0]["function"][0, :, camera].tolist())
+        if not free[-1][0]:
+            assert batch.view.legal[0]["function"][0, 0].sum() == 1
+            actions[0]["function"][0, 0] = 0
+    # After the actions at 0 and 10 the seat waits until the first is 112 game steps ago; the other one never acts.
+    assert free == [[True, True], [False, True], [True, True], [True, True]]
+    batch.close()
+
+
+@needs_pysc2
+def test_ratings_are_shown_and_races_sometimes_hidden() -> None:
+    batch = replace(PUBLISHED, builtin_bots=False, races=("zerg",), hidden_race=0.3, mmr=4_300).tables(20)
+    hidden = []
+    for first in range(0, 200, 20):
+        batch.reset(np.arange(20), np.arange(first, first + 20, dtype=np.uint64))
+        view = batch.view.observation[0]
+        assert (view["mmr"].argmax(-1) == 4).all()
+        assert (view["home_race"].argmax(-1) == 1).all()
+        assert (view["away_race"].argmax(-1) <= 1).all()
+        hidden.append(~view["away_race"].any(-1))
+    share = np.concatenate(hidden)
+    assert share.mean() == pytest.approx(0.3, abs=0.07)
+    assert (share[:, 0] != share[:, 1]).any()  # each seat has a draw of its own
+    batch.close()
+
+
+@needs_pysc2
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -187,6 +228,7 @@ def test_mistakes_that_need_pysc2_to_be_seen(options: dict[str, Any], message: s
         ({"races": ("human",)}, "races must be of terran, zerg, protoss, random, got human"),
         ({"interface": "rgb"}, "interface must be features or raw, got 'rgb'"),
         ({"interface": "raw"}, "set max_units"),
+        ({"hidden_race": 1.5}, "hidden_race must be at most 1, got 1.5"),
         ({"inputs": "all"}, "inputs must be basic or published, got 'all'"),
         ({"inputs": "published"}, "inputs='published' needs interface='raw', got 'features'"),
         ({"screen": 0}, "needs a screen and a minimap"),

@@ -55,7 +55,9 @@ def test_a_header_says_version_map_and_players() -> None:
     header = read_header(replay_file(version=(5, 0, 13), build=92440, game_steps=20_000, Title="Ever Dream LE"))
     assert (header.version, header.build, header.game_steps) == ("5.0.13", 92440, 20_000)
     assert header.map == "Ever Dream LE"
-    assert [(player.race, player.outcome) for player in header.players] == [("terran", "win"), ("zerg", "loss")]
+    assert header.players == (("terran", "win", 0), ("zerg", "loss", 0))
+    rated = [{"AssignedRace": "Prot", "Result": "Win", "MMR": rating} for rating in (5321, -36400)]
+    assert [player.mmr for player in read_header(replay_file(Players=rated)).players] == [5321, 0]
 
 
 @pytest.mark.parametrize("length", [0, 3, 40, 1030, 1060, -20, -1])

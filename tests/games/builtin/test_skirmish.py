@@ -21,9 +21,12 @@ from ludus.games.builtin.skirmish_rules import (
     SPEAR,
     WORKER,
 )
-from ludus.games.builtin.skirmish_view import ENEMY, KIND, OWN, SELF, X, Y
+from ludus.games.builtin.skirmish_view import ENEMY, HERO_SCALARS, KIND, OWN, SCALARS, SELF, X, Y
+from ludus.games.catalog import as_source
 from ludus.games.check import check_game
 from ludus.games.game import Actions, Bot, GameBatch, HasStrategy, allocate_actions
+from ludus.games.remote.matches import ServerMatches
+from ludus.games.remote.messages import Camp, MatchConfig
 
 BotStep = Callable[[GameBatch, Sequence[Bot], np.random.Generator], None]
 
@@ -278,3 +281,96 @@ def test_names_what_is_not_legal() -> None:
 def test_names_a_mode_that_does_not_exist() -> None:
     with pytest.raises(ValueError, match="one of 1v1, 3v3, 5v5, got '2v2'"):
         Skirmish(mode="2v2")  # type: ignore[arg-type]
+
+
+LINE_UPS = (("spear", "horse", "bow"), ("bow", "bow", "spear"))
+
+
+def with_skills() -> SkirmishTables:
+    """Heroes with skills who stand far from each other, in the middle of the map."""
+    game = Skirmish(mode="3v3", heroes=LINE_UPS).tables(1)
+    assert isinstance(game, SkirmishTables)
+    game.reset(np.array([0]), np.array([0], np.uint64))
+    game.state.x[0, :, 1:4], game.state.y[0, :, 1:4] = [[14, 16, 18], [4, 6, 8]], [[16, 16, 16], [28, 28, 28]]
+    return game
+
+
+def used(game: SkirmishTables, seat: int) -> None:
+    """The seat uses its skill; everybody else waits for a tick."""
+    game._show(np.array([0]))  # what the tests have moved
+    actions = pauses(game, delay=1)
+    actions[0]["action"][0, seat] = rules.SKILL
+    game.step(actions)
+
+
+def test_heroes_with_skills_keep_the_promises_of_a_game() -> None:
+    report = check_game(Skirmish(mode="3v3", heroes=LINE_UPS), episodes=2, tables=2, max_steps=40, bot_seconds=0.05)
+    assert report.ok, str(report)
+
+
+def test_each_side_has_its_own_line_up() -> None:
+    game = with_skills()
+    assert game.state.kind[0, :, 1:4].tolist() == [[SPEAR, HORSE, BOW], [BOW, BOW, SPEAR]]
+    with pytest.raises(ValueError, match="mode 3v3 has 3 heroes for each of 2 sides"):
+        Skirmish(mode="3v3", heroes=(("spear",), ("bow",)))
+    with pytest.raises(ValueError, match="mode 1v1 has no heroes"):
+        Skirmish(heroes=(("spear",), ("bow",)))
+    with pytest.raises(ValueError, match="a hero is one of spear, horse, bow, got 'mage'"):
+        Skirmish(mode="3v3", heroes=(("spear", "horse", "mage"), ("spear", "horse", "bow")))
+
+
+def test_a_horse_charges_at_the_nearest_enemy() -> None:
+    game = with_skills()
+    (near,) = place(game.state, 1, SPEAR, 1, 20.0, 16.0)
+    game.state.health[0, 1, near] = full = 1000
+    used(game, 1)
+    assert game.state.x[0, 0, 2] == pytest.approx(20.0)
+    assert full - game.state.health[0, 1, near] >= rules.CHARGE_DAMAGE
+
+
+def test_a_bow_shoots_at_all_enemies_around_the_nearest() -> None:
+    game = with_skills()
+    game.state.order[0, 0, 1:4] = rules.MOVE  # nobody fights
+    game.state.goal_x[0, 0, 1:4], game.state.goal_y[0, 0, 1:4] = 0, 16
+    near = place(game.state, 1, WORKER, 3, 20.0, 18.0)
+    (far,) = place(game.state, 1, WORKER, 1, 20.0, 24.0)
+    game.state.health[0, 1, [*near, far]] = 500
+    used(game, 2)
+    assert (500 - game.state.health[0, 1, near]).tolist() == [rules.VOLLEY_DAMAGE] * 3
+    assert game.state.health[0, 1, far] == 500
+    assert game.state.x[0, 0, 3] < 18
+
+
+def test_a_spear_heals_own_units_around_it_and_not_beyond_their_health() -> None:
+    game = with_skills()
+    full = game.state.full_health()[0, 0]
+    game.state.health[0, 0, 1:4] = [full[1] - 20, full[2] - 200, 1]
+    game.state.x[0, 0, 3] = 30
+    used(game, 0)
+    assert game.state.health[0, 0, 1:4].tolist() == [full[1], full[2] - 200 + rules.AID, 1]
+
+
+def test_a_skill_has_to_wait_and_is_masked_until_then() -> None:
+    game = with_skills()
+    place(game.state, 1, WORKER, 1, 20.0, 16.0)
+    game.state.health[0, 1, 4] = 10_000
+    game.step(pauses(game, delay=1))
+    skill, waits = game.view.legal[0]["action"][0, :, rules.SKILL], SCALARS + HERO_SCALARS
+    assert skill.tolist() == [False, True, True, False, False, False]  # nobody to heal, no enemy near
+    used(game, 1)
+    assert skill.tolist() == [False, False, True, False, False, False]
+    shown = game.view.observation[0]["scalars"][0, 1, waits:]
+    assert shown.tolist() == pytest.approx([23 / 40, 0, 1, 0])
+    with pytest.raises(ValueError, match=r"seat 1: action 4 is not one of \[0, 1, 2, 3\]"):
+        used(game, 1)
+    for _ in range(rules.SKILL_TICKS[HORSE]):
+        game.step(pauses(game, delay=1))
+    assert skill[1]
+
+
+def test_a_match_on_a_game_server_names_the_heroes_of_each_camp() -> None:
+    matches = ServerMatches(lambda _, options: as_source(Skirmish, options, "skirmish"), most_at_once=1)
+    camps = tuple(Camp(bot=bot, heroes=heroes) for bot, heroes in zip(("push", "random"), LINE_UPS, strict=True))
+    matches.start("one", MatchConfig(camps=camps, options={"mode": "3v3"}))
+    result = matches.table("one").wait(60.0)
+    assert (result.state, len(result.scores)) == ("finished", 1), result

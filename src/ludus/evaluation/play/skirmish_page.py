@@ -48,8 +48,8 @@ class SkirmishView:
         }
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
-        names = ["nothing", *ORDERS, *(f"train {kind}" for kind in TRAINS)]
-        return names[: rules.NUM_HERO_ACTIONS] if _skirmish(tables).heroes else names
+        names, table = ["nothing", *ORDERS, *(f"train {kind}" for kind in TRAINS)], _skirmish(tables)
+        return [*names[: rules.NUM_HERO_ACTIONS], *["skill"][: len(table.line_ups)]] if table.heroes else names
 
     def written(self, shown: dict[str, Any]) -> str:
         raise NotImplementedError("skirmish is played by mouse")
@@ -161,7 +161,7 @@ class Commander:
             action["action"][0] = number
             return action
         number = ORDERS[order["order"]]
-        if number >= len(legal["action"]):
+        if self._tables.heroes and number >= rules.NUM_HERO_ACTIONS:
             raise ValueError(f"a hero cannot {order['order']}")
         things = self._tables.things(0, self._seat)  # the unit of each row of the entity list that the seat saw
         action["action"][0] = number

@@ -31,11 +31,11 @@ CRYSTAL_AT, TOWER_AT = 5.0, 27.0
 _FORWARD = np.array([[1.0], [-1.0]], np.float32)  # [camps, 1]: along the lane, towards the enemy
 REACH = 15.0  # distance up to which a unit can be chosen as a target
 SIGHT = 25.0
-WAVE_TICKS = 20
-RECALL_TICKS = 6
-HOME_REACH, HOME_HEAL = 8.0, 0.05  # how near to the crystal a hero heals, and its share of health in a tick
-STEP = 2.0  # way of a hero in a tick
-MINION_STEP = 1.5
+WAVE_TICKS = 12
+RECALL_TICKS = 4
+HOME_REACH, HOME_HEAL = 8.0, 0.08  # how near to the crystal a hero heals, and its share of health in a tick
+STEP = 3.2  # way of a hero in a tick
+MINION_STEP = 2.4
 FLASH = 15.0
 FLASH_ID, HEAL_ID, EXECUTE_ID = 80115, 80102, 80108
 """Chosen skills that the stand-in knows; a hero without one, or with another one, has the first."""
@@ -44,35 +44,36 @@ ARCHER, FIGHTER, MAGE = range(3)
 NUM_CLASSES = 3
 RANGE = np.array([10.0, 4.0, 8.0], np.float32)
 HEALTH = np.array([2600.0, 3800.0, 2800.0], np.float32)
-POWER = np.array([150.0, 130.0, 120.0], np.float32)
+POWER = np.array([240.0, 210.0, 190.0], np.float32)
 
 # [class, skill]
-SINGLE = np.array([[2.0, 0.0, 5.0], [2.5, 0.0, 4.0], [4.0, 0.0, 0.0]], np.float32)  # damage to the target, x power
-AREA = np.array([[1.2, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 3.5]], np.float32)  # damage around the centre, x power
+SINGLE = np.array([[1.5, 0.0, 3.5], [1.8, 0.0, 3.0], [2.8, 0.0, 0.0]], np.float32)  # damage to the target, x power
+AREA = np.array([[0.8, 0.0, 0.0], [0.0, 1.1, 0.0], [0.0, 0.0, 2.5]], np.float32)  # damage around the centre, x power
 RADIUS = np.array([[5.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 7.0]], np.float32)
 OWN_HEAL = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.2], [0.0, 0.1, 0.0]], np.float32)  # share of full health
 CAMP_HEAL = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.1, 0.0]], np.float32)
 DASH = np.array([[0.0, 9.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
 CHARGES = np.array([[False] * 3, [True, False, True], [False] * 3])  # the hero goes to the target
 AIMS = np.array([[True, False, True], [True, False, True], [True, False, True]])
-COOLDOWN = np.array([10, 14, 40, 60, 60], np.float32)
+COOLDOWN = np.array([7, 9, 25, 38, 38], np.float32)
 ULTIMATE_LEVEL = 3
 HEAL_SHARE = 0.25
 
 TOWER_HEALTH, CRYSTAL_HEALTH, MINION_HEALTH = 2000.0, 1500.0, 400.0
 ORGAN_RANGE, MINION_RANGE, NOTICE = 11.0, 3.0, 8.0
-DAMAGE = np.array([50.0, 70.0], np.float32)  # of crystal and tower in a tick
-MINION_DAMAGE = 25.0
+DAMAGE = np.array([80.0, 110.0], np.float32)  # of crystal and tower in a tick
+MINION_DAMAGE = 40.0
 MINION_GROWTH, DAMAGE_GROWTH = 0.03, 0.1  # of health and of damage, with every wave
-GOLD_MINION, GOLD_HERO, GOLD_TICK = 40.0, 150.0, 1.0
+GOLD_MINION, GOLD_HERO, GOLD_TICK = 40.0, 150.0, 1.6
 EXP_MINION, EXP_HERO, EXP_LEVEL, MOST_LEVEL = 40.0, 120.0, 120.0, 10
 
 WEIGHTS: Mapping[str, Sequence[float]] = {
     # hp, tower, gold, exp, last hit, kill, death, hurt to heroes, crystal
-    "1v1": (2.0, 5.0, 0.006, 0.006, 0.1, 0.5, -1.0, 0.0, 5.0),
-    "3v3": (1.0, 5.0, 0.003, 0.003, 0.05, 1.0, -1.0, 0.0003, 5.0),
+    "1v1": (2.0, 5.0, 0.002, 0.002, 0.1, 0.5, -1.0, 0.0, 20.0),
+    "3v3": (1.0, 5.0, 0.001, 0.001, 0.05, 0.5, -0.5, 0.0001, 20.0),
 }
-"""Weights of the nine rewards of a hero."""
+"""Weights of the nine rewards of a hero. The crystal weighs most: otherwise a hero that leads does better to go on
+collecting the rest than to end the battle."""
 TEAM_SPIRIT = 0.2
 """Part of a hero's reward that is the mean of its camp."""
 
@@ -413,7 +414,7 @@ class Arena:
         battles.exp += EXP_HERO * learns[..., first:].sum(axis=3)
         fallen = died[:, :, first:]
         battles.deaths += fallen
-        battles.respawn[fallen] = np.broadcast_to((10 + 2 * self.level(battles)), fallen.shape)[fallen]
+        battles.respawn[fallen] = np.broadcast_to((6 + self.level(battles)), fallen.shape)[fallen]
 
     def common_ai(self, battles: Battles) -> Orders:
         """The orders of the stand-in's own player, for all heroes of both camps."""

@@ -64,7 +64,7 @@ def features(arena: Arena, battles: Battles) -> Floats:
     own[..., 10:13] = classes
     own[..., 13] = battles.respawn / 20
     own[..., 14] = battles.recall / rules.RECALL_TICKS
-    own[..., 15] = battles.tick[:, None, None] / 400
+    own[..., 15] = battles.tick[:, None, None] / 250
     # Whether minions of its own stand before the enemy's tower, so that the tower does not shoot at heroes.
     home = np.stack([battles.x[:, 0], rules.LENGTH - battles.x[:, 1]], axis=1)
     minions = slice(rules.MINIONS, first)

@@ -345,8 +345,10 @@ class TensorReader:
 
     def of(self, state: Any, seat: int) -> Tree:
         self.look(state, seat)
-        own = {self.name: self.tensor.reshape(self.shape).copy()}
-        return own | {STATE: self.state(state)} if self.with_state else own
+        seen: Tree = {self.name: self.tensor.reshape(self.shape).copy()}
+        if self.with_state:
+            seen[STATE] = self.state(state)
+        return seen
 
     def state(self, state: Any) -> NDArray[np.float32]:
         """The tensors of all seats, one after the other; whatever is hidden from one seat is in that of another."""

@@ -126,6 +126,10 @@ class PySC2(GameDefaults):
     inputs: Inputs = "basic"
     """What a seat sees besides layers: some scalars and units, or all that AlphaStar's publication names, with the raw
     interface only."""
+    mmr: int = 6_200
+    """Rating that a seat is shown, with published inputs; in datasets, that of the player of the replay."""
+    hidden_race: float = 0.1
+    """Share of the episodes in which a seat does not see which race its opponent asked for, with published inputs."""
     opponent_view: bool = False
     """Show critics the other seat's observation and both scores, in games for two."""
     max_units: int = 0
@@ -140,6 +144,8 @@ class PySC2(GameDefaults):
     """Include special cases of general functions, such as the cancelling of one certain building."""
     step_mul: int = 8
     """Game steps per decision."""
+    max_actions: int = 0
+    """Most functions other than `no_op` that a seat may call within 5 seconds; then it has to wait. 0: no limit."""
     max_delay: int = 0
     """Above 0, a decision chooses how many game steps it lasts, up to this number, and `step_mul` is not used."""
     game_steps_per_episode: int | None = None
@@ -157,10 +163,13 @@ class PySC2(GameDefaults):
 
     def __post_init__(self) -> None:
         least = {"minimap": 0, "screen": 0, "max_units": 0, "max_delay": 0, "step_mul": 1, "max_selected": 1}
+        least |= {"max_actions": 0, "mmr": 0, "hidden_race": 0}
         least |= {"raw_resolution": 1, "time_limit_s": 1, "episodes_per_process": 1}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise GameError(f"{name} must be at least {smallest}, got {getattr(self, name)}")
+        if self.hidden_race > 1:
+            raise GameError(f"hidden_race must be at most 1, got {self.hidden_race}")
         wrong = [race for race in self.races if race not in get_args(Race)]
         if wrong or not self.races:
             raise GameError(f"races must be of {', '.join(get_args(Race))}, got {', '.join(wrong) or 'none'}")

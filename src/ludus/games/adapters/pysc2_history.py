@@ -3,6 +3,7 @@ has built, which is its strategy."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludus.data.trees import Array
-from ludus.games.adapters.pysc2_actions import FUNCTION, OWN, FunctionCodec, Unit
+from ludus.games.adapters.pysc2_actions import FUNCTION, NO_OP, OWN, FunctionCodec, Unit
 from ludus.games.adapters.pysc2_library import actions, buffs, static_data, units, upgrades
 from ludus.games.game import PLACE_GRID
 
@@ -26,6 +27,9 @@ BUILD_ORDER = 20
 FACTS = {"built_units": NUM_TYPES, "effects": len(EFFECTS), "upgrades": len(UPGRADES)}
 """What has been built, caused and researched in an episode: the groups of facts of a strategy."""
 NUM_FACTS = sum(FACTS.values())
+
+FIVE_SECONDS = 112
+"""Game steps, of which there are 22.4 a second at the speed at which people play."""
 
 ENEMY = 4
 """PySC2's alliance of hostile units."""
@@ -121,7 +125,11 @@ class History:
         """What was built, by the names of the fields of an `Episode`."""
         return {"build_order": self._build_order, "build_place": self._build_place, "built": self._built}
 
-    def begin(self) -> None:
+    def begin(self, mmr: int = 0, *, hides_race: bool = False) -> None:
+        """Start an episode. `hides_race`: the seat does not see which race its opponent asked for."""
+        self.mmr, self.hides_race = mmr, hides_race
+        self._acted_at: deque[int] = deque()
+        """Game times of the functions called within the last 5 seconds, except `no_op`."""
         self._build_order[:] = self._build_place[:] = -1
         self._built[:] = False
         self.enemy_upgrades[:] = False
@@ -139,10 +147,18 @@ class History:
         """Game steps since the last decision."""
         return max(0, game_loop - self._decided_at)
 
+    def actions_within(self, game_loop: int) -> int:
+        """Functions other than `no_op` that were called in the 5 seconds before."""
+        while self._acted_at and self._acted_at[0] <= game_loop - FIVE_SECONDS:
+            self._acted_at.popleft()
+        return len(self._acted_at)
+
     def decide(self, action: Mapping[str, Any], game_loop: int) -> None:
         option = int(action[FUNCTION])
         function = self._functions[option]
         self.last_option, self._decided_at = option, game_loop
+        if int(function.id) != NO_OP:
+            self._acted_at.append(game_loop)
         takes = any(argument.name == "queued" for argument in function.args)
         self.last_queued = 1 + int(action["queued"]) if takes else 0
         ability = function.general_id or function.ability_id

@@ -57,6 +57,8 @@ _EFFECT_FEATURES = 1 + len(_ALLIANCES) + 3
 
 MAX_DELAY = 128
 """Longest delay since the last decision that is told apart, if decisions do not choose theirs."""
+_RATINGS = 7
+"""Ratings in thousands, 6,000 and above together."""
 _TIME_WAVES = 32
 """Pairs of waves of the encoding of the time, with periods up to 10,000 game steps."""
 
@@ -164,6 +166,7 @@ def _published_vectors(functions: int, delays: int) -> dict[str, Part]:
         "upgrades": Vector(size=len(UPGRADES), dtype="bool"),
         "enemy_upgrades": Vector(size=len(UPGRADES), dtype="bool"),
         "unit_counts": Vector(size=NUM_TYPES),
+        "mmr": Vector(size=_RATINGS, dtype="bool"),
         "available_actions": Vector(size=functions, dtype="bool"),
         "last_action": Vector(size=functions, dtype="bool"),
         "last_delay": Vector(size=delays, dtype="bool"),
@@ -176,7 +179,9 @@ def _write_published(rows: Mapping[str, Array], observation: Any, history: Histo
     home, away = (int(observation[f"{side}_race_requested"][0]) for side in ("home", "away"))
     rows["statistics"][:] = np.log1p(np.maximum(np.asarray(observation["player"])[1:], 0))
     rows["home_race"][:] = home == _RACES
-    rows["away_race"][:] = (history.enemy_race or away) == _RACES  # who plays random shows the race with its units
+    # The units of an opponent whose race is hidden, or who plays random, show it.
+    rows["away_race"][:] = (history.enemy_race or (0 if history.hides_race else away)) == _RACES
+    rows["mmr"][:] = np.arange(_RATINGS) == min(history.mmr // 1_000, _RATINGS - 1)
     angle = game_loop / 10_000.0 ** (np.arange(_TIME_WAVES) / _TIME_WAVES)
     rows["time"][:] = np.concatenate(([game_loop / _LOOPS], np.sin(angle), np.cos(angle)))
     rows["upgrades"][:] = np.isin(UPGRADES, observation["upgrades"])

@@ -72,6 +72,8 @@ class DamagedReplayError(ValueError):
 class ReplayPlayer(NamedTuple):
     race: str
     outcome: Outcome
+    mmr: int = 0
+    """Rating; 0 if the replay does not say."""
 
 
 class ReplayHeader(NamedTuple):
@@ -105,7 +107,11 @@ def read_header(content: bytes) -> ReplayHeader:
 
 def _player(facts: dict[str, Any]) -> ReplayPlayer:
     race = str(facts.get("AssignedRace", facts.get("SelectedRace", "")))
-    return ReplayPlayer(race=_RACES.get(race, race.lower()), outcome=_OUTCOMES.get(facts.get("Result", ""), "draw"))
+    return ReplayPlayer(
+        race=_RACES.get(race, race.lower()),
+        outcome=_OUTCOMES.get(facts.get("Result", ""), "draw"),
+        mmr=max(0, int(facts.get("MMR", 0))),
+    )
 
 
 class SC2Replays:
@@ -162,7 +168,9 @@ class SC2Replays:
         chosen, dropped = self._chosen(name, header, wanted)
         left_out: Counter[str] = Counter()
         try:
-            episodes = tuple(self._watch(version, content, facts, left_out) for facts in chosen)
+            episodes = tuple(
+                self._watch(version, content, facts, header.players[facts.seat].mmr, left_out) for facts in chosen
+            )
         except (*LOST, ValueError) as error:
             self.close()
             return DecodedReplay(name=name, skipped=f"the game does not show it: {error}")
@@ -201,7 +209,7 @@ class SC2Replays:
                 dropped[reason] += 1
         return chosen, dropped
 
-    def _watch(self, version: str, content: bytes, facts: EpisodeFacts, left_out: Counter[str]) -> Episode:
+    def _watch(self, version: str, content: bytes, facts: EpisodeFacts, mmr: int, left_out: Counter[str]) -> Episode:
         controller = self._controller(version)
         interface = features.parse_agent_interface_format(**interface_options(self._source))
         request = messages.RequestStartReplay(
@@ -215,6 +223,7 @@ class SC2Replays:
         controller.start_replay(request)
         shown = features.features_from_game_info(controller.game_info(), agent_interface_format=interface)
         stream = _Stream(self._source, self.kind, *self._codecs, shown, left_out)
+        stream.history.begin(mmr)
         stream.watch(controller, self._source.step_mul, self._source.max_delay)
         episode = stream.episode(facts, self._no_op, timed=self._source.spec.timed)
         return episode if self.strategy is None else replace(episode, **stream.history.strategy)

@@ -35,6 +35,7 @@ from ludus.games.adapters.pysc2_library import (
 from ludus.games.adapters.pysc2_observations import NOTHING_SEEN, ObservationCodec
 from ludus.games.game import Actions, StrategyView, TableView
 from ludus.games.seat_rows import GameError
+from ludus.games.seeding import uniform
 from ludus.games.tables import ArrayTables
 
 STARTS = 3
@@ -243,8 +244,9 @@ class _Table:
         self._loop = 0
         self._computers = [None] * len(self._seats)
         self._in_lobby = has_lobby(self._source)
-        for history in self._histories:
-            history.begin()
+        draws = uniform(np.full(len(self._seats), seed, np.uint64), np.arange(len(self._seats)))
+        for history, draw in zip(self._histories, draws, strict=True):
+            history.begin(self._source.mmr, hides_race=bool(draw < self._source.hidden_race))
         if self._in_lobby:
             self._show_lobby()
         else:
@@ -322,6 +324,10 @@ class _Table:
             seen = self._observations.write(rows, step.observation, history)
             self._actions.write_legal(legal, step.observation, seen.alliance, abilities)
             self._observations.write_available(rows, legal)
+            now = int(step.observation["game_loop"][0]) if self.session.counts_steps else self._loop
+            if 0 < self._source.max_actions <= history.actions_within(now):
+                legal[FUNCTION][:] = False
+                legal[FUNCTION][NO_OP] = True
             if seen.dropped and not self.dropped_units:
                 _log.warning("table %d: %d units have no row in the list; max_units", self._table, seen.dropped)
             self.dropped_units += seen.dropped

@@ -23,9 +23,20 @@ from ludus.data import specs
 from ludus.data.trees import Array, IntArray, Tree
 from ludus.games.bots import RandomBot
 from ludus.games.builtin import skirmish_rules as rules
-from ludus.games.builtin.skirmish_battle import State, set_up, tick
+from ludus.games.builtin.skirmish_battle import State, set_up, skill_targets, tick, use_skills
 from ludus.games.builtin.skirmish_bots import HERO_STRATEGIES, STRATEGIES
-from ludus.games.builtin.skirmish_view import FEATURES, HERO_SCALARS, PLANES, SCALARS, SELF, WHOLE, draw, see, turned
+from ludus.games.builtin.skirmish_view import (
+    FEATURES,
+    HERO_SCALARS,
+    PLANES,
+    SCALARS,
+    SELF,
+    SKILL_SCALARS,
+    WHOLE,
+    draw,
+    see,
+    turned,
+)
 from ludus.games.game import Actions, Bot, GameBatch, StrategyView
 from ludus.games.tables import ArrayTables, GameDefaults
 
@@ -39,6 +50,7 @@ HEROES: Mapping[str, tuple[int, ...]] = {
     "5v5": (rules.SPEAR, rules.HORSE, rules.BOW, rules.SPEAR, rules.BOW),
 }
 """The kinds of a side's heroes, by mode."""
+KINDS: Mapping[str, int] = {"spear": rules.SPEAR, "horse": rules.HORSE, "bow": rules.BOW}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +59,22 @@ class Skirmish(GameDefaults):
 
     mode: Mode = "1v1"
     """`1v1`: a seat commands a side; `3v3` or `5v5`: a seat is a hero."""
+    heroes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """The heroes of each side (spear, horse, bow), who then have skills: a spear heals own units around it, a horse
+    charges at an enemy, a bow shoots a volley at several. None: the usual heroes, without skills."""
 
     def __post_init__(self) -> None:
         if self.mode not in HEROES:
             raise ValueError(f"Skirmish.mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+        if self.heroes is None:
+            return
+        size = len(HEROES[self.mode])
+        if len(self.heroes) != rules.SIDES or {len(side) for side in self.heroes} != {size} or not size:
+            wanted = f"{size} heroes for each of 2 sides" if size else "no heroes: its seats command a side"
+            raise ValueError(f"Skirmish.heroes: mode {self.mode} has {wanted}, got {self.heroes}")
+        for hero in (hero for side in self.heroes for hero in side):
+            if hero not in KINDS:
+                raise ValueError(f"Skirmish.heroes: a hero is one of {', '.join(KINDS)}, got {hero!r}")
 
     @cached_property
     def spec(self) -> specs.GameSpec:
@@ -58,7 +82,9 @@ class Skirmish(GameDefaults):
         places = max(1, len(heroes))
         observation = specs.ObservationSpec(
             parts={
-                "scalars": specs.Vector(size=SCALARS + HERO_SCALARS * bool(heroes)),
+                "scalars": specs.Vector(
+                    size=SCALARS + HERO_SCALARS * bool(heroes) + SKILL_SCALARS * (self.heroes is not None)
+                ),
                 "entities": specs.Entities(maximum=rules.ENTITIES, features=FEATURES, types=rules.NUM_KINDS),
                 # Not uint8, which networks scale by 1 / 255.
                 "minimap": specs.Planes(channels=PLANES, height=rules.CELLS, width=rules.CELLS, dtype="int8"),
@@ -70,7 +96,7 @@ class Skirmish(GameDefaults):
             num_seats=2 * places,
             teams=(0,) * places + (1,) * places,
             observation=observation,
-            action=_action(hero=bool(heroes)),
+            action=_action(hero=bool(heroes), skills=self.heroes is not None),
             max_length=rules.LAST_TICK,
             timed=True,
         )
@@ -78,7 +104,8 @@ class Skirmish(GameDefaults):
     def tables(self, num_tables: int) -> GameBatch:
         heroes = HEROES[self.mode]
         if heroes:
-            return SkirmishTables(self.spec, num_tables, heroes)
+            line_ups = tuple(tuple(KINDS[hero] for hero in side) for side in self.heroes or ())
+            return SkirmishTables(self.spec, num_tables, heroes, line_ups)
         return CommandedTables(self.spec, num_tables)
 
     def bots(self) -> Mapping[str, Bot]:
@@ -86,9 +113,9 @@ class Skirmish(GameDefaults):
         return {"random": RandomBot(), **strategies}
 
 
-def _action(hero: bool) -> specs.ActionSpec:
+def _action(hero: bool, skills: bool) -> specs.ActionSpec:
     heads: dict[str, specs.Head] = {
-        "action": specs.Choice(num=rules.NUM_HERO_ACTIONS if hero else rules.NUM_ACTIONS),
+        "action": specs.Choice(num=rules.NUM_HERO_ACTIONS + skills if hero else rules.NUM_ACTIONS),
         "delay": specs.Choice(num=rules.LONGEST_DELAY, masked=False),
     }
     if not hero:
@@ -101,11 +128,15 @@ def _action(hero: bool) -> specs.ActionSpec:
 
 
 class SkirmishTables(ArrayTables):
-    """The first half of the seats is side 0. With `heroes`, place i of a side is the unit in slot 1 + i."""
+    """The first half of the seats is side 0. With `heroes`, place i of a side is the unit in slot 1 + i. With
+    `line_ups`, the kinds of both sides' heroes, these have skills."""
 
-    def __init__(self, spec: specs.GameSpec, num_tables: int, heroes: tuple[int, ...]) -> None:
+    def __init__(
+        self, spec: specs.GameSpec, num_tables: int, heroes: tuple[int, ...], line_ups: tuple[tuple[int, ...], ...] = ()
+    ) -> None:
         super().__init__(spec, num_tables)
         self.heroes = heroes
+        self.line_ups = line_ups
         self.state = State.allocate(num_tables)
         self._side = np.asarray(spec.teams)
         self._slot = np.arange(spec.num_seats) % max(1, len(heroes)) + bool(heroes)
@@ -115,7 +146,7 @@ class SkirmishTables(ArrayTables):
 
     def reset(self, tables: IntArray, seeds: NDArray[np.uint64]) -> None:
         self._start_episodes(tables)
-        set_up(self.state, tables, seeds, self.heroes)
+        set_up(self.state, tables, seeds, self.heroes, self.line_ups)
         self._acts_at[tables] = 0
         self._show(tables)
 
@@ -176,6 +207,9 @@ class SkirmishTables(ArrayTables):
         if self.heroes:
             row = np.flatnonzero((action != rules.NO_OP) & (action <= rules.ATTACK))
             self._order(tables[row], seats[row], self._slot[seats[row]], chosen, row)
+            uses = action == rules.SKILL
+            if self.line_ups and uses.any():
+                use_skills(self.state, self._units(tables[uses], seats[uses]))
             return
         row, pick = np.nonzero((chosen["units"] >= 0) & ((action > rules.NO_OP) & (action <= rules.GATHER))[:, None])
         # Picks after the first -1 do not count.
@@ -264,6 +298,8 @@ class SkirmishTables(ArrayTables):
             for each, number in rules.TRAIN.items():
                 actions[:, number] = room & (self.state.resources[tables, sides] >= rules.COST[each])
             legal["units"][at] = mine
+        elif self.line_ups:
+            actions[:, rules.SKILL] = skill_targets(self.state, self._units(*at)) >= 0
         legal["action"][at] = actions
         legal["target_unit"][at] = enemies
 
@@ -271,8 +307,17 @@ class SkirmishTables(ArrayTables):
         sides = self._side[seats]
         at = (tables, sides, self._slot[seats])
         x, y = (turned(place[at], sides) / rules.MAP for place in (self.state.x, self.state.y))
-        full = rules.HEALTH[self.state.kind[at]] * rules.HERO_HEALTH
-        return np.stack([x, y, self.state.health[at] / full], axis=1).astype(np.float32)
+        kind = self.state.kind[at]
+        scalars = [x, y, self.state.health[at] / (rules.HEALTH[kind] * rules.HERO_HEALTH)]
+        if self.line_ups:
+            left = np.maximum(self.state.ready_at[at] - self.state.tick[tables], 0)
+            scalars += [left / max(rules.SKILL_TICKS.values()), *(kind == each for each in rules.FIGHTERS)]
+        return np.stack(scalars, axis=1).astype(np.float32)
+
+    def _units(self, tables: IntArray, seats: IntArray) -> IntArray:
+        """The flat indices of the seats' heroes."""
+        units: IntArray = (tables * rules.SIDES + self._side[seats]) * rules.SLOTS + self._slot[seats]
+        return units
 
     def things(self, table: int, seat: int) -> IntArray:
         """Rows of the seat's entity list: own slot, rules.SLOTS + enemy slot or 2 * rules.SLOTS + patch; then -1."""

@@ -45,6 +45,8 @@ class State:
     carries: NDArray[np.bool_]
     respawn_at: NDArray[np.int32]
     """Tick at which a dead hero returns."""
+    ready_at: NDArray[np.int32]
+    """Tick from which a hero can use its skill."""
     resources: NDArray[np.int32]
     queue: NDArray[np.int8]
     """[tables, sides, QUEUE]: kinds to train, the one in training first; 0 is an empty place."""
@@ -78,6 +80,7 @@ class State:
             digging=np.zeros(units, np.int8),
             carries=np.zeros(units, np.bool_),
             respawn_at=np.zeros(units, np.int32),
+            ready_at=np.zeros(units, np.int32),
             resources=np.zeros(side, np.int32),
             queue=np.zeros((*side, rules.QUEUE), np.int8),
             trained=np.zeros(side, np.int32),
@@ -109,8 +112,15 @@ class State:
 _FIELDS = tuple(field.name for field in fields(State))
 
 
-def set_up(state: State, tables: IntArray, seeds: NDArray[np.uint64], heroes: tuple[int, ...]) -> None:
-    """Start a new game, symmetric under a half turn. `heroes`: their kinds; empty if a seat commands a whole side."""
+def set_up(
+    state: State,
+    tables: IntArray,
+    seeds: NDArray[np.uint64],
+    heroes: tuple[int, ...],
+    line_ups: tuple[tuple[int, ...], ...] = (),
+) -> None:
+    """Start a new game, symmetric under a half turn. `heroes`: their kinds; empty if a seat commands a whole side.
+    `line_ups`: their kinds by side, if the sides differ."""
     new = State.allocate(len(tables))
     draws = uniform(seeds[:, None], np.arange(2 + 2 * _HALF))
     home = rules.HOME + 2.0 * (draws[:, :2] - 0.5)
@@ -123,7 +133,7 @@ def set_up(state: State, tables: IntArray, seeds: NDArray[np.uint64], heroes: tu
     first = len(heroes) or rules.FIRST_WORKERS
     units = slice(1, 1 + first)
     new.alive[:, :, : 1 + first] = True
-    new.kind[:, :, units] = heroes or rules.WORKER
+    new.kind[:, :, units] = line_ups or heroes or rules.WORKER
     new.hero[:, :, units] = bool(heroes)
     new.health[:] = new.full_health() * new.alive
     offsets = 0.5 * (np.arange(first) - (first - 1) / 2)
@@ -316,6 +326,11 @@ def _strike(state: State, strikers: IntArray, struck: IntArray) -> None:
         return
     damage = rules.DAMAGE[state.kind.take(strikers), state.kind.take(struck)]
     damage = damage * np.where(state.hero.take(strikers), rules.HERO_DAMAGE, 1)
+    _hurt(state, struck, damage)
+
+
+def _hurt(state: State, struck: IntArray, damage: Array) -> None:
+    """Take damage[i] from the health of unit struck[i]; who has none left is dead."""
     taken = np.bincount(struck, damage, state.health.size).astype(np.int32)
     state.health -= taken.reshape(state.health.shape)
     dead = struck[state.health.take(struck) <= 0]
@@ -326,6 +341,59 @@ def _strike(state: State, strikers: IntArray, struck: IntArray) -> None:
         # An attack ends with its target: the next unit in that slot is another one.
         attackers, targets = _attacks(state)
         state.order.put(attackers[~state.alive.take(targets)], rules.NO_OP)
+
+
+def skill_targets(state: State, heroes: IntArray) -> IntArray:
+    """The unit that the skill of each hero goes to: for a horse and a bow the nearest enemy in reach, for a spear an
+    own unit in reach that lacks health; -1: none, or the hero cannot use its skill yet."""
+    side = heroes // rules.SLOTS
+    aids = state.kind.take(heroes) == rules.SPEAR
+    other = np.where(aids, side, side ^ 1)
+    x, y, health = (array.reshape(-1, rules.SLOTS)[other] for array in (state.x, state.y, state.health))
+    apart = _squares(x, y, state.x.take(heroes), state.y.take(heroes))
+    able = state.alive.reshape(-1, rules.SLOTS)[other]
+    able &= ~aids[:, None] | (health < state.full_health().reshape(-1, rules.SLOTS)[other])
+    able[:, 0] = False  # bases
+    apart = np.where(able, apart, np.inf)
+    nearest = apart.argmin(axis=1)
+    reach = np.where(aids, rules.AID_REACH, rules.SKILL_REACH)
+    ready = state.ready_at.take(heroes) <= state.tick.take(side // rules.SIDES)
+    usable = ready & (apart[np.arange(len(heroes)), nearest] <= reach**2)
+    targets: IntArray = np.where(usable, other * rules.SLOTS + nearest, -1)
+    return targets
+
+
+def use_skills(state: State, heroes: IntArray) -> None:
+    """All these heroes use their skills at once: a horse charges, a bow shoots a volley, a spear aids own units."""
+    targets = skill_targets(state, heroes)
+    heroes, targets = heroes[targets >= 0], targets[targets >= 0]
+    kind = state.kind.take(heroes)
+    for each, ticks in rules.SKILL_TICKS.items():
+        now = state.tick.take(heroes[kind == each] // (rules.SIDES * rules.SLOTS))
+        state.ready_at.put(heroes[kind == each], now + ticks)
+    x, y = state.x.reshape(-1, rules.SLOTS), state.y.reshape(-1, rules.SLOTS)
+    spears = heroes[kind == rules.SPEAR]
+    own = spears // rules.SLOTS
+    near = _squares(x[own], y[own], state.x.take(spears), state.y.take(spears)) <= rules.AID_REACH**2
+    near[:, 0] = False
+    row, slot = np.nonzero(near & state.alive.reshape(-1, rules.SLOTS)[own])
+    aid = np.bincount(own[row] * rules.SLOTS + slot, minlength=state.health.size) * rules.AID
+    full = np.maximum(state.full_health(), state.health)
+    state.health[:] = np.minimum(state.health + aid.reshape(state.health.shape), full)
+
+    bows, aims = heroes[kind == rules.BOW], targets[kind == rules.BOW]
+    enemy = bows // rules.SLOTS ^ 1
+    near = _squares(x[enemy], y[enemy], state.x.take(aims), state.y.take(aims)) <= rules.VOLLEY_REACH**2
+    near[:, 0] = False
+    row, slot = np.nonzero(near & state.alive.reshape(-1, rules.SLOTS)[enemy])
+    volley = enemy[row] * rules.SLOTS + slot
+    horses, charged = heroes[kind == rules.HORSE], targets[kind == rules.HORSE]
+    for at in (state.x, state.y):
+        at.put(horses, at.take(charged))
+    struck = np.concatenate([volley, charged])
+    damage = np.repeat([rules.VOLLEY_DAMAGE, rules.CHARGE_DAMAGE], [len(volley), len(charged)])
+    if len(struck):
+        _hurt(state, struck, damage)
 
 
 def _squares(x: Array, y: Array, to_x: Array, to_y: Array) -> Array:

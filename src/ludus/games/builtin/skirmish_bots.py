@@ -131,6 +131,9 @@ class HeroStrategy:
         off = np.maximum(np.abs(x * rules.CELLS - cell - 0.5), np.abs(y * rules.CELLS - cell - 0.5))
         arrived = (wanted != rules.ATTACK) & (off <= _NEAR)
         action = np.where(given | arrived, rules.NO_OP, wanted)
+        allowed = rows.mask("action")
+        if allowed.shape[1] > rules.SKILL:
+            action = np.where(allowed[:, rules.SKILL], rules.SKILL, action)
         return {
             "action": action.astype(np.int32),
             "delay": (rng.integers(*LOOK_TICKS, len(rows), endpoint=True) - 1).astype(np.int32),

@@ -30,6 +30,7 @@ NO_OP, MOVE, ADVANCE, ATTACK, GATHER = range(5)
 TRAIN = {kind: GATHER + 1 + place for place, kind in enumerate(TRAINED)}  # kind -> the action that trains it
 NUM_ACTIONS = GATHER + 1 + len(TRAINED)
 NUM_HERO_ACTIONS = ATTACK + 1
+SKILL = NUM_HERO_ACTIONS  # the further action of heroes with skills
 
 # Indexed by kind.
 HEALTH = np.array([1000, 60, 160, 150, 110, 0], np.int32)
@@ -60,6 +61,10 @@ REACH, BASE_REACH, ARRIVED = 0.7, 1.6, 0.3
 HERO_HEALTH, HERO_DAMAGE = 4, 3  # factors on the health and damage of a hero's kind
 RESPAWN_TICKS = 80
 HEALING, HEALING_REACH = 2, 4.0  # health that a hero regains per tick, and how near to its base
+SKILL_TICKS = {SPEAR: 40, HORSE: 24, BOW: 24}  # ticks until a hero can use its skill again
+SKILL_REACH = 6.0  # how near the enemy must be that a horse charges at, or that a bow shoots a volley at
+CHARGE_DAMAGE, VOLLEY_DAMAGE, VOLLEY_REACH = 80, 50, 2.5
+AID, AID_REACH = 150, 4.0  # health that a spear gives to own units, itself included, and how near they must be
 WAVE_TICKS = 48  # ticks between waves: in games of heroes each base sends one fighter of each kind
 
 BUILD_ORDER = 20  # length of the recorded build order of a side

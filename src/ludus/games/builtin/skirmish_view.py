@@ -27,6 +27,7 @@ USED, PROGRESS, BASE_HEALTH = range(QUEUED.stop, QUEUED.stop + 3)
 SEEN = slice(BASE_HEALTH + 1, BASE_HEALTH + 1 + len(rules.TRAINED))
 SCALARS = SEEN.stop
 HERO_SCALARS = 3  # a hero's x, y and health, after the other scalars
+SKILL_SCALARS = 1 + len(rules.FIGHTERS)  # with skills also the share of its waiting time that is left, and its kind
 RESOURCE_UNIT, COUNT_UNIT = 200.0, 10.0
 WHOLE = rules.SIDES * (len(rules.TRAINED) + 3)
 

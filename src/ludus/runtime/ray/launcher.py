@@ -91,13 +91,16 @@ class ClusterLauncher(LocalLauncher):
         self._team = None
         lost = ""
         for _ in range(TRIES):
-            if not self._ranks or any(node.lost is not None for node in self._ranks):
-                self._nodes.start_learner()
+            count = len(self.parts.learners)
+            if len(self._ranks) != count or any(node.lost is not None for node in self._ranks):
+                self._nodes.start_learner(count)
             names = [node.name for node in self._ranks]
             self._order = LayOut(dict(players), num_slots, names, "", sorted(taken)[: self.room], self._roles)
             try:
                 for node in dict.fromkeys(self._ranks):
                     self._lay_out_node(node)
+                for node in dict.fromkeys(self._ranks):
+                    self._introduce(node)
                 self._lay_out_new_nodes()
                 return
             except NodeLost as error:
@@ -108,10 +111,17 @@ class ClusterLauncher(LocalLauncher):
         assert self._order is not None
         connection.call("lay_out", msgspec.structs.replace(self._order, here=connection.name))
         if connection not in self._ranks:
-            self._ranks[0].call("know", connection.name)
+            self._introduce(connection)
         if self.parts.paused[0]:
             connection.call("pause", True)
         connection.layout = self._layout
+
+    def _introduce(self, connection: NodeConnection) -> None:
+        """Let a node get the weights that it does not have: of rank 0, or of the learners of other players."""
+        known = dict.fromkeys(self._ranks) if self.parts.per_player else self._ranks[:1]
+        for node in known if self.parts.per_player or connection not in self._ranks else ():
+            if node is not connection:
+                node.call("know", connection.name)
 
     def _lay_out_new_nodes(self) -> None:
         """Lay out the nodes that have joined since as the others."""
@@ -132,11 +142,19 @@ class ClusterLauncher(LocalLauncher):
     def reserve(self, places: Iterable[int]) -> None:
         for place in places:
             with suppress(NodeLost):
-                self._rank_node(place).call("reserve", [place])
+                for node in self._nodes_of(place):
+                    node.call("reserve", [place])
+
+    def lose_learner(self, player: str) -> None:
+        super().lose_learner(player)
+        self._ask(self._ranks[self.parts.players.index(player)], "lose_learner", player)
+
+    def can_restart_learner(self, player: str) -> bool:
+        return self._ranks[self.parts.players.index(player)].lost is None
 
     def left(self, index: int) -> None:
-        if self._ranks:
-            self._ask(self._rank_node(index), "absent", index)
+        for node in self._nodes_of(index):
+            self._ask(node, "absent", index)
 
     def pause(self, paused: bool) -> None:
         super().pause(paused)
@@ -159,9 +177,9 @@ class ClusterLauncher(LocalLauncher):
         """By rank of the learner, its node."""
         return self._nodes.ranks
 
-    def _rank_node(self, actor: int) -> NodeConnection:
-        """The node of the rank that this actor plays for."""
-        return self._ranks[self.parts.rank_of(actor)]
+    def _nodes_of(self, actor: int) -> list[NodeConnection]:
+        """The nodes of the learners, or the rank, that this actor plays for."""
+        return list(dict.fromkeys(self._ranks[one] for one in self.parts.learners_of(actor))) if self._ranks else []
 
     @property
     def room(self) -> int:
@@ -182,9 +200,10 @@ class ClusterLauncher(LocalLauncher):
         ]
 
     def _find_room(self, actor: int) -> NodeConnection | None:
-        """The node of its rank first, since nothing has to travel there, then the emptiest."""
+        """A node of its learners first, since less has to travel there, then the emptiest."""
         free = [connection for connection in self._ready() if len(connection.actors) < connection.num_slots]
-        return max(free, key=lambda one: (one is self._rank_node(actor), one.num_slots - len(one.actors)), default=None)
+        near = self._nodes_of(actor)
+        return max(free, key=lambda one: (one in near, one.num_slots - len(one.actors)), default=None)
 
     # --- workers ---
 
@@ -197,6 +216,8 @@ class ClusterLauncher(LocalLauncher):
             return self._team[0]
         if order.index < self.parts.num_places:
             return self._start(self._find_room(order.index), order)
+        if order.learns:
+            return self._start(self._ranks[order.index - self.parts.learners.start], order)
         leader, *others = self._ranks
         if order.name == LEARNER and others:
             self._rank_address = ""
@@ -237,8 +258,9 @@ class ClusterLauncher(LocalLauncher):
         if is_actor:
             connection.actors.add(order.index)
         try:
-            if is_actor and connection is not self._rank_node(order.index):
-                self._rank_node(order.index).call("admit", order.index, epoch, connection.name)
+            for node in self._nodes_of(order.index) if is_actor else ():
+                if node is not connection:
+                    node.call("admit", order.index, epoch, connection.name)
             patience_s = 2 * self._silent_after_s + 60
             process.started(connection.call("spawn", order, epoch, patience_s=patience_s))
         except (NodeLost, PeerLost) as lost:
@@ -254,8 +276,9 @@ class ClusterLauncher(LocalLauncher):
         self._ask(connection, "kill", process.name, process.epoch)
         if index < self.parts.num_places:
             connection.actors.discard(index)
-            if self._ranks and connection is not self._rank_node(index):
-                self._ask(self._rank_node(index), "refuse", index)
+            for node in self._nodes_of(index):
+                if node is not connection:
+                    self._ask(node, "refuse", index)
 
     def _drop(self, connection: NodeConnection, why: str) -> None:
         connection.give_up(why)
@@ -299,8 +322,11 @@ class ClusterLauncher(LocalLauncher):
             dropped = self._counted.since((connection.name, actor, "dropped"), [news.dropped_reward[actor]])
             parts.dropped_reward[actor] += dropped[0]
             parts.present[actor] = news.present[actor]
-        if news.learner_times:
-            parts.learner_times[...] = news.learner_times
+        for channel, times in news.learner_times.items():
+            parts.learner_times[channel] = times
+        for number, generation in news.generations.items():
+            parts.generations[number] = generation
+        if news.buffer_times:
             parts.buffer_times[...] = news.buffer_times
         parts.inference_counters += self._counted.since((connection.name, "inference"), news.inference)
         if isinstance(self.inference, ClusterStatistics):

@@ -148,14 +148,16 @@ class News(msgspec.Struct, frozen=True):
     """By actor, as in `SharedParts.actor_times`."""
     present: dict[int, bool]
     dropped_reward: dict[int, float]
-    learner_times: list[float]
-    """Of the learner, and of its buffer worker; empty on other nodes."""
+    learner_times: dict[int, list[float]]
+    """Of the learners that are here, by channel, and of the buffer worker; empty on other nodes."""
     buffer_times: list[float]
     inference: list[float]
     bytes: int
     """Bytes of trajectories sent to another node so far."""
     cut_off: bool = False
     """It cannot send to the learner's node any more."""
+    generations: dict[int, int] = {}
+    """Of the learners of single players that are here."""
 
 
 POLL_S = 0.5
@@ -203,6 +205,8 @@ class NodeAgent:
         self._receiver: TrajectoryReceiver | None = None
         self._leads = False
         """Rank 0 of the learner is here."""
+        self._learners: list[int] = []
+        """Ranks, or learners of single players, that are here."""
         self._said: list[WorkerNews] = []
         self._news_there = threading.Condition()
         self._asked_at = time.monotonic()
@@ -226,12 +230,14 @@ class NodeAgent:
         for name, worker in list(self._workers.items()):
             self.kill(name, worker.epoch)
         count, self._leads = len(order.ranks), order.ranks[0] == order.here
-        taken = [actor for actor in order.taken if order.ranks[actor % count] == order.here]
-        self._launcher.lay_out(order.players, order.num_slots, taken, order.roles)
+        self._learners = [number for number, node in enumerate(order.ranks) if node == order.here]
+        per_player = self._experiment.learner.placement == "per_player"
+        taken = [actor for actor in order.taken if per_player or order.ranks[actor % count] == order.here]
+        self._launcher.lay_out(order.players, order.num_slots, taken if self._learners else (), order.roles)
         parts, signals = self._launcher.parts, self._launcher.signals
         self._receiver = self._sender = None
-        if order.here in order.ranks:
-            self._receiver = TrajectoryReceiver(parts, signals, RayPeer, order.ranks)
+        if self._learners:
+            self._receiver = TrajectoryReceiver(parts, signals, RayPeer, order.ranks, self._learners)
         peers = {node: RayPeer(node) for node in order.ranks if node != order.here}
         if peers:
             cluster = self._experiment.cluster
@@ -291,6 +297,10 @@ class NodeAgent:
         if worker is not None and worker.epoch == epoch:
             with suppress(OSError):  # it has died meanwhile, which is told on its own
                 worker.process.control.send_bytes(content)
+
+    @_in_own_thread
+    def lose_learner(self, player: str) -> None:
+        self._launcher.lose_learner(player)
 
     @_in_own_thread
     def pause(self, paused: bool) -> None:
@@ -394,7 +404,7 @@ class NodeAgent:
         now, parts = time.monotonic(), getattr(self._launcher, "parts", None)
         indices = [worker.index for worker in self._workers.values()]
         if parts is None:
-            return News(said, {}, {}, {}, {}, [], [], [], 0)
+            return News(said, {}, {}, {}, {}, {}, [], [], 0)
         actors = [index for index in indices if index < parts.num_places]
         return News(
             said,
@@ -402,7 +412,11 @@ class NodeAgent:
             times={actor: parts.actor_times[actor].tolist() for actor in actors},
             present={actor: bool(parts.present[actor]) for actor in actors},
             dropped_reward={actor: float(parts.dropped_reward[actor]) for actor in actors},
-            learner_times=parts.learner_times.tolist() if self._leads else [],
+            learner_times={
+                channel: parts.learner_times[channel].tolist()
+                for channel in (self._learners if parts.per_player else range(self._leads))
+            },
+            generations={number: int(parts.generations[number]) for number in self._learners if parts.per_player},
             buffer_times=parts.buffer_times.tolist() if self._leads else [],
             inference=parts.inference_counters.tolist(),
             bytes=0 if self._sender is None else self._sender.bytes,

@@ -12,6 +12,7 @@ import msgspec
 from ray.exceptions import RayError
 
 from ludus.experiment import ClusterConfig, Experiment
+from ludus.runtime.assemble import num_learners
 from ludus.runtime.ray.connection import Node, Taken, alive_nodes, learner_first
 from ludus.runtime.ray.node_agent import News, NodeOrder
 from ludus.runtime.ray.node_connection import NodeConnection, NodeLost, NodeNotReady
@@ -38,6 +39,7 @@ class NodePool:
         self._experiment = experiment
         self._take_in = take_in
         self._taken = taken
+        self._per_player = experiment.learner.placement == "per_player"
         self._label = f"ludus-{folder.path.absolute().name}-{os.getpid()}-site"
         self._notes = MetricsFile(folder.metrics / "nodes.jsonl")
         self._order = NodeOrder(
@@ -67,12 +69,12 @@ class NodePool:
 
     def open(self) -> None:
         """Returns once all present nodes have their agents or were refused. Others may join from then on."""
-        self.start_learner()
+        self.start_learner(num_learners(self._experiment))
         self._scout()
         self._wait_for_starting()
         if not self.room:
             raise TrainingFailed(f"no node has a place for an actor: {'; '.join(self._refused.values()) or 'no cores'}")
-        if self.room < len(self.ranks):
+        if self.room < len(self.ranks) and not self._per_player:
             raise TrainingFailed(
                 f"learner.ranks={len(self.ranks)} needs as many actors at least, but the nodes have room for "
                 f"{self.room}: lower it or add nodes"
@@ -102,9 +104,10 @@ class NodePool:
 
     # --- joining ---
 
-    def start_learner(self) -> None:
-        """Start the agents of the learner's ranks: of rank 0 on the best node that sees the run folder, of the others
-        there while it has room, then on the next nodes. After a loss, the nodes that are left take all ranks."""
+    def start_learner(self, count: int) -> None:
+        """Start the agents of `count` ranks: of rank 0 on the best node that sees the run folder, of the others
+        there while it has room, then on the next nodes. After a loss, the nodes that are left take all ranks. Learners
+        of single players are placed as ranks are, but only on nodes that see the run folder."""
         self._wait_for_starting()
         nodes, now = alive_nodes(self._taken()), time.monotonic()
         trusted = [node for node in nodes if self._not_before.get(node.id, 0.0) <= now]
@@ -115,22 +118,22 @@ class NodePool:
             leading = [node for node in left if node.id not in blind]
             if not leading:
                 break
-            order = [*leading, *(node for node in left if node.id in blind)]
-            plan = self._plan(order, overfull=not first)
+            order = [*leading, *(node for node in left if node.id in blind and not self._per_player)]
+            plan = self._plan(order, count, overfull=self._per_player or not first)
             chosen = {
-                node.id: self._with_ranks(node, plan[node.id], leads=node is order[0])
+                node.id: self._with_ranks(node, plan[node.id], leads=self._per_player or node is order[0])
                 for node in order
                 if node.id in plan
             }
-            leader = chosen[order[0].id]
-            if leader is not None and not leader.sees_run:
-                blind[order[0].id] = order[0].name
+            blinded = [one for one in chosen.values() if one is not None and one.leads and not one.sees_run]
+            for one in blinded:
+                blind[one.node.id] = one.node.name
                 with self.lock:
-                    self._connections.pop(order[0].id, None)
-                    self._busy.discard(order[0].id)
-                leader.close()
+                    self._connections.pop(one.node.id, None)
+                    self._busy.discard(one.node.id)
+                one.close()
             left = [node for node in left if chosen.get(node.id, True) is not None]
-            if leader is not None and leader.sees_run and None not in chosen.values():
+            if not blinded and None not in chosen.values():
                 self.ranks = [one for one in chosen.values() if one is not None for _ in range(plan[one.node.id])]
                 for one in self.ranks if not first and self.room < len(self.ranks) else ():
                     one.num_slots = max(one.num_slots, one.ranks)  # more workers than cores, but the run goes on
@@ -141,11 +144,11 @@ class NodePool:
             + ("" if self._refused or blind else "no node of the cluster has a free core")
         )
 
-    def _plan(self, nodes: Sequence[Node], *, overfull: bool) -> dict[str, int]:
+    def _plan(self, nodes: Sequence[Node], count: int, *, overfull: bool) -> dict[str, int]:
         learner = self._experiment.learner
         if learner.buffer_worker:  # it shares the memory of all ranks
-            return {nodes[0].id: learner.ranks}
-        return place_ranks(nodes, learner.ranks, self._experiment.cluster, learner.device, overfull=overfull)
+            return {nodes[0].id: count}
+        return place_ranks(nodes, count, self._experiment.cluster, learner.device, overfull=overfull)
 
     def _with_ranks(self, node: Node, ranks: int, *, leads: bool) -> NodeConnection | None:
         """A connection to the node with so many ranks: the present one, or a new one in its place."""

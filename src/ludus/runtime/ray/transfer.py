@@ -197,16 +197,29 @@ class TrajectoryDelivery(msgspec.Struct, frozen=True):
     """Counts the processes that were ever started: a late delivery of one that was given up is refused."""
     present: bool
     times: list[float]
+    learner: int = 0
+    """The rank, or the learner of a player, that it is for."""
 
 
 class UsedUp(msgspec.Struct, frozen=True):
-    """The learner's use of the trajectories of one actor."""
+    """A learner's use of the trajectories of one actor."""
 
     actor: int
     epoch: int
     used: list[int]
     freed: bytes
     """Slot codes, int64."""
+    learner: int = 0
+
+
+class LearnerState(msgspec.Struct, frozen=True):
+    """The learner of one player, for learners and actors of other nodes."""
+
+    learner: int
+    generation: int
+    decisions: int
+    held_up: list[bool]
+    """By place of an actor."""
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -216,6 +229,7 @@ class Update(msgspec.Struct, frozen=True):
     models: list[str]
     """Of the weights that come along; their arrays are named NUMBER/NAME, by their place in this list. Without arrays
     (to a node with a rank): those that the node has to have before its actors go on."""
+    learners: list[LearnerState] = []
 
 
 def _answer(call: Future[bool]) -> bool | None:
@@ -257,7 +271,8 @@ class TrajectorySender:
         """News that wait for the weights of the rank that is here."""
         self._compress = compress
         self._in_flight = in_flight
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[tuple[int, int], _Lane] = {}
+        """By actor and learner."""
         self.bytes = 0
         """Bytes of trajectories sent."""
         self.is_full = False
@@ -268,16 +283,19 @@ class TrajectorySender:
 
     def open(self, actor: int, epoch: int) -> None:
         """An actor begins here, as if there had been none. One whose rank is here needs no way to it."""
-        if self._parts.rank_of(actor) not in self._ranks:
-            return
-        for ring in (self._parts.ready[actor], self._parts.free[actor]):
-            ring.clear()
-        self._parts.used[actor] = 0
-        self._parts.present[actor] = False
-        self._lanes[actor] = _Lane(epoch)
+        for learner in self._parts.learners_of(actor):
+            if learner not in self._ranks:
+                continue
+            channel = self._parts.channel_of(learner)
+            for ring in (self._parts.ready[actor][channel], self._parts.free[actor][channel]):
+                ring.clear()
+            self._parts.used[actor, self._parts.players_of(learner)] = 0
+            self._parts.present[actor] = False
+            self._lanes[actor, learner] = _Lane(epoch)
 
     def shut(self, actor: int) -> None:
-        self._lanes.pop(actor, None)
+        for lane in [lane for lane in self._lanes if lane[0] == actor]:
+            del self._lanes[lane]
 
     @property
     def woken_by(self) -> Sequence[Signal]:
@@ -289,26 +307,27 @@ class TrajectorySender:
             self._pass_on(self._held.popleft())
         self.is_full = bool(self._held)
         try:
-            for actor, lane in self._lanes.items() if not self.cut_off else ():
-                self._send(actor, lane)
+            for (actor, learner), lane in self._lanes.items() if not self.cut_off else ():
+                self._send(actor, learner, lane)
         except PeerLost:
             self.cut_off = True
 
-    def _send(self, actor: int, lane: _Lane) -> None:
+    def _send(self, actor: int, learner: int, lane: _Lane) -> None:
         answers = [(call, _answer(call)) for call in lane.calls]
         if any(answer is False for _, answer in answers):
             raise PeerLost(f"what actor {actor} has sent was refused, and it lives")
         lane.calls = [call for call, answer in answers if answer is None]
         present = bool(self._parts.present[actor])
-        if not len(self._parts.ready[actor]) and present == lane.present:
+        ready = self._parts.ready[actor][self._parts.channel_of(learner)]
+        if not len(ready) and present == lane.present:
             return
         if len(lane.calls) >= self._in_flight:
             self.is_full = True
             return
-        message = pack_slots(self._parts, self._parts.ready[actor].take(), self._compress)
+        message = pack_slots(self._parts, ready.take(), self._compress)
         times = self._parts.actor_times[actor].tolist()
-        learner = self._ranks[self._parts.rank_of(actor)]
-        lane.calls.append(learner.deliver(TrajectoryDelivery(actor, lane.epoch, present, times), message))
+        delivery = TrajectoryDelivery(actor, lane.epoch, present, times, learner)
+        lane.calls.append(self._ranks[learner].deliver(delivery, message))
         lane.present = present
         self.bytes += message.body.nbytes
 
@@ -328,11 +347,18 @@ class TrajectorySender:
 
     def _pass_on(self, update: Update) -> None:
         for done in update.actors:
-            lane = self._lanes.get(done.actor)
+            lane = self._lanes.get((done.actor, done.learner))
             if lane is not None and lane.epoch == done.epoch:
-                self._parts.free[done.actor].put(np.frombuffer(done.freed, np.int64))
-                self._parts.used[done.actor] = done.used
+                channel = self._parts.channel_of(done.learner)
+                self._parts.free[done.actor][channel].put(np.frombuffer(done.freed, np.int64))
+                self._parts.used[done.actor, self._parts.players_of(done.learner)] = done.used
                 self._signals[done.actor].notify()
+        for state in update.learners:  # after what the learner before this generation has freed
+            self._parts.generations[state.learner] = state.generation
+            self._parts.decisions[state.learner] = state.decisions
+            self._parts.held_up[:, state.learner] = state.held_up
+        for signal in self._signals if update.learners else ():
+            signal.notify()
 
     def _publish(self, models: Sequence[str], weights: ArrayMessage) -> bool:
         try:
@@ -358,7 +384,9 @@ class _Far:
     call: Future[bool] | None = None
     """The latest message, until it is answered."""
     known: dict[str, ModelId] = field(default_factory=dict)
-    used: dict[int, list[int]] = field(default_factory=dict)
+    used: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """By actor and learner."""
+    learners: dict[int, LearnerState] = field(default_factory=dict)
 
 
 class TrajectoryReceiver:
@@ -370,8 +398,10 @@ class TrajectoryReceiver:
         signals: Sequence[Signal],
         find_peer: Callable[[str], Peer],
         with_ranks: Collection[str] = (),
+        learners: Sequence[int] | None = None,
     ) -> None:
-        """`with_ranks`: names of the nodes with ranks."""
+        """`with_ranks`: names of the nodes with ranks; `learners`: those that are here, None: all."""
+        self._learners = range(len(parts.learners)) if learners is None else learners
         self._parts = parts
         self._signals = signals
         self._find_peer = find_peer
@@ -386,7 +416,9 @@ class TrajectoryReceiver:
     def know(self, node: str) -> None:
         """The node gets weights from now on: no actor can start there without."""
         if node not in self._nodes:
-            self._nodes[node] = _Far(self._find_peer(node), node in self._with_ranks)
+            # With learners of single players, each node has the weights of some of them only.
+            has_rank = node in self._with_ranks and not self._parts.per_player
+            self._nodes[node] = _Far(self._find_peer(node), has_rank)
 
     def admit(self, actor: int, epoch: int, node: str) -> None:
         """An actor is about to start on this node."""
@@ -398,12 +430,14 @@ class TrajectoryReceiver:
         """It is dead, or given up: nothing more of it comes in, however late."""
         for far in self._nodes.values():
             far.actors.pop(actor, None)
-            far.used.pop(actor, None)
+            for key in [key for key in far.used if key[0] == actor]:
+                del far.used[key]
 
     def absent(self, actor: int) -> None:
         """The actor has left in good order: the learner waits no longer, whether its last message arrived or not."""
         self._parts.present[actor] = False
-        self._signals[self._parts.learner_of(actor)].notify()
+        for learner in self._parts.learners_of(actor):
+            self._signals[self._parts.learners[learner]].notify()
 
     @property
     def woken_by(self) -> Sequence[Signal]:
@@ -414,10 +448,10 @@ class TrajectoryReceiver:
         actor = delivery.actor
         if not any(far.actors.get(actor) == delivery.epoch for far in self._nodes.values()):
             return False
-        self._parts.ready[actor].put(put_slots(self._parts, message))
+        self._parts.ready[actor][self._parts.channel_of(delivery.learner)].put(put_slots(self._parts, message))
         self._parts.actor_times[actor] += self._clocks.since(actor, delivery.times)
         self._parts.present[actor] = delivery.present
-        self._signals[self._parts.learner_of(actor)].notify()
+        self._signals[self._parts.learners[delivery.learner]].notify()
         return True
 
     def step(self) -> None:
@@ -436,25 +470,47 @@ class TrajectoryReceiver:
                 del self._nodes[name]
 
     def _tell(self, far: _Far) -> Future[bool] | None:
-        done = []
+        done, parts = [], self._parts
         for actor, epoch in far.actors.items():
-            freed, used = self._parts.free[actor].take(), self._parts.used[actor].tolist()
-            if len(freed) or far.used.get(actor) != used:
-                far.used[actor] = used
-                done.append(UsedUp(actor, epoch, used, freed.tobytes()))
-        newest = {player: self._parts.weights.newest(player) for player in self._parts.players}
+            for learner in parts.learners_of(actor):
+                if learner not in self._learners:
+                    continue
+                freed = parts.free[actor][parts.channel_of(learner)].take()
+                used = parts.used[actor, parts.players_of(learner)].tolist()
+                if len(freed) or far.used.get((actor, learner)) != used:
+                    far.used[actor, learner] = used
+                    done.append(UsedUp(actor, epoch, used, freed.tobytes(), learner))
+        states = self._states(far)
+        trained = [player for learner in self._learners for player in parts.players[parts.players_of(learner)]]
+        newest = {player: parts.weights.newest(player) for player in dict.fromkeys(trained)}
         fresh = {
             player: model
             for player, model in newest.items()
             if model and model != far.known.get(player) and (far.actors or player not in far.known)
         }
-        if not done and not fresh:
+        if not done and not fresh and not states:
             return None
         models, weights = list(fresh.values()), None
         if fresh and not far.has_rank:
             models, weights = self._weights(far.peer, fresh)
         far.known |= {model.player: model for model in models}
-        return far.peer.update(Update(done, [str(model) for model in models]), weights)
+        return far.peer.update(Update(done, [str(model) for model in models], states), weights)
+
+    def _states(self, far: _Far) -> list[LearnerState]:
+        """News of the learners of single players that are here."""
+        parts = self._parts
+        now = [
+            LearnerState(
+                learner,
+                int(parts.generations[learner]),
+                int(parts.decisions[learner]),
+                parts.held_up[:, learner].tolist(),
+            )
+            for learner in (self._learners if parts.per_player else ())
+        ]
+        news = [state for state in now if far.learners.get(state.learner) != state]
+        far.learners |= {state.learner: state for state in news}
+        return news
 
     def _weights(self, peer: Peer, fresh: dict[str, ModelId]) -> tuple[list[ModelId], Any]:
         """Weights to send, shared by all nodes that lack the same models."""

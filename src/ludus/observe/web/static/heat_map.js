@@ -39,10 +39,11 @@ export class HeatMap {
     this.dark.removeEventListener("change", this.redraw);
   }
 
-  // names: of the players; rates, games: row against column; order: places of the rows and columns shown.
-  show(names, rates, games, order) {
+  // names: of the players; rates, games: row against column; order: places of the rows and columns shown;
+  // labels: names with more about them, for the line that tells about a pair.
+  show(names, rates, games, order, labels) {
     const kept = this.order.length === order.length ? this.cursor : null; // who is at a pair stays there
-    Object.assign(this, { names, rates, games, order });
+    Object.assign(this, { names, rates, games, order, labels });
     this.canvas.setAttribute(
       "aria-label",
       `Win rates of ${order.length} players, row against column. Arrow keys move from pair to pair.`,
@@ -169,7 +170,7 @@ export class HeatMap {
     const met =
       rate === null ? "have met too seldom" : `wins ${percent(rate)} of ${short(this.games[row][column])} games`;
     this.told.textContent =
-      row === column ? `${this.names[row]}` : `${this.names[row]} against ${this.names[column]}: ${met}`;
+      row === column ? `${this.labels[row]}` : `${this.labels[row]} against ${this.labels[column]}: ${met}`;
     this.draw();
   }
 }

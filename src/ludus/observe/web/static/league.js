@@ -4,7 +4,7 @@ import { CurveChart } from "./curve_chart.js";
 import { choice, make, makeSvg, panel, playerLink, whisker, withWeights } from "./dom.js";
 import { HeatMap } from "./heat_map.js";
 import { LineageTree } from "./lineage_tree.js";
-import { elo, percent, short, whole } from "./numbers.js";
+import { elo, percent, roleScore, short, whole } from "./numbers.js";
 import { SortableTable } from "./sortable_table.js";
 
 const MOST_OPPONENTS = 12;
@@ -52,6 +52,21 @@ export function create(element, { source, fail }) {
         number: true,
         wide: true,
         when: (rows) => rows.some((one) => one.score !== null),
+      },
+      {
+        title: "by role",
+        cell: (one) =>
+          make(
+            "dl",
+            { class: "roles" },
+            ...one.roles.flatMap((role) => {
+              const { score, lead } = roleScore(role);
+              return [make("dt", {}, role.role), make("dd", {}, lead ? `${score} (${lead})` : score)];
+            }),
+          ),
+        key: (one) => (one.roles.length ? one.roles.reduce((sum, role) => sum + (role.lead ?? 0), 0) : null),
+        hint: "mean score, and in brackets its lead over what its opponents got in that role in the same matches",
+        when: (rows) => rows.some((one) => one.roles.length),
       },
     ],
   });
@@ -105,6 +120,9 @@ export function create(element, { source, fail }) {
     caption.textContent =
       `${whole(league.players.length)} players, ${whole(finished)} matches finished ` +
       `(${whole(evaluations)} of them evaluations), ${whole(lost)} void. Elo of ${league.anchor} is 0.` +
+      (league.players.some((one) => one.roles.length)
+        ? " Win rates and Elo compare two players in the same role."
+        : "") +
       (averaged() ? " Live and averaged weights are ranked apart." : "");
     table.show(league.players);
     payoff.hidden = league.teams < 2;
@@ -129,10 +147,11 @@ export function create(element, { source, fail }) {
     if (order === "rating") places.sort((a, b) => rating(b) - rating(a) || a - b);
     if (order === "cluster") places.sort((a, b) => depth(a) - depth(b) || 0 || rating(b) - rating(a) || a - b);
     map.show(
-      league.players.map(withWeights),
+      league.players.map((one) => one.id),
       league.win_rates,
       league.games,
       places,
+      league.players.map(withWeights),
     );
   }
 

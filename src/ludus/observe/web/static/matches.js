@@ -142,7 +142,7 @@ function labelled(text, select) {
 function sides(match, members) {
   const named = (player) =>
     members.has(player)
-      ? make("span", {}, playerLink(player), members.get(player) ? make("span", { class: "tag" }, members.get(player)) : null)
+      ? make("span", {}, playerLink(player), " ", members.get(player) ? make("span", { class: "tag" }, members.get(player)) : null)
       : player;
   return make(
     "span",

@@ -16,6 +16,13 @@ export function short(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+// A player in one role: its score, and its lead over what its opponents got there.
+export function roleScore(one) {
+  if (one.score === null) return { score: UNKNOWN, lead: "" };
+  const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+  return { score: signed(one.score), lead: `${signed(one.lead)} ± ${(1.96 * one.lead_error).toFixed(2)}` };
+}
+
 export function percent(share, digits = 0) {
   return isKnown(share) ? `${(100 * share).toFixed(digits)} %` : UNKNOWN;
 }

@@ -2,7 +2,7 @@
 
 import { CurveChart } from "./curve_chart.js";
 import { make, makeSvg, panel, playerLink, whisker } from "./dom.js";
-import { elo, percent, short, UNKNOWN, whole } from "./numbers.js";
+import { elo, percent, roleScore, short, UNKNOWN, whole } from "./numbers.js";
 import { SortableTable } from "./sortable_table.js";
 
 const LINES = 10; // curves that can be told apart
@@ -45,7 +45,12 @@ export function create(element, { argument: player }) {
     caption: `Opponents of ${player}`,
     sortBy: "games",
     columns: [
-      { title: "opponent", cell: (one) => playerLink(one.player), key: (one) => one.player },
+      {
+        title: "opponent",
+        cell: (one) =>
+          make("span", {}, playerLink(one.player), " ", one.weights ? make("span", { class: "tag" }, one.weights) : null),
+        key: (one) => one.player,
+      },
       { title: "win rate", cell: (one) => rateBar(one), key: (one) => one.win_rate },
       {
         title: "95 % interval",
@@ -94,6 +99,10 @@ export function create(element, { argument: player }) {
       ["model", line.latest_model ?? line.model ?? UNKNOWN, line.reason],
       ["weights", line.weights ?? "none", line.weights === null ? "" : "in the matches of the league"],
     ];
+    for (const role of line.roles) {
+      const { score, lead } = roleScore(role);
+      facts.push([`score as ${role.role}`, score, lead && `${lead} above what its opponents got there`]);
+    }
     if (line.score !== null) facts.push(["score", short(line.score[0]), `± ${short(1.96 * line.score[1])}`]);
     about.replaceChildren(
       ...facts.map(([name, value, more]) =>
