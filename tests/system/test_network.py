@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from ludus.system.network import LOOPBACKS, NoSuchInterfaceError, _address_of, find_interface
+from ludus.system.network import LOOPBACKS, NoSuchInterfaceError, address_of, find_interface
 
 
 def test_loopback_leads_to_this_machine() -> None:
@@ -31,7 +31,7 @@ def test_an_unknown_name_lists_those_present() -> None:
 
 def test_the_one_that_leads_to_another_machine() -> None:
     for name in (name for _, name in socket.if_nameindex() if name not in LOOPBACKS):
-        own = _address_of(name)
+        own = address_of(name)
         if own:
             assert find_interface(None, _beside(own)) == name
             break
