@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from namespaces import Namespaces
 from ray_runs import check_run, faults_of, needs_ray, nodes_of, ray_run
 from small_runs import small
+from two_machines import Namespaces
 
 from ludus.config import encode
 from ludus.experiment import ClusterConfig, Experiment
