@@ -5,6 +5,7 @@ Needs the game, and memory: an observation has 1.9 MB. docs/starcraft.md says wh
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from ludus import ActorConfig, AlphaStar, AlphaStarGradient, Experiment, LearnerConfig
@@ -27,7 +28,8 @@ FADE = (10_752, 21_504, 32_256)
 
 
 def experiment() -> Experiment:
-    return build()
+    """With the file of strategies that the environment variable SC2_STRATEGIES names, if it is set."""
+    return build(os.environ.get("SC2_STRATEGIES"))
 
 
 def build(strategies: str | None = None) -> Experiment:

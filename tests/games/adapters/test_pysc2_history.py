@@ -12,7 +12,7 @@ pytest.importorskip("pysc2")
 from ludus.data.trees import Array
 from ludus.games.adapters.pysc2 import PySC2
 from ludus.games.adapters.pysc2_actions import FunctionCodec, Unit
-from ludus.games.adapters.pysc2_history import EFFECTS, FACTS, NUM_TYPES, UPGRADES, History, type_codes
+from ludus.games.adapters.pysc2_history import EFFECTS, FACTS, NUM_TYPES, UPGRADES, ActionHistory, type_codes
 from ludus.games.adapters.pysc2_library import actions, buffs, units, upgrades
 
 CODEC = FunctionCodec(PySC2(map_name="Simple64", interface="raw", max_units=16, max_delay=8))
@@ -37,11 +37,11 @@ def code(kind: Any) -> int:
     return int(type_codes(np.array(int(kind))))
 
 
-def known_upgrades(history: History) -> set[str]:
+def known_upgrades(history: ActionHistory) -> set[str]:
     return {upgrades.Upgrades(UPGRADES[place]).name for place in np.flatnonzero(history.enemy_upgrades)}
 
 
-def facts(history: History, group: str) -> list[int]:
+def facts(history: ActionHistory, group: str) -> list[int]:
     """The places of a group whose facts are true."""
     start = sum(size for name, size in list(FACTS.items())[: list(FACTS).index(group)])
     return np.flatnonzero(history.strategy["built"][start : start + FACTS[group]]).tolist()
@@ -52,7 +52,7 @@ def option(name: str) -> int:
 
 
 def test_a_build_order_is_what_appears_after_the_start() -> None:
-    history = History.alone(CODEC)
+    history = ActionHistory.alone(CODEC)
     first = [unit(Terran.CommandCenter, 1), unit(Terran.SCV, 2)]
     history.see(seen(*first), SIDE)
     assert (history.strategy["build_order"] == -1).all()
@@ -73,7 +73,7 @@ def test_a_build_order_is_what_appears_after_the_start() -> None:
 
 
 def test_another_form_of_a_unit_is_not_built_but_a_morph_is() -> None:
-    history = History.alone(CODEC)
+    history = ActionHistory.alone(CODEC)
     history.see(seen(unit(Terran.Barracks, 1), unit(Zerg.Zergling, 2), unit(Zerg.Larva, 3)), SIDE)
     history.see(seen(unit(Terran.BarracksFlying, 1), unit(Zerg.ZerglingBurrowed, 2), unit(Zerg.Cocoon, 3)), SIDE)
     history.see(seen(unit(Terran.Barracks, 1), unit(Zerg.BanelingCocoon, 2), unit(Zerg.Broodling, 4)), SIDE)
@@ -83,7 +83,7 @@ def test_another_form_of_a_unit_is_not_built_but_a_morph_is() -> None:
 
 
 def test_effects_and_upgrades_are_facts_too() -> None:
-    history = History.alone(CODEC)
+    history = ActionHistory.alone(CODEC)
     action = dict.fromkeys(CODEC.spec.heads, 0)
     history.decide(action | {"function": option("Train_Marine_quick")}, 5)
     assert facts(history, "effects") == []
@@ -100,7 +100,7 @@ def test_effects_and_upgrades_are_facts_too() -> None:
 
 def test_specific_effects_count_as_the_general_one() -> None:
     every = FunctionCodec(PySC2(map_name="Simple64", interface="raw", max_units=16, specific_functions=True))
-    history = History.alone(every)
+    history = ActionHistory.alone(every)
     place = next(place for place, one in enumerate(every.functions) if one.name == "Effect_Stim_Marine_quick")
     history.decide(dict.fromkeys(every.spec.heads, 0) | {"function": place}, 0)
     (found,) = facts(history, "effects")
@@ -108,7 +108,7 @@ def test_specific_effects_count_as_the_general_one() -> None:
 
 
 def test_upgrades_of_the_enemy_are_read_off_its_units_and_kept() -> None:
-    history = History.alone(CODEC)
+    history = ActionHistory.alone(CODEC)
     marine = unit(Terran.Marine, 1, ENEMY, attack_upgrade_level=2)
     history.see(seen(unit(Terran.Marine, 9, attack_upgrade_level=3), marine), SIDE)
     assert history.enemy_race == 1

@@ -13,7 +13,7 @@ from ludus.data.specs import Entities
 from ludus.data.trees import Array, allocate
 from ludus.games.adapters.pysc2 import EFFECT_X, EFFECT_Y, UNIT_X, UNIT_Y, PySC2
 from ludus.games.adapters.pysc2_actions import FunctionCodec
-from ludus.games.adapters.pysc2_history import History
+from ludus.games.adapters.pysc2_history import ActionHistory
 from ludus.games.adapters.pysc2_library import actions, buffs, features, units as unit_types, upgrades
 from ludus.games.adapters.pysc2_observations import (
     NUM_TYPES,
@@ -155,7 +155,7 @@ def test_the_published_inputs() -> None:
         raw_resolution=40,
     )
     kind, codec, functions = source.spec.kinds[0], ObservationCodec(source), FunctionCodec(source)
-    rows, history = allocate(kind.observation.arrays, ()), History.alone(functions)
+    rows, history = allocate(kind.observation.arrays, ()), ActionHistory.alone(functions)
     marine, zealot = int(unit_types.Terran.Marine), int(unit_types.Protoss.Zealot)
     found = units((marine, 1), (marine, 1), (zealot, 4))
     stop = actions.RAW_FUNCTIONS.Stop_quick

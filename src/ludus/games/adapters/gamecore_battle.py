@@ -78,7 +78,7 @@ TEAM_SPIRIT = 0.2
 
 
 @dataclass(slots=True)
-class Orders:
+class HeroOrders:
     """[tables, camps, heroes]: what every hero does in the next tick."""
 
     button: NDArray[np.int64]
@@ -179,7 +179,7 @@ class Arena:
         power: Floats = (POWER[self.classes] * grown).astype(np.float32)
         return power
 
-    def play(self, battles: Battles, orders: Orders) -> Floats:
+    def play(self, battles: Battles, orders: HeroOrders) -> Floats:
         """Advance by a tick; rewards [tables, camps, heroes]."""
         before = self._merits(battles)
         battles.tick += 1
@@ -284,7 +284,7 @@ class Arena:
         at_home = ~dead & (np.abs(x - home) <= HOME_REACH)
         hp[:] = np.where(at_home, np.minimum(hp + HOME_HEAL * full, full), hp)
 
-    def _act(self, battles: Battles, orders: Orders, alive: Flags) -> Floats:
+    def _act(self, battles: Battles, orders: HeroOrders, alive: Flags) -> Floats:
         """Carry out the orders; the damage dealt, [tables, camps, heroes, enemy slots]."""
         first = self.first_hero
         x, z, hp, full = (array[:, :, first:] for array in (battles.x, battles.z, battles.hp, battles.full))
@@ -415,7 +415,7 @@ class Arena:
         battles.deaths += fallen
         battles.respawn[fallen] = np.broadcast_to((6 + self.level(battles)), fallen.shape)[fallen]
 
-    def common_ai(self, battles: Battles) -> Orders:
+    def common_ai(self, battles: Battles) -> HeroOrders:
         """The orders of the stand-in's own player, for all heroes of both camps."""
         first = self.first_hero
         targets = self.targets(battles)
@@ -448,7 +448,7 @@ class Arena:
         button = np.where(flees & usable[..., HEAL], HEAL, np.where(flees | (~safe & (button != ATTACK)), MOVE, button))
         waits = (button == MOVE) & ~flees & safe & (np.abs(stand - place) < STEP)
         button = np.where(waits, NONE, button)
-        return Orders(
+        return HeroOrders(
             button=button.astype(np.int64),
             way=np.stack([way, np.zeros_like(way)], axis=3).astype(np.float32),
             target=target.astype(np.int64),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ludus.data.specs import CRITIC_PREFIX
 from ludus.data.trees import IntArray, Tree
 from ludus.games.adapters import gamecore_battle as rules
-from ludus.games.adapters.gamecore_battle import Arena, Battles, Flags, Floats, Orders
+from ludus.games.adapters.gamecore_battle import Arena, Battles, Flags, Floats, HeroOrders
 from ludus.games.adapters.gamecore_client import Hero, Mode
 from ludus.games.game import Actions
 from ludus.games.tables import ArrayTables
@@ -119,8 +119,8 @@ def flags(arena: Arena, battles: Battles) -> Flags:
     return np.concatenate([buttons, np.ones((*shape, 25 + 42 + 42), np.bool_), row], axis=3)
 
 
-def orders(arena: Arena, battles: Battles, rows: NDArray[np.int64]) -> Orders:
-    """Orders from actions [tables, camps, heroes, heads] in the library's order."""
+def orders(arena: Arena, battles: Battles, rows: NDArray[np.int64]) -> HeroOrders:
+    """HeroOrders from actions [tables, camps, heroes, heads] in the library's order."""
     button = np.array(_MEANING[arena.mode])[rows[..., 0]]
     moves = button == rules.MOVE
     if arena.mode == "1v1":
@@ -141,7 +141,7 @@ def orders(arena: Arena, battles: Battles, rows: NDArray[np.int64]) -> Orders:
     slot = np.where(hero, first + target - enemies, slot)
     slot = np.where(soldier, rules.MINIONS + target - soldiers, slot)
     slot = np.where(target == last, organ, slot)
-    return Orders(button=np.maximum(button, 0), way=way.astype(np.float32), target=slot)
+    return HeroOrders(button=np.maximum(button, 0), way=way.astype(np.float32), target=slot)
 
 
 def battle_state(arena: Arena, battles: Battles) -> Floats:

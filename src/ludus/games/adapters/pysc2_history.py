@@ -99,7 +99,7 @@ def type_codes(types: Array) -> NDArray[np.int64]:
     return np.where(np.array(UNIT_TYPES)[places] == types, places + 1, 0)
 
 
-class History:
+class ActionHistory:
     """One seat's episode so far. `build_order`, `build_place` and `built` are written in place, see `StrategyView`."""
 
     def __init__(
@@ -115,7 +115,7 @@ class History:
         self.begin()
 
     @classmethod
-    def alone(cls, functions: FunctionCodec) -> History:
+    def alone(cls, functions: FunctionCodec) -> ActionHistory:
         """A history with arrays of its own."""
         order, place = (np.zeros(BUILD_ORDER, np.int16) for _ in range(2))
         return cls(functions, order, place, np.zeros(NUM_FACTS, np.bool_))

@@ -13,7 +13,7 @@ from ludus.data.specs import CRITIC_PREFIX, Entities, Part, Planes, Vector, leng
 from ludus.data.trees import Array, Tree
 from ludus.games.adapters.pysc2 import PySC2
 from ludus.games.adapters.pysc2_actions import FUNCTION, OWN, UNITS, FunctionCodec, Unit
-from ludus.games.adapters.pysc2_history import NUM_TYPES, UNIT_TYPES, UPGRADES, History, type_codes
+from ludus.games.adapters.pysc2_history import NUM_TYPES, UNIT_TYPES, UPGRADES, ActionHistory, type_codes
 from ludus.games.adapters.pysc2_library import actions, features, find_map, static_data
 from ludus.games.seat_rows import GameError, nearest
 
@@ -114,7 +114,7 @@ class ObservationCodec:
         if source.critic_state:
             self.critic = {**self.parts, SCORES: Vector(size=2 * len(features.ScoreCumulative))}
 
-    def write(self, rows: Mapping[str, Array], observation: Any, history: History | None = None) -> SeenUnits:
+    def write(self, rows: Mapping[str, Array], observation: Any, history: ActionHistory | None = None) -> SeenUnits:
         """Write all parts but the available actions and the critic's. Published inputs need a `history`."""
         for name, layers in self._layers.items():
             layers.write(observation[f"feature_{name}"], rows[name])
@@ -174,7 +174,7 @@ def _published_vectors(functions: int, delays: int) -> dict[str, Part]:
     }
 
 
-def _write_published(rows: Mapping[str, Array], observation: Any, history: History) -> None:
+def _write_published(rows: Mapping[str, Array], observation: Any, history: ActionHistory) -> None:
     game_loop = int(np.asarray(observation["game_loop"])[0])
     home, away = (int(observation[f"{side}_race_requested"][0]) for side in ("home", "away"))
     rows["statistics"][:] = np.log1p(np.maximum(np.asarray(observation["player"])[1:], 0))

@@ -40,7 +40,7 @@ from ludus.games.adapters.pysc2_actions import (
     UnknownFunctionError,
     query_abilities,
 )
-from ludus.games.adapters.pysc2_history import BUILD_ORDER, NUM_FACTS, History
+from ludus.games.adapters.pysc2_history import BUILD_ORDER, NUM_FACTS, ActionHistory
 from ludus.games.adapters.pysc2_library import (
     closing_on_error,
     features,
@@ -254,7 +254,7 @@ class _Stream:
     ) -> None:
         self._source = source
         self._kind = kind
-        self.history = History.alone(actions)
+        self.history = ActionHistory.alone(actions)
         self._abilities: set[int] | None = None
         """Abilities of the player's units; None: unknown."""
         self._actions = actions

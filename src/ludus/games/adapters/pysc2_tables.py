@@ -17,7 +17,7 @@ from ludus.data.specs import GameSpec, ObservationSpec
 from ludus.data.trees import IntArray, Tree, take
 from ludus.games.adapters.pysc2 import UNMARKED, Computer, PySC2, computer_on_seat
 from ludus.games.adapters.pysc2_actions import DELAY, FUNCTION, NO_OP, FunctionCodec
-from ludus.games.adapters.pysc2_history import BUILD_ORDER, NUM_FACTS, History
+from ludus.games.adapters.pysc2_history import BUILD_ORDER, NUM_FACTS, ActionHistory
 from ludus.games.adapters.pysc2_library import actions as pysc2_actions, find_map
 from ludus.games.adapters.pysc2_observations import NOTHING_SEEN, ObservationCodec
 from ludus.games.adapters.pysc2_session import GameLostError, Session, game_steps
@@ -134,11 +134,11 @@ def has_strategies(source: PySC2) -> bool:
     return source.interface == "raw" and bool(find_map(source.map_name).players != 1)
 
 
-def _histories(functions: FunctionCodec, strategy: StrategyView, table: int) -> list[History]:
+def _histories(functions: FunctionCodec, strategy: StrategyView, table: int) -> list[ActionHistory]:
     """The histories of a table's seats."""
     assert strategy.build_place is not None
     rows = zip(strategy.build_order[table], strategy.build_place[table], strategy.built[table], strict=True)
-    return [History(functions, *arrays) for arrays in rows]
+    return [ActionHistory(functions, *arrays) for arrays in rows]
 
 
 class _Table:
@@ -151,7 +151,7 @@ class _Table:
         observations: ObservationCodec,
         view: TableView,
         table: int,
-        histories: Sequence[History],
+        histories: Sequence[ActionHistory],
     ) -> None:
         num_seats = source.spec.num_seats
         self._source = source
