@@ -1,7 +1,7 @@
 """Honor of Kings, one against one: against the game's own player (`common_ai`), its own past and itself.
 
-Without a gamecore server ($GAMECORE_SERVER_ADDR, or game.server) it trains on the stand-in, in battles of 250
-decisions; docs/games/gamecore.md says what the closed game needs.
+Without a gamecore server ($GAMECORE_SERVER_ADDR) it trains on the stand-in, in battles of 250 decisions and in one
+process, which repeats a run exactly; docs/games/gamecore.md says what the closed game needs.
 """
 
 from __future__ import annotations
@@ -38,4 +38,5 @@ def experiment() -> Experiment:
         league=LeagueRules(roles={"main": main}, bots=("common_ai",)),
         evaluation=EvaluationConfig(opponents=("common_ai",), past=0, ladder=0, episodes=16),
         checkpoint_every=50_000,
+        runtime="local" if server else "serial",
     )
