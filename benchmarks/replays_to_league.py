@@ -1,6 +1,8 @@
 r"""From replays to a league on skirmish: records bots, clones them, trains leagues from the clone, measures.
 
 python benchmarks/replays_to_league.py                        on two idle cores, some hours
+python benchmarks/replays_to_league.py --only "league, teacher" "AlphaStar" --seed 11
+                                                              PPO's league and AlphaStar's, with the same budget
 python benchmarks/replays_to_league.py --budget 20000 --games 4 --epochs 1 -n 20 --exploit-budget 0 \
     --no-report                                               to see that it runs
 """
@@ -24,11 +26,13 @@ from _report import Table, parser, write
 from ludus.games.builtin.skirmish_bots import STRATEGIES
 
 BOTS = tuple(STRATEGIES)
-TRAININGS: dict[str, list[str]] = {
-    "league, teacher": [],
-    "self-play, teacher": ["--set", "league.roles.main.matchmaking={type: SelfPlay}"],
-    "league, no teacher": ["--set", "algorithm.teacher=null"],
+TRAININGS: dict[str, tuple[str, list[str]]] = {
+    "league, teacher": ("skirmish", []),
+    "self-play, teacher": ("skirmish", ["--set", "league.roles.main.matchmaking={type: SelfPlay}"]),
+    "league, no teacher": ("skirmish", ["--set", "algorithm.teacher=null"]),
+    "AlphaStar": ("skirmish_alphastar", []),
 }
+"""By name: the recipe, whose network the clone has too, and its settings."""
 
 
 INTERRUPTED = 130
@@ -62,20 +66,21 @@ class Study:
         ludus("record", "skirmish", *BOTS, "--all-pairs", "-n", str(self.options.games), "--quiet",
               "--out", str(self.replays))  # fmt: skip
 
-    def clone(self, name: str, *filters: str) -> tuple[Path, dict[str, Any]]:
+    def clone(self, name: str, *filters: str, recipe: str = "skirmish") -> tuple[Path, dict[str, Any]]:
         """A player that does what was done in the replays that pass the filters, and its last line."""
         data, run = self.folder / f"data-{name}", self.folder / f"clone-{name}"
         ludus("convert", str(self.replays), "--out", str(data), "--quiet", *filters)
-        what = ["--resume"] if _begun(run) else [str(data), "skirmish", *self.options.clone_set]
+        what = ["--resume"] if _begun(run) else [str(data), recipe, *self.options.clone_set]
         out = ludus("clone", *what, "--run", str(run), "--epochs", str(self.options.epochs),
                     "--threads", str(self.options.threads), "--json")  # fmt: skip
         return run, json.loads(out.splitlines()[-1])
 
     def train(self, name: str, start: Path) -> Path:
         run = self.folder / name.replace(", ", "-").replace(" ", "-")
-        what = ["skirmish", "--inference", self.options.inference,
-                "--set", f"league.roles.main.start={start}#main@best",
-                *TRAININGS[name], *self.options.train_set]  # fmt: skip
+        recipe, settings = TRAININGS[name]
+        what = [recipe, "--inference", self.options.inference,
+                "--set", f"league.roles.*.start={start}#main@best", "--set", f"seed={self.options.seed}",
+                *settings, *self.options.train_set]  # fmt: skip
         ludus("train", *(["--resume"] if _begun(run) else what), "--run", str(run), "--quiet",
               "--actors", str(self.options.actors), "--set", f"budget={self.options.budget}",
               minutes=self.options.minutes)  # fmt: skip
@@ -129,12 +134,17 @@ def write_report(study: Study, options: argparse.Namespace) -> None:
         [f"clone of `{options.bot}`", *study.win_rates(one, "main@best")],
     ]
     tables.append((f"A clone of `{options.bot}`", columns, rows))
-    start, last = study.clone("winners", "--outcome", "win")
-    rows = [["clone of all bots where they won", "", *study.win_rates(start, "main@best"), ""]]
+    recipes = dict.fromkeys(TRAININGS[name][0] for name in options.only)
+    clones = {recipe: study.clone(f"winners-{recipe}", "--outcome", "win", recipe=recipe) for recipe in recipes}
+    rows = [
+        [f"clone of all bots where they won, {recipe}", "", *study.win_rates(run, "main@best"), ""]
+        for recipe, (run, _) in clones.items()
+    ]
+    starts = {name: clones[TRAININGS[name][0]][0] for name in options.only}
     with ThreadPoolExecutor(options.together) as pool:
-        runs = dict(zip(TRAININGS, pool.map(lambda name: study.train(name, start), TRAININGS), strict=True))
+        runs = dict(zip(starts, pool.map(study.train, starts, starts.values()), strict=True))
         beaten = list(pool.map(lambda run: study.win_rates(run, "main"), runs.values()))
-        exploited = list(pool.map(lambda run: study.exploit(run, start), runs.values()))
+        exploited = list(pool.map(study.exploit, runs.values(), starts.values()))
     trained = map(study.decisions, runs.values())
     rows += [
         [name, decisions, *wins, loss]
@@ -142,7 +152,10 @@ def write_report(study: Study, options: argparse.Namespace) -> None:
     ]
     head, *others = columns
     tables.append(("After training", (head, "decisions", *others, "best response wins"), rows))
-    facts = {"command": " ".join(sys.argv), "clone": json.dumps(last)}
+    facts = {
+        "command": " ".join(sys.argv),
+        **{f"clone, {name}": json.dumps(last) for name, (_, last) in clones.items()},
+    }
     write("replays-to-league", "From replays to a league", tables, facts=facts, keep=not options.no_report)
 
 
@@ -157,6 +170,8 @@ def _options() -> argparse.Namespace:
     arguments.add_argument("--minutes", type=float, help="of each training, at most; default: any time")
     arguments.add_argument("--exploit-budget", type=int, default=300_000, help="of each best response; 0: none")
     arguments.add_argument("-n", "--episodes", type=int, default=400, help="games that measure a win rate")
+    arguments.add_argument("--only", nargs="+", choices=[*TRAININGS], default=[*TRAININGS], metavar="TRAINING")
+    arguments.add_argument("--seed", type=int, default=0, help="of every training")
     arguments.add_argument("--together", type=int, default=1, help="trainings side by side")
     arguments.add_argument("--actors", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1))
     arguments.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of cloning")
