@@ -115,6 +115,7 @@ def test_games_that_compare_roles() -> None:
     assert unlike.roles == ("player", "player x2")
     shared = GameSpec.symmetric(name="x", num_seats=2, max_length=1, zero_sum=False, **kind)
     assert shared.compares_roles
+    assert not replace(shared, reward_is_score=False).compares_roles, "shaped rewards say nothing about scores"
     assert shared.role_names == ("player (team 0)", "player (team 1)")
     with pytest.raises(ValueError, match="3 roles for 2 teams"):
         replace(shared, team_roles=("a", "b", "c"))
