@@ -51,10 +51,10 @@ def test_the_baseline_is_what_opponents_got_in_the_same_role() -> None:
         assert one.lead == pytest.approx(one.score - one.baseline)
         expected = math.sqrt((both[:, 0, team].var() + both[:, 1, team].var()) / 60)
         assert one.lead_error == pytest.approx(expected)
-    only_b = scores.of("a", ["b"])
-    assert only_b[0] is not None
-    assert only_b[0].score == pytest.approx(played["b"][:, 0, 0].mean())
-    assert scores.of("c", ["b"]) == scores.of("nobody") == ()
+    (as_b, _) = scores.of("b")
+    assert as_b is not None
+    assert as_b.score == pytest.approx(played["b"][:, 1, 0].mean())
+    assert scores.of("nobody") == ()
 
 
 def test_intervals_of_leads_hold_the_truth() -> None:
