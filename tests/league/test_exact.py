@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ludus.data.game_tree import TIE, FlatTree
+from ludus.data.game_tree import TIE, FlatTree, Probs
 from ludus.games.builtin.kuhn import Kuhn
 from ludus.games.builtin.leduc import Leduc
 
@@ -13,6 +13,19 @@ from ludus.games.builtin.leduc import Leduc
 KUHN = [0.9166666666666666, 0.33333333333333337, 0.3194444444444445, 0.2604166666666667, 0.22666666666666674]
 LEDUC = [4.747222222222222, 4.006867283950617, 3.4090489231017034, 2.8982539553095172, 2.5367193593344504]
 LEDUC += [2.1535358439518117, 2.010877180726298, 1.7900207815867364]
+
+
+def action_values(tree: FlatTree, seat: int, probs: Probs) -> tuple[Probs, Probs]:
+    """Counterfactual values of `seat`: [infostates, actions] and, following `probs`, [infostates]. They are weighted
+    by the reach of the others and of chance, and zero in the rows of other seats."""
+    gains = tree._leaf_reach(probs, without=seat) * tree._leaf_returns[:, seat]
+    worth = np.bincount(tree._leaf_sequence[seat], gains, tree.legal.size + 1)
+    values = worth[:-1].reshape(tree.legal.shape)
+    expected = np.zeros(len(probs))
+    for rows in tree._layers[seat]:
+        expected[rows] = (probs[rows] * values[rows]).sum(axis=1)
+        np.add.at(worth, tree.infostate_parent[rows], expected[rows])
+    return values, expected
 
 
 def cfr_br(tree: FlatTree, iterations: int) -> list[float]:
@@ -26,7 +39,7 @@ def cfr_br(tree: FlatTree, iterations: int) -> list[float]:
         plan += tree.plan(current)
         for seat in range(2):
             _, profile = tree.best_response(1 - seat, current)
-            values, expected = tree.action_values(seat, profile)
+            values, expected = action_values(tree, seat, profile)
             regrets += np.where(tree.legal, values - expected[:, None], 0.0)
         current = tree.behaviour(np.where(regrets > TIE, regrets, 0.0))
         nash_conv.append(tree.nash_conv(tree.behaviour(plan)))

@@ -51,10 +51,10 @@ def test_the_baseline_is_what_opponents_got_in_the_same_role() -> None:
         assert one.lead == pytest.approx(one.score - one.baseline)
         expected = math.sqrt((both[:, 0, team].var() + both[:, 1, team].var()) / 60)
         assert one.lead_error == pytest.approx(expected)
-    only_b = scores.of("a", ["b"])
-    assert only_b[0] is not None
-    assert only_b[0].score == pytest.approx(played["b"][:, 0, 0].mean())
-    assert scores.of("c", ["b"]) == scores.of("nobody") == ()
+    (as_b, _) = scores.of("b")
+    assert as_b is not None
+    assert as_b.score == pytest.approx(played["b"][:, 1, 0].mean())
+    assert scores.of("nobody") == ()
 
 
 def test_intervals_of_leads_hold_the_truth() -> None:
@@ -115,6 +115,7 @@ def test_games_that_compare_roles() -> None:
     assert unlike.roles == ("player", "player x2")
     shared = GameSpec.symmetric(name="x", num_seats=2, max_length=1, zero_sum=False, **kind)
     assert shared.compares_roles
+    assert not replace(shared, reward_is_score=False).compares_roles, "shaped rewards say nothing about scores"
     assert shared.role_names == ("player (team 0)", "player (team 1)")
     with pytest.raises(ValueError, match="3 roles for 2 teams"):
         replace(shared, team_roles=("a", "b", "c"))

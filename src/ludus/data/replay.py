@@ -406,7 +406,7 @@ def _episode_columns(strategy: StrategySizes | None) -> list[Column]:
     if strategy is not None:
         places, facts = strategy[:2]
         found.append(_column("episode.build_order", array_spec((places,), "int16"), "raw", "int16", places))
-        if len(strategy) == 3 and strategy[2]:
+        if any(strategy[2:]):
             found.append(_column("episode.build_place", array_spec((places,), "int16"), "raw", "int16", places))
         found.append(_column("episode.built", array_spec((facts,), "bool"), "bits", "uint8", -(-facts // 8)))
     return found

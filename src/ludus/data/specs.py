@@ -333,9 +333,10 @@ class GameSpec:
 
     @property
     def compares_roles(self) -> bool:
-        """Whether a team's score says little about its players, because it depends on the team: the game is not
-        zero-sum, or its teams have different roles. Players are then compared with others in the same role."""
-        return self.num_teams > 1 and (not self.zero_sum or len(set(self.roles)) > 1)
+        """Whether a team's score says little about its players, because it depends on the team: scores do not add up
+        to zero, or teams have different roles. Players are then compared with others in the same role."""
+        scores_differ = self.reward_is_score and not self.zero_sum  # shaped rewards say nothing about scores
+        return self.num_teams > 1 and (scores_differ or len(set(self.roles)) > 1)
 
     @classmethod
     def symmetric(

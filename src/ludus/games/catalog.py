@@ -139,8 +139,8 @@ ADAPTERS: Mapping[str, Adapter] = {
         library="ludus",  # its own library is for an older Python, and runs in one
         install="",
         example="gamecore:1v1",
-        description="Honor of Kings, 1v1 and 3v3, on a gamecore server of yours. Not tried with the game.",
-        needs="a gamecore server of yours",
+        description="Honor of Kings, 1v1 and 3v3. Not tried with the game; `server=stand_in` has rules of our own.",
+        needs="a gamecore server of yours, or server=stand_in",
         critic_state=True,
     ),
     "pysc2": Adapter(

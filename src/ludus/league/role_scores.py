@@ -4,7 +4,7 @@ the baseline, which is what its opponents got on the same team in the same match
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -109,11 +109,10 @@ class RoleScores:
             # One player against copies of another is one comparison per episode, not several.
             others[b] = others.get(b, 0.0) * fade + np.mean(sums, axis=0)
 
-    def of(self, player: str, opponents: Collection[str] | None = None) -> tuple[RoleScore | None, ...]:
-        """By team, against these opponents or all; None below two episodes, which have no standard error. Empty if the
-        player has met none of them."""
-        found = self._sums.get(player, {})
-        sums = [found[other] for other in found if opponents is None or other in opponents]
+    def of(self, player: str) -> tuple[RoleScore | None, ...]:
+        """By team, against all opponents; None below two episodes, which have no standard error. Empty if the player
+        has met nobody."""
+        sums = [*self._sums.get(player, {}).values()]
         return tuple(map(_role_score, np.sum(sums, axis=0).T.tolist())) if sums else ()
 
     def forget(self, player: str) -> None:

@@ -150,10 +150,7 @@ class EntityTransformer(nn.Module):
         for column, (size, embedding) in enumerate(zip(self.category_sizes, self.categories, strict=True)):
             numbers = rows[..., self.first_category + column].long()
             found.append(embedding(numbers.clamp(0, size - 1)))
-        embedded = found[0]
-        for part in found[1:]:
-            embedded = embedded + part
-        return embedded
+        return sum(found[1:], found[0])
 
 
 class ScatterConnection(nn.Module):

@@ -196,7 +196,9 @@ def league_table(
             share = summary.equilibrium.get(player.id)
             cells += [_elo(rating), short(rating.games), f"{share:.0%}" if share else ""]
             cells += [str(layers.get(player.id, ""))] if layers else []
-            cells += role_cells(role_lines(summary.role_scores.get(player.id, (None,) * len(by_role)), by_role))
+            if by_role:
+                scores = summary.role_scores.get(player.id, (None,) * len(by_role))
+                cells += role_cells(role_lines(scores, by_role))
             cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
         table.add_row(*cells, end_section=most is None and len(groups) > 1 and place == len(groups[0]))
     return table

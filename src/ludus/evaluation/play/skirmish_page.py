@@ -49,7 +49,9 @@ class SkirmishView:
 
     def options(self, tables: GameBatch, seat: Seat) -> list[str]:
         names, table = ["nothing", *ORDERS, *(f"train {kind}" for kind in TRAINS)], _skirmish(tables)
-        return [*names[: rules.NUM_HERO_ACTIONS], *["skill"][: len(table.line_ups)]] if table.heroes else names
+        if not table.heroes:
+            return names
+        return names[: rules.NUM_HERO_ACTIONS] + ["skill"] * bool(table.line_ups)
 
     def written(self, shown: dict[str, Any]) -> str:
         raise NotImplementedError("skirmish is played by mouse")
