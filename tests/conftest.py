@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     a disk takes milliseconds for that: a third of the time of all tests. `--basetemp` chooses another place."""
     if config.option.basetemp is None and not hasattr(config, "workerinput") and _has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    os.environ.pop("COLUMNS", None)  # pytest-xdist sets it for its workers, and tables would fit themselves to it
 
 
 def _has_room(folder: Path) -> bool:

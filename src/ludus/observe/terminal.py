@@ -36,12 +36,12 @@ LONG_WORD = 20
 
 class FittingTable(Table):
     """A table that leaves out columns, and says which, before it breaks words or numbers: those named in `least`
-    first, then from the right, never the first. In a file nothing is left out."""
+    first, then from the right, never the first. In a file of unknown width nothing is left out."""
 
     least: tuple[str, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if not console.is_terminal or not self.columns:
+        if not _has_width(console) or not self.columns:
             yield from super().__rich_console__(console, options)
             return
         ranges = {id(column): self._range(console, options, column) for column in self.columns}
@@ -110,6 +110,11 @@ def flow(items: Iterable[str], width: int) -> list[str]:
 
 WIDTH_OF_FILES = 160
 """The width without a terminal: wide enough that nothing is cut."""
+
+
+def _has_width(console: Console) -> bool:
+    """Whether the output has a width: that of a terminal, or the one that COLUMNS asks for."""
+    return console.is_terminal or "COLUMNS" in os.environ
 
 
 def new_console() -> Console:
