@@ -27,6 +27,7 @@ from ludus.models.policy import joint_memory, memory_columns
 from ludus.runtime.networks import Networks
 from ludus.runtime.processes import local_training
 from ludus.runtime.start import find_initial_models
+from ludus.store import run_control
 from ludus.store.run_folder import RunFolder
 from ludus.workers.config import LearnerConfig
 
@@ -148,7 +149,8 @@ def test_a_start_of_another_network_is_named(tmp_path: Path) -> None:
     assert find_initial_models(replace(league(), league=replace(outside)), None).brought
 
 
-def test_edits_reach_one_role(tmp_path: Path) -> None:
+def test_edits_reach_one_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_control, "LOOK_EVERY_S", 0.0)  # every request is answered in the round after it
     scout = "{model: {type: ActorCritic, hidden: [5]}, algorithm: PPO}"
     asker = Asker(
         [
