@@ -200,7 +200,7 @@ class Arena:
         return rewards
 
     def over(self, battles: Battles) -> Flags:
-        fallen: Flags = (battles.hp[:, :, CRYSTAL] <= 0).any(axis=1)
+        fallen: Flags = np.any(battles.hp[:, :, CRYSTAL] <= 0, axis=1)
         return fallen
 
     def visible(self, battles: Battles) -> Flags:
