@@ -184,9 +184,9 @@ def concerns_of_matches(
     if absent:
         player, why = next(iter(absent.items()))
         yield Concern(
-            what=f"{len(absent):,} frozen players have no readable weights and play no matches",
+            what=f"frozen players without readable weights, which play no matches: {len(absent):,}",
             why=f"{player}: {shortened(why)}",
-            advice=f"bring back the files in models/; then `ludus train --run {run} --resume` takes the players back",
+            advice=f"restore the files in models/; then `ludus train --run {run} --resume` takes the players back",
         )
     ended = {cause: number for cause, number in voids.items() if cause not in NO_FAULT}
     void = sum(ended.values())

@@ -193,6 +193,8 @@ def league_table(
     important = _most_important(rows, most)
     if most is not None and len(important) < len(rows):
         table.caption = f"And {len(rows) - len(important)} more players. {table.caption or ''}".rstrip()
+    first_group = {player.id for player, _ in groups[0]} if most is None and len(groups) > 1 else set()
+    end_of_first = sum(player.id in first_group for player, _ in important)
     for place, (player, rating) in enumerate(important, 1):
         cells = [with_weights(player.id, player.played_weights), _decisions(league, player)]
         if one_team:
@@ -205,7 +207,7 @@ def league_table(
                 scores = summary.role_scores.get(player.id, (None,) * len(by_role))
                 cells += role_cells(role_lines(scores, by_role))
             cells += [_win_rate(payoff, player.id, opponent) for opponent in opponents]
-        table.add_row(*cells, end_section=most is None and len(groups) > 1 and place == len(groups[0]))
+        table.add_row(*cells, end_section=place == end_of_first)
     return table
 
 

@@ -54,7 +54,7 @@ OWN_HEAL = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.2], [0.0, 0.1, 0.0]], np.floa
 CAMP_HEAL = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.1, 0.0]], np.float32)
 DASH = np.array([[0.0, 9.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
 CHARGES = np.array([[False] * 3, [True, False, True], [False] * 3])  # the hero goes to the target
-AIMS = np.array([[True, False, True], [True, False, True], [True, False, True]])
+AIMS = np.array([[True, False, True]] * NUM_CLASSES)
 COOLDOWN = np.array([7, 9, 25, 38, 38], np.float32)
 ULTIMATE_LEVEL = 3
 HEAL_SHARE = 0.25
@@ -200,8 +200,8 @@ class Arena:
         return rewards
 
     def over(self, battles: Battles) -> Flags:
-        first, second = (battles.hp[:, camp, CRYSTAL] <= 0 for camp in range(CAMPS))
-        return first | second
+        fallen: Flags = np.any(battles.hp[:, :, CRYSTAL] <= 0, axis=1)
+        return fallen
 
     def visible(self, battles: Battles) -> Flags:
         """[tables, camps, slots]: which units the *other* camp sees."""
@@ -314,10 +314,9 @@ class Arena:
         dealt = np.where(chosen[..., None] == slots, single[..., None], 0).astype(np.float32)
         dealt += self._area(battles, casts, table, x + to_x * aimed, z + to_z * aimed, power)
         dealt += self._execute(battles, execute, reachable)
-        for kind, number in ((casts & (skill == 0), 0), (casts & (skill == 1), 1), (casts & (skill == 2), 2)):
-            battles.cooldown[..., number][kind] = COOLDOWN[number]
-        for kind, number in ((button == HEAL, 3), (chosen_skill, 4)):
-            battles.cooldown[..., number][kind] = COOLDOWN[number]
+        used = [*(casts & (skill == number) for number in range(3)), button == HEAL, chosen_skill]
+        for number, who in enumerate(used):
+            battles.cooldown[..., number][who] = COOLDOWN[number]
 
         share = np.where(casts, OWN_HEAL[table], 0) + HEAL_SHARE * ((button == HEAL) | heals)
         share = share + np.where(casts, CAMP_HEAL[table], 0).sum(axis=2, keepdims=True)
@@ -426,7 +425,7 @@ class Arena:
         prey, minion = apart[..., first:], apart[..., MINIONS:first]
         organ = apart[..., :MINIONS]
         # Places are measured from the own end of the lane.
-        place, minions_at = _from_home(x), _from_home(battles.x[:, :, MINIONS:first])
+        place, minions_at = from_home(x), from_home(battles.x[:, :, MINIONS:first])
         front = np.where(battles.hp[:, ::-1, None, TOWER] > 0, LENGTH - TOWER_AT, LENGTH - CRYSTAL_AT)
         lead = np.where(battles.hp[:, :, MINIONS:first] > 0, minions_at, 0).max(axis=2)[:, :, None]
         covered = (lead >= front - ORGAN_RANGE) | (battles.hp[:, ::-1, None, TOWER] <= 0)
@@ -455,7 +454,7 @@ class Arena:
         )
 
 
-def _from_home(x: Floats) -> Floats:
+def from_home(x: Floats) -> Floats:
     """Places [tables, camps, ...] as distances from the own end of the lane."""
     return np.stack([x[:, 0], LENGTH - x[:, 1]], axis=1)
 

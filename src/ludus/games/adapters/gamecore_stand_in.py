@@ -53,9 +53,9 @@ def features(arena: Arena, battles: Battles) -> Floats:
     num = len(battles.tick)
     shape = (num, rules.CAMPS, heroes)
 
+    home = rules.from_home(battles.x)
     own = np.zeros((*shape, _HERO), np.float32)
-    own[..., 0] = np.where(np.arange(2)[:, None] == 0, battles.x[:, :, first:], rules.LENGTH - battles.x[:, :, first:])
-    own[..., 0] /= rules.LENGTH
+    own[..., 0] = home[:, :, first:] / rules.LENGTH
     own[..., 1] = battles.z[:, :, first:] * forward[..., 0] / rules.WIDTH
     own[..., 2] = share[:, :, first:]
     own[..., 3] = level / rules.MOST_LEVEL
@@ -66,7 +66,6 @@ def features(arena: Arena, battles: Battles) -> Floats:
     own[..., 14] = battles.recall / rules.RECALL_TICKS
     own[..., 15] = battles.tick[:, None, None] / 250
     # Whether minions of its own stand before the enemy's tower, so that the tower does not shoot at heroes.
-    home = np.stack([battles.x[:, 0], rules.LENGTH - battles.x[:, 1]], axis=1)
     minions = slice(rules.MINIONS, first)
     lead = np.where(battles.hp[:, :, minions] > 0, home[:, :, minions], 0).max(axis=2)
     own[..., 16] = lead[:, :, None] / rules.LENGTH
