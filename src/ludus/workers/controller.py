@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,10 +42,12 @@ from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress
 
 
-def unreadable_models(league: League, models: ModelPool) -> dict[str, str]:
-    """Frozen players whose weights cannot be read, and why."""
+def unreadable_models(league: League, models: ModelPool, players: Collection[str] | None = None) -> dict[str, str]:
+    """Frozen players, of these or of all, whose weights cannot be read, and why."""
     found = {}
     for player in (*league.candidates.frozen(), *league.absent):
+        if players is not None and player not in players:
+            continue
         try:
             _fetch(league.players[player], models)
         except ModelPoolError as error:
@@ -98,12 +100,15 @@ class Controller:
         self._commit(self.league.initial_events())
         return self.check_frozen()
 
-    def check_frozen(self) -> list[PlayerAbsent | PlayerReturned]:
-        """Read the weights of all frozen players. Those whose weights cannot be read are absent until they can."""
-        unreadable, absent = unreadable_models(self.league, self._models), self.league.absent
+    def check_frozen(self, players: Collection[str] | None = None) -> list[PlayerAbsent | PlayerReturned]:
+        """Read the weights of the frozen ones of these players, or of all. Those whose weights cannot be read are
+        absent until they can."""
+        absent = self.league.absent
+        unreadable = unreadable_models(self.league, self._models, players)
+        readable = [player for player in absent if player not in unreadable]
         events: list[PlayerAbsent | PlayerReturned] = [
             *(PlayerAbsent(player, why) for player, why in unreadable.items() if player not in absent),
-            *(PlayerReturned(player) for player in absent if player not in unreadable),
+            *(PlayerReturned(player) for player in readable if players is None or player in players),
         ]
         self._commit(events)
         self._evaluations.move_best(self.league, self.league.standings)
@@ -117,9 +122,8 @@ class Controller:
             if player in (None, event.player):
                 self._learner.reset(event)
 
-    def configure_learner(self, player: str | None = None) -> None:
-        """Tell the learner the settings of one player, or of all."""
-        self._configure(self.league.standings if player is None else [player])
+    def configure_learner(self) -> None:
+        self._configure(self.league.standings)
 
     def follow_ledger(self) -> None:
         """Apply events of the ledger that the league has not applied yet."""
@@ -167,7 +171,7 @@ class Controller:
         return held
 
     def void_match(self, match_id: int, reason: str) -> None:
-        """End a match whose tables were lost, without a result."""
+        """End a match whose tables or models were lost, without a result."""
         self.league.matches.find(match_id)
         self._commit([MatchVoid(match_id, reason)])
 
