@@ -100,15 +100,15 @@ class Controller:
         self._commit(self.league.initial_events())
         return self.check_frozen()
 
-    def check_frozen(self, players: Collection[str] | None = None) -> list[PlayerAbsent | PlayerReturned]:
-        """Read the weights of the frozen ones of these players, or of all. Those whose weights cannot be read are
-        absent until they can."""
-        absent = self.league.absent
-        unreadable = unreadable_models(self.league, self._models, players)
-        readable = [player for player in absent if player not in unreadable]
+    def check_frozen(self, suspects: Collection[str] | None = None) -> list[PlayerAbsent | PlayerReturned]:
+        """Read the weights of all frozen players. Those whose weights cannot be read are absent until they can. With
+        `suspects`, theirs are read first, and the others only if one of theirs cannot be read."""
+        if suspects is not None and not unreadable_models(self.league, self._models, suspects):
+            return []
+        unreadable, absent = unreadable_models(self.league, self._models), self.league.absent
         events: list[PlayerAbsent | PlayerReturned] = [
             *(PlayerAbsent(player, why) for player, why in unreadable.items() if player not in absent),
-            *(PlayerReturned(player) for player in readable if players is None or player in players),
+            *(PlayerReturned(player) for player in absent if player not in unreadable),
         ]
         self._commit(events)
         self._evaluations.move_best(self.league, self.league.standings)
