@@ -18,7 +18,7 @@ from invariants import check_nothing_left, check_run
 from tiny_runs import BATCH, create, faults_of, learned, local, once, tiny
 
 from ludus.config import encode
-from ludus.data.records import ModelId, PlayerAbsent, Result, RunStarted
+from ludus.data.records import ModelId, PlayerAbsent, PlayerReturned, Result, RunStarted
 from ludus.observe.lost_matches import LossCount
 from ludus.runtime.assemble import CHECKPOINT, load_experiment
 from ludus.runtime.coordinator import Coordinator
@@ -229,6 +229,24 @@ def test_row_23_damaged_models_and_checkpoints_are_found_and_left_out(tmp_path: 
         absent = [event for _, event in ledger.replay() if isinstance(event, PlayerAbsent)]
     assert [event.player for event in absent] == list(victims)
     assert all(event.reason.startswith("weights of") for event in absent)
+
+
+def test_all_weights_are_read_only_if_those_of_a_suspect_cannot_be(tmp_path: Path) -> None:
+    """As for a match whose models a node could not have: mostly it is the node that cannot reach them."""
+    path = tmp_path / "run"
+    described = tiny(budget=4 * BATCH)
+    folder = RunFolder.create(path, encode(described), seed=0, command=())
+    with closing(serial_training(described, folder)) as training:
+        training.run()
+        first, second = training.league.candidates.frozen()[:2]
+        model = ModelId.parse(training.league.players[first].model or "")
+        file = path / "models" / "main" / f"{model.incarnation}-{model.step}.safetensors"
+        file.rename(tmp_path / file.name)
+        assert not training.controller.check_frozen({"main", second})
+        assert [event.player for event in training.controller.check_frozen({"main", first})] == [first]
+        assert [*training.league.absent] == [first]
+        (tmp_path / file.name).rename(file)
+        assert training.controller.check_frozen() == [PlayerReturned(first)]
 
 
 def test_players_whose_weights_were_away_for_one_start_return_with_them(tmp_path: Path) -> None:

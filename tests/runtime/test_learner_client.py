@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ludus.data.records import LearnerProgress
-from ludus.runtime.learner_client import LearnerGone, RemoteLearner
+from ludus.runtime.learner_client import LearnerGone, RemoteLearner, RemoteLearners
 from ludus.system.process import receive, send
 from ludus.workers.messages import Done, Forget, Learned, ToLearner
 
@@ -76,3 +76,29 @@ def test_an_answer_that_nobody_asked_for_is_a_fault(connected: tuple[RemoteLearn
     send(peer, Done())
     with pytest.raises(LearnerGone, match="the learner answers what nobody asked"):
         learner.take_news()
+
+
+def test_learners_of_single_players_do_as_asked_although_one_is_gone() -> None:
+    """Otherwise the others would keep the trajectories of an actor that is dead, or leave an answer for later."""
+    pipes = {player: Pipe() for player in ("first", "second", "third")}
+    processes: dict[str, Any] = {player: Process(here) for player, (here, _) in pipes.items()}
+    members = {player: RemoteLearner(one, patience_s=5.0, player=player) for player, one in processes.items()}
+    for player, (_, there) in pipes.items():
+        send(there, Learned((LearnerProgress(player, 0, 1, 100),), {}))
+        send(there, Done())
+    learners = RemoteLearners(members, spent=0)
+    receive(pipes["first"][0], Learned)  # it is gone before it was ready
+    pipes["first"][1].close()
+    with pytest.raises(LearnerGone) as gone:
+        learners.ask(Forget(3))
+    assert gone.value.player == "first"
+    for player in ("second", "third"):
+        there = pipes[player][1]
+        assert there.poll(0), "it was asked"
+        assert receive(there, ToLearner) == Forget(3)
+        send(there, Learned((LearnerProgress(player, 0, 2, 200),), {}))
+        members[player].take_news()  # and not "answers what nobody asked"
+        assert learners.report(player).step == 2
+    for here, there in pipes.values():
+        here.close()
+        there.close()

@@ -24,12 +24,14 @@ from ludus.league.promotion import BySteps
 from ludus.league.rules import LeagueRules, Role
 from ludus.models.network_policy import ActorCritic
 from ludus.models.policy import joint_memory, memory_columns
+from ludus.runtime.launcher import LocalLauncher
 from ludus.runtime.networks import Networks
 from ludus.runtime.processes import local_training
 from ludus.runtime.start import find_initial_models
 from ludus.store import run_control
 from ludus.store.run_folder import RunFolder
 from ludus.workers.config import LearnerConfig
+from ludus.workers.messages import HostedPlayer
 
 LARGE = ActorCritic(hidden=(24,), memory=12)
 SMALL = ActorCritic(hidden=(6,), memory=4)
@@ -163,7 +165,7 @@ def test_edits_reach_one_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             (1_500, AddPlayer(player="second", role="scout")),
         ]
     )
-    training = train(tmp_path / "run", league(), asker)
+    training = train(tmp_path / "run", replace(league(), budget=9_600), asker)  # requests are read at intervals
     learning = training.learner.players
     assert learning["main"].config.learning_rate == 0.002
     assert learning["exploiter"].config.learning_rate == 0.007
@@ -184,3 +186,18 @@ def test_memories_of_one_name_and_other_sizes_have_columns_of_their_own() -> Non
     columns = memory_columns(small, joint)
     assert {joint[column] for column in columns.values()} == set(small.values())
     assert not set(columns.values()) & set(memory_columns(large, joint).values())
+
+
+def test_memory_is_laid_out_anew_for_a_role_that_joined_without_a_player(tmp_path: Path) -> None:
+    """Workers lay out their memory with the roles of now: it has to be the same."""
+    described = tiny(model=ActorCritic(hidden=(6,)), learner=LEARNER)
+    folder = RunFolder.create(tmp_path / "run", encode(described), seed=0, command=())
+    players = {"main": HostedPlayer(number=0, role="main", start=None)}
+    with closing(LocalLauncher(described, folder)) as launcher:
+        launcher.lay_out(players, 1, [])
+        assert not launcher.parts.pools[0].layout.state
+        before = launcher.parts
+        launcher.lay_out(players, 1, [])
+        assert launcher.parts is before
+        launcher.lay_out(players, 1, [], {"late": {"model": encode(SMALL)}})
+        assert launcher.parts.pools[0].layout.state

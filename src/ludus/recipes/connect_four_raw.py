@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ludus import ActorCritic, Experiment
+from ludus import PPO, ActorConfig, ActorCritic, EvaluationConfig, Experiment, LearnerConfig, Linear
 from ludus.games import ConnectFour
-from ludus.recipes import connect_four
+from ludus.league import PFSP, BySteps, LeagueRules, Mixture, Role, SelfPlay, UniformPast
 
 
 def experiment() -> Experiment:
-    base = connect_four.experiment()
-    return replace(
-        base,
+    matchmaking = Mixture(branches=((0.7, SelfPlay()), (0.2, PFSP(weighting="squared")), (0.1, UniformPast())))
+    main = Role(matchmaking=matchmaking, promotion=BySteps(every=500_000), snapshot_weights="average")
+    return Experiment(
         name="connect_four_raw",
         game=ConnectFour(threats=False),
+        budget=5_000_000,
         model=ActorCritic(hidden=(128, 128), activation="relu"),
-        learner=replace(base.learner, epochs=4),
+        algorithm=PPO(gamma=1.0, lambda_=0.95, clip=0.2, entropy=Linear(start=0.05, end=0.01)),
+        actor=ActorConfig(num_tables=512, matches=4, episodes_per_table=4, unroll_length=16),
+        learner=LearnerConfig(
+            batch_size=16_384,
+            minibatch_size=1_024,
+            epochs=4,
+            learning_rate=Linear(start=1e-3, end=1e-4),
+            schedule="async",
+        ),
+        league=LeagueRules(roles={"main": main}, bots=("random", "alpha_beta_2")),
+        evaluation=EvaluationConfig(opponents=("random", "alpha_beta_2"), past=2, episodes=512),
     )

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from ludus import ActorConfig, AlphaStar, AlphaStarGradient, Experiment, LearnerConfig
+from ludus import ActorConfig, AlphaStar, AlphaStarGradient, EvaluationConfig, Experiment, LearnerConfig
 from ludus.games import PySC2, WithStrategies
 from ludus.games.adapters.pysc2 import EFFECT_X, EFFECT_Y, UNIT_X, UNIT_Y
+from ludus.league.presets import alphastar
 from ludus.models import Scatter
-from ludus.recipes import sc2_simple64
 
+BOTS = ("builtin_terran_very_easy", "builtin_terran_easy", "builtin_terran_medium", "builtin_terran_hard")
 VECTORS = {
     "statistics": 64, "home_race": 32, "away_race": 32, "time": 64, "upgrades": 128, "enemy_upgrades": 128,
     "available_actions": 64, "unit_counts": 128, "last_delay": 64, "last_action": 128, "last_queued": 256,
@@ -34,7 +35,6 @@ def experiment() -> Experiment:
 
 def build(strategies: str | None = None) -> Experiment:
     """`strategies`: a file that `ludus convert` wrote; None: seats have no strategy to follow."""
-    base = sc2_simple64.experiment()
     game = PySC2(
         map_name="Simple64",
         races=("terran",),
@@ -53,16 +53,19 @@ def build(strategies: str | None = None) -> Experiment:
         max_delay=128,
         max_actions=22,
     )  # fmt: skip
-    return replace(
-        base,
+    return Experiment(
         name="sc2_alphastar",
         game=game if strategies is None else _following(game, strategies),
+        budget=20_000_000,
         model=_model(followed=strategies is not None),
         algorithm=AlphaStarGradient(teacher=None),  # the teacher is a clone of people: docs/starcraft.md
         actor=ActorConfig(num_tables=4, matches=2, episodes_per_table=2, unroll_length=16),
         learner=LearnerConfig(
             batch_size=256, minibatch_size=64, epochs=1, learning_rate=3e-5, buffer_size=1_024, schedule="async"
         ),
+        league=alphastar(period=1_000_000, bots=BOTS, meet_bots=True),
+        evaluation=EvaluationConfig(opponents=BOTS, past=1, episodes=16),
+        checkpoint_every=200_000,
     )
 
 

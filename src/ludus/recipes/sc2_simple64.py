@@ -5,13 +5,10 @@ The main player meets the game's own computer players as well. docs/starcraft.md
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ludus import ActorConfig, AlphaStar, AlphaStarGradient, EvaluationConfig, Experiment, LearnerConfig
 from ludus.algorithms import RewardWeights
 from ludus.games import PySC2
 from ludus.games.adapters.pysc2 import UNIT_X, UNIT_Y
-from ludus.league import MAIN, MAIN_EXPLOITER, PFSP, ForgottenOrStrong, LeagueRules, Live, Mixture
 from ludus.league.presets import alphastar
 from ludus.models import Scatter
 
@@ -40,21 +37,7 @@ def experiment() -> Experiment:
         learner=LearnerConfig(
             batch_size=2_048, minibatch_size=512, epochs=1, learning_rate=1e-4, buffer_size=16_384, schedule="async"
         ),
-        league=_league(),
+        league=alphastar(period=1_000_000, bots=BOTS, meet_bots=True),
         evaluation=EvaluationConfig(opponents=BOTS, past=1, episodes=16),
         checkpoint_every=200_000,
     )
-
-
-def _league() -> LeagueRules:
-    """AlphaStar's, for one race; but computer players are among those that the main player learns from."""
-    rules = alphastar(period=1_000_000, bots=BOTS)
-    matchmaking = Mixture(
-        branches=(
-            (0.35, Live(role=MAIN)),
-            (0.5, PFSP(weighting="squared", include_scripted=True)),
-            (0.15, ForgottenOrStrong(exploiter=MAIN_EXPLOITER)),
-        )
-    )
-    main = replace(rules.roles[MAIN], matchmaking=matchmaking)
-    return replace(rules, roles={**rules.roles, MAIN: main})

@@ -368,6 +368,7 @@ def run_actor(launch: Launch) -> None:
         context.require_controller()
 
     client = ControlMatchClient(context.control, context.models, show_life, learning=parts.players)
+    seeds = np.random.SeedSequence([experiment.seed, launch.index, launch.start, launch.attempt])
     actor = new_actor(
         experiment,
         name=f"actor-{launch.index}",
@@ -378,9 +379,7 @@ def run_actor(launch: Launch) -> None:
         roles=parts.roles,
         sharing=launch.sharing,
         learner_goes_first=ring.learner_goes_first,
-        seed=int(
-            np.random.SeedSequence([experiment.seed, launch.index, launch.start, launch.attempt]).generate_state(1)[0]
-        ),
+        seed=int(seeds.generate_state(1)[0]),
         slots=parts.slots_of(launch.index),
     )
     step = wrap(actor, experiment.middleware)

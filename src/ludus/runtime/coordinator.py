@@ -262,9 +262,11 @@ class Coordinator(Generic[W]):
         self._start(reason)
 
     def _recover(self, gone: LearnerGone) -> None:
-        """A learner is gone: start that of a single player again, or everything."""
+        """A learner is gone: start that of a single player again, or everything, also if it was lost in the middle of
+        an edit."""
         player = gone.player
-        if player is None or self._stopped() or not self.workers.can_replace(player):
+        edited = self._editor.now != self.experiment or self._hosted.keys() != self.league.standings.keys()
+        if player is None or edited or self._stopped() or not self.workers.can_replace(player):
             self._restart(self._lose_learner(gone))
             return
         self._note_loss(gone, learner_name(player), "started again from the checkpoint; the others go on")
@@ -273,7 +275,7 @@ class Coordinator(Generic[W]):
 
         def resume() -> None:
             self.controller.repeat_resets(after, player)
-            self.controller.configure_learner(player)
+            self.controller.configure_learner()  # of all: settings of one player may have been on their way to it
 
         self.workers.replace_learner(player, self._as_restarted(player), resume)
 

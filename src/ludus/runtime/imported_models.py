@@ -231,11 +231,10 @@ def _from_run(there: RunModel, wish: ModelRequest) -> Source:
 def _model_of(experiment: Mapping[str, Any], player: str) -> Any:
     """The encoded model of a player of an encoded experiment; None: it may be another than the experiment's."""
     own = {name: role.get("model") for name, role in experiment["league"]["roles"].items()}
-    for name, model in own.items():
-        if model is not None and re.fullmatch(rf"{re.escape(name)}(_\d+)?", player):
-            return model
-    is_named = any(re.fullmatch(rf"{re.escape(name)}(_\d+)?", player) for name in own)
-    return experiment.get("model") if is_named or not any(own.values()) else None
+    role = next((name for name in own if re.fullmatch(rf"{re.escape(name)}(_\d+)?", player)), None)
+    if role is None and any(own.values()):
+        return None
+    return own.get(role) or experiment.get("model")
 
 
 def _from_file(path: Path, sha256: str | None, wish: ModelRequest) -> Source:

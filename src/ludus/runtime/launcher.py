@@ -77,7 +77,7 @@ class LocalLauncher:
         self._region: Region | None = None
         self.signals: list[Signal] = []
         """The signal that wakes each worker, by its number."""
-        self._laid_out_for: tuple[dict[str, str], int] | None = None
+        self._laid_out_for: tuple[dict[str, str], int, dict[str, Any]] | None = None
         self._roles: dict[str, Any] = {}
         self._reserved: set[int] = set()
         """Slots that have their memory."""
@@ -93,7 +93,7 @@ class LocalLauncher:
         be alive. Only the slots that are `taken` use memory. `roles`: what they have of their own (`own_parts`)."""
         wanted = ({player: hosted.role for player, hosted in players.items()}, num_slots)
         self._roles = dict(roles or {})
-        if self._laid_out_for == wanted:
+        if self._laid_out_for == (*wanted, self._roles):  # the memory of a role's network is part of every row
             self.reserve(taken)
             for slot in self._reserved:
                 for ring in (*self.parts.ready[slot], *self.parts.free[slot]):
@@ -117,7 +117,7 @@ class LocalLauncher:
         self.inference = InferenceStatistics(self.parts.inference_counters)
         self.heartbeats = Heartbeats(self.parts.heartbeats, self._experiment.supervision.hung_after_s)
         self.signals = [Signal.create() for _ in self.parts.heartbeats]
-        self._laid_out_for = wanted
+        self._laid_out_for = (*wanted, self._roles)
 
     @property
     def room(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ludus.data.records import LearnerProgress, ModelId, PlayerReset, Settings
@@ -87,10 +88,9 @@ class RemoteLearner:
         return self.wait_for_answer(patience_s)
 
     def send(self, request: ToLearner) -> None:
-        try:
+        """Send a request. That the learner is gone shows when its answer is waited for."""
+        with suppress(PeerGone):
             send(self._process.control, request)
-        except PeerGone:
-            raise self._died(self._process) from None
 
     def wait_for_answer(self, patience_s: float | None = None) -> Any:
         while True:
@@ -211,11 +211,26 @@ class RemoteLearners:
     # --- messages ---
 
     def ask(self, request: ToLearner, patience_s: float | None = None) -> Any:
-        """Ask all of them; they work on it at the same time."""
-        members = [self._ready(player) for player in self._members]
-        for member in members:
+        """Ask all of them; they work on it at the same time. If one is gone, the others do so all the same: it
+        starts again alone, and nobody repeats the request."""
+        asked: list[RemoteLearner] = []
+        gone: list[LearnerGone] = []
+        answer = None
+        for player in self._members:
+            try:
+                asked.append(self._ready(player))
+            except LearnerGone as error:
+                gone.append(error)
+        for member in asked:
             member.send(request)
-        return [member.wait_for_answer(patience_s) for member in members][-1]
+        for member in asked:
+            try:
+                answer = member.wait_for_answer(patience_s)
+            except LearnerGone as error:
+                gone.append(error)
+        if gone:
+            raise gone[0]
+        return answer
 
     def wait_until_ready(self, patience_s: float, stopped: Callable[[], bool]) -> None:
         for member in self._members.values():

@@ -63,7 +63,11 @@ class Networks:
         if role is not None or len(self._templates) == 1:
             return self.of_role(role)
         shapes = {name: tuple(array.shape) for name, array in weights.items()}
-        fitting = [view for view, policies in self._templates if shapes == _shapes(policies)]
+        fitting = [
+            view
+            for view, policies in self._templates
+            if shapes == {name: spec.shape for name, spec in weight_arrays(policies).items()}
+        ]
         if len(fitting) > 1:
             models = " and ".join(str(view.model) for view in fitting)
             raise ValueError(f"{model} comes from outside, and its weights fit several networks of this run: {models}")
@@ -107,9 +111,10 @@ class Networks:
         return [(view, build_policies(view, view.seed)) for view in with_each_model(self._experiment)]
 
 
-def _shapes(policies: tuple[Policy, ...]) -> dict[str, tuple[int, ...]]:
+def weight_arrays(policies: tuple[Policy, ...]) -> dict[str, ArraySpec]:
+    """The arrays of their weights, by name."""
     return {
-        f"{policy.kind.name}/{name}": tuple(tensor.shape)
+        f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
         for policy in policies
         for name, tensor in policy.state_dict().items()
     }

@@ -228,6 +228,7 @@ class ProcessWorkers:
             if isinstance(request, ReportResult):
                 self._controller.report(request.result)
             else:
+                sides = self._controller.league.matches.find(request.match_id).match.sides
                 self._controller.void_match(request.match_id, request.reason)
         except (ValueError, LookupError) as error:
             self._supervisor.replace(slot, Fault("bad_result", str(error)))
@@ -238,6 +239,8 @@ class ProcessWorkers:
         else:
             fault = Fault(request.kind, request.reason)
             self._faults.note(fault, slot.name, "the match is void", matches=[request.match_id])
+            if request.kind == "models_unreachable":  # its node cannot tell whether the pool has lost them
+                self._faults.note_frozen(self._controller.check_frozen({one for side in sides for one in side.players}))
         return True
 
     # --- saving and ending ---

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,12 +16,10 @@ import msgspec
 import numpy as np
 
 from ludus.algorithms.teacher import TEACHER
-from ludus.data.specs import ArraySpec
 from ludus.data.trees import Array, IntArray
 from ludus.experiment import Experiment
-from ludus.models.policy import Policy
 from ludus.runtime.assemble import load_experiment, new_pools, slots_per_actor
-from ludus.runtime.networks import Networks
+from ludus.runtime.networks import Networks, weight_arrays
 from ludus.runtime.rounds import STOPPED
 from ludus.runtime.services import remote_models
 from ludus.runtime.settings import with_own_parts
@@ -48,6 +47,35 @@ LEARNER_TIMES = ("training", "other", "waiting")
 BUFFER_TIMES = ("recomputing", "waiting")
 
 
+class _Arrays:
+    """Allocates arrays, and notes which are needed for which places of actors."""
+
+    def __init__(self, new_array: NewArray, num_places: int) -> None:
+        self._new_array = new_array
+        self.for_all: list[Array] = []
+        """Arrays that are needed whichever places are taken."""
+        self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
+        """By place: further arrays that its actor needs."""
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return self._noted(self.for_all, shape, dtype)
+
+    def new_at(self, place: int) -> NewArray:
+        return partial(self._noted, self.for_place[place])
+
+    def new_slots(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array of which every place has an equal part."""
+        array = self._new_array(shape, dtype)
+        count = len(array) // len(self.for_place)
+        for place, mine in enumerate(self.for_place):
+            mine.append(array[place * count : (place + 1) * count])
+        return array
+
+    def _noted(self, where: list[Array], shape: tuple[int, ...], dtype: Any) -> Array:
+        where.append(self._new_array(shape, dtype))
+        return where[-1]
+
+
 class SharedParts:
     """Everything in shared memory, laid out in an order that follows from the experiment, from who learns and
     from how many places for actors there are. Not every place has to be taken, now or ever."""
@@ -61,33 +89,15 @@ class SharedParts:
         self.per_player = experiment.learner.placement == "per_player"
         """Every player has a learner of its own."""
         num_learners = len(self.players) if self.per_player else self.num_ranks
-        self.for_all: list[Array] = []
-        """Arrays that are needed whichever places are taken."""
-        self.for_place: list[list[Array]] = [[] for _ in range(num_places)]
-        """By place: further arrays that its actor needs."""
-
-        def new(shape: tuple[int, ...], dtype: Any) -> Array:
-            self.for_all.append(new_array(shape, dtype))
-            return self.for_all[-1]
-
-        def new_at(place: int) -> NewArray:
-            def new_here(shape: tuple[int, ...], dtype: Any) -> Array:
-                self.for_place[place].append(new_array(shape, dtype))
-                return self.for_place[place][-1]
-
-            return new_here
-
-        def new_slots(shape: tuple[int, ...], dtype: Any) -> Array:
-            array = new_array(shape, dtype)
-            count = len(array) // num_places
-            for place, mine in enumerate(self.for_place):
-                mine.append(array[place * count : (place + 1) * count])
-            return array
-
+        arrays = _Arrays(new_array, num_places)
+        new, new_at = arrays.new, arrays.new_at
+        self.for_all, self.for_place = arrays.for_all, arrays.for_place
         roles_of_all = list(roles.values())
         self.slots_per_actor = slots_per_actor(experiment, roles_of_all)
         with_buffer_worker = experiment.learner.buffer_worker
-        self.pools = new_pools(experiment, roles_of_all, num_places, new_slots, with_buffer_worker=with_buffer_worker)
+        self.pools = new_pools(
+            experiment, roles_of_all, num_places, arrays.new_slots, with_buffer_worker=with_buffer_worker
+        )
         capacity = 2 * sum(self.slots_per_actor) + 64
         channels = len(self.players) if self.per_player else 1
         self.ready, self.free = (
@@ -95,7 +105,7 @@ class SharedParts:
         )
         """By place and channel: slot numbers of an actor to a learner, and back. See `channel_of`."""
         self.networks = Networks(experiment, self.roles.get)
-        shapes = {role: _weight_arrays(self.networks.of_role(role)) for role in dict.fromkeys(roles_of_all)}
+        shapes = {role: weight_arrays(self.networks.of_role(role)) for role in dict.fromkeys(roles_of_all)}
         published = {player: shapes[role] for player, role in roles.items()}
         if with_buffer_worker and TEACHER in experiment.learner.recompute:
             published |= {teacher_of(player): arrays for player, arrays in published.items()}
@@ -219,14 +229,6 @@ class WorkerContext:
         """Pass a request of middleware on to the controller, which ends this process."""
         send(self.control, Stopping(str(request) or STOPPED))
         receive(self.control, ToActor)
-
-
-def _weight_arrays(policies: Sequence[Policy]) -> dict[str, ArraySpec]:
-    return {
-        f"{policy.kind.name}/{name}": ArraySpec(shape=tuple(tensor.shape), dtype=tensor.numpy().dtype)
-        for policy in policies
-        for name, tensor in policy.state_dict().items()
-    }
 
 
 def link_ranks(ranks: Ranks, host: str, patience_s: float) -> list[Connection]:

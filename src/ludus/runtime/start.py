@@ -12,7 +12,15 @@ from ludus.data.records import AnyEdit, LearnerProgress, ModelId, PlayerReset, S
 from ludus.experiment import Experiment
 from ludus.league.league import League
 from ludus.league.players import check_player_id
-from ludus.runtime.assemble import CHECKPOINT, edit_context, load_experiment, load_trained, new_controller, new_league
+from ludus.runtime.assemble import (
+    CHECKPOINT,
+    edit_context,
+    load_experiment,
+    load_trained,
+    new_controller,
+    new_league,
+    num_learners,
+)
 from ludus.runtime.coordinator import Training
 from ludus.runtime.edits import REFUSALS, Editor
 from ludus.runtime.imported_models import (
@@ -90,7 +98,7 @@ def _on_cluster(
 
     with ExitStack() as stack:
         served = with_model_service(experiment, address)
-        stack.callback(join(address, num_actors, served.services, experiment.learner.ranks))
+        stack.callback(join(address, num_actors, served.services, num_learners(experiment)))
         from ludus.runtime.ray.launcher import ray_training
         from ludus.runtime.ray.service_starter import RayServiceStarter
 

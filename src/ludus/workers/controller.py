@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,10 +42,12 @@ from ludus.workers.evaluator import EvaluationBook, Evaluator
 from ludus.workers.worker import IDLE, Progress
 
 
-def unreadable_models(league: League, models: ModelPool) -> dict[str, str]:
-    """Frozen players whose weights cannot be read, and why."""
+def unreadable_models(league: League, models: ModelPool, players: Collection[str] | None = None) -> dict[str, str]:
+    """Frozen players, of these or of all, whose weights cannot be read, and why."""
     found = {}
     for player in (*league.candidates.frozen(), *league.absent):
+        if players is not None and player not in players:
+            continue
         try:
             _fetch(league.players[player], models)
         except ModelPoolError as error:
@@ -98,8 +100,11 @@ class Controller:
         self._commit(self.league.initial_events())
         return self.check_frozen()
 
-    def check_frozen(self) -> list[PlayerAbsent | PlayerReturned]:
-        """Read the weights of all frozen players. Those whose weights cannot be read are absent until they can."""
+    def check_frozen(self, suspects: Collection[str] | None = None) -> list[PlayerAbsent | PlayerReturned]:
+        """Read the weights of all frozen players. Those whose weights cannot be read are absent until they can. With
+        `suspects`, theirs are read first, and the others only if one of theirs cannot be read."""
+        if suspects is not None and not unreadable_models(self.league, self._models, suspects):
+            return []
         unreadable, absent = unreadable_models(self.league, self._models), self.league.absent
         events: list[PlayerAbsent | PlayerReturned] = [
             *(PlayerAbsent(player, why) for player, why in unreadable.items() if player not in absent),
@@ -117,9 +122,8 @@ class Controller:
             if player in (None, event.player):
                 self._learner.reset(event)
 
-    def configure_learner(self, player: str | None = None) -> None:
-        """Tell the learner the settings of one player, or of all."""
-        self._configure(self.league.standings if player is None else [player])
+    def configure_learner(self) -> None:
+        self._configure(self.league.standings)
 
     def follow_ledger(self) -> None:
         """Apply events of the ledger that the league has not applied yet."""
@@ -167,7 +171,7 @@ class Controller:
         return held
 
     def void_match(self, match_id: int, reason: str) -> None:
-        """End a match whose tables were lost, without a result."""
+        """End a match whose tables or models were lost, without a result."""
         self.league.matches.find(match_id)
         self._commit([MatchVoid(match_id, reason)])
 

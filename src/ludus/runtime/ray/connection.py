@@ -85,18 +85,18 @@ def join(
     address: str | None,
     num_actors: int | None,
     services: Mapping[str, UserService] = MappingProxyType({}),
-    ranks: int = 1,
+    learners: int = 1,
 ) -> Callable[[], None]:
-    """Connect this process to a cluster; without an `address`, to a private one with room for the `ranks` of the
-    learner, as many actors at least, and the `services`. Returns a function that leaves the cluster."""
+    """Connect this process to a cluster; without an `address`, to a private one with room for the `learners`, ranks
+    included, as many actors at least, and the `services`. Returns a function that leaves the cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault(START_WAIT, START_SECONDS)
     os.environ[NO_OTHER_CLUSTER] = "0"
-    return _start(num_actors, services, ranks) if address is None else _connect(address)
+    return _start(num_actors, services, learners) if address is None else _connect(address)
 
 
-def _start(num_actors: int | None, services: Mapping[str, UserService], ranks: int) -> Callable[[], None]:
+def _start(num_actors: int | None, services: Mapping[str, UserService], learners: int) -> Callable[[], None]:
     """Start a private cluster, bound to loopback, with a token that only this user can read."""
     home = TemporaryHome("ludus-ray-", SHORT)
     for variable in (RAY_TOKEN_VARIABLE, "RAY_ADDRESS"):
@@ -113,7 +113,7 @@ def _start(num_actors: int | None, services: Mapping[str, UserService], ranks: i
     try:
         ray.init(
             address="local",
-            num_cpus=max(int(usable_cores()), max(num_actors or 0, ranks) + ranks + math.ceil(cpus_of(services))),
+            num_cpus=max(int(usable_cores()), max(num_actors or 0, learners) + learners + math.ceil(cpus_of(services))),
             # Ray takes whole amounts only, and its default for memory is what is free just now.
             resources={name: math.ceil(amount) for name, amount in custom_of(services).items()},
             _memory=bytes_of(services) or None,
